@@ -16,7 +16,7 @@ fn tasks(when: &str, prompts: &[&str]) -> Value {
     json!({"when": when, "after_tools": 0, "events": tasks.collect::<Vec<_>>()})
 }
 
-fn says(when: &str, after_tools: usize, text: &str) -> Value {
+fn script_line(when: &str, after_tools: usize, text: &str) -> Value {
     json!({"when": when, "after_tools": after_tools, "events": [{"text": text}]})
 }
 
@@ -58,9 +58,9 @@ fn a_worker_does_a_task_with_its_own_tools() {
     let search = json!({"tool": {"name": "knowledge_search", "arguments": {"query": "reactor valve"}}});
     let script = [
         tasks("go", &["dig"]),
-        says("go", 1, "The valve opens at 40 bar."),
+        script_line("go", 1, "The valve opens at 40 bar."),
         json!({"when": "dig", "after_tools": 0, "events": [search]}),
-        says("dig", 1, "40 bar, says the entry."),
+        script_line("dig", 1, "40 bar, says the entry."),
     ];
     let system = Builder::default().script(&script).start();
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
@@ -108,19 +108,19 @@ fn a_worker_does_a_task_with_its_own_tools() {
 fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
     let script = [
         tasks("wide", &["left", "right", "broken"]),
-        says("wide", 3, "Two of three."),
-        says("left", 0, "L"),
-        says("right", 0, "R"),
+        script_line("wide", 3, "Two of three."),
+        script_line("left", 0, "L"),
+        script_line("right", 0, "R"),
         json!({"when": "broken", "events": [{"error": {"class": "invalid", "message": "no"}}]}),
         json!({"when": "nobody", "after_tools": 0, "events": [{"tool": {"name": "task",
             "arguments": {"agent": "gardener", "prompt": "dig"}}}]}),
-        says("nobody", 1, "Nobody."),
+        script_line("nobody", 1, "Nobody."),
         tasks("deep-1", &["deep-2"]),
         tasks("deep-2", &["deep-3"]),
         tasks("deep-3", &["deep-4"]),
         tasks("deep-4", &["deep-5"]),
         tasks("deep-5", &["deep-6"]),
-        says("deep", 1, "Up."),
+        script_line("deep", 1, "Up."),
     ];
     let system = Builder::default().script(&script).start();
     let answer = prompt(&system, "wide", "wide").join().unwrap().expect(200);
@@ -150,7 +150,7 @@ fn slow() -> Vec<Value> {
     let note = json!({"tool": {"name": "note_write", "arguments": {"name": "step", "text": "one"}}});
     vec![
         tasks("go", &["dig"]),
-        says("go", 1, "All done."),
+        script_line("go", 1, "All done."),
         json!({"when": "dig", "after_tools": 0, "events": [note]}),
         json!({"when": "dig", "after_tools": 1, "events": [{"text": "half "}, {"sleep_ms": 1_500}, {"text": "whole"}]}),
     ]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ken_tests::provider::{Asked, Piece, Provider, Reply, openai, refusal};
+use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai, refusal};
 use ken_tests::{Answer, Builder, System};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn count(events: &[Value], kind: &str) -> usize {
 }
 
 /// The prompt of a request, and the number of tool results in it.
-fn asked_for(asked: &Asked) -> (String, usize) {
+fn asked_for(asked: &ReceivedRequest) -> (String, usize) {
     let messages = asked.body["messages"].as_array().unwrap();
     let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
@@ -45,7 +45,7 @@ fn asked_for(asked: &Asked) -> (String, usize) {
 /// Checks that each call of an assistant has exactly one result, directly after it, and that there is no result without a call:
 /// providers refuse anything else.
 fn check_pairs(provider: &Provider) {
-    for asked in provider.asked() {
+    for asked in provider.received() {
         let mut open = BTreeSet::new();
         for message in asked.body["messages"].as_array().unwrap() {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
@@ -183,7 +183,7 @@ fn a_failing_provider_is_retried_or_reported() {
             }
             _ => assert_eq!(answer.expect(200).text("/result/text"), "Whole."),
         }
-        assert_eq!(provider.asked().len(), tries);
+        assert_eq!(provider.received().len(), tries);
         assert_eq!(count(&events(&system, "go"), "turn"), tries);
         assert_eq!(count(&events(&system, "go"), "submission_settled"), 1);
     }

@@ -19,7 +19,7 @@ fn used(input: u64, output: u64) -> Vec<Piece> {
     ]
 }
 
-fn held(mut pieces: Vec<Piece>) -> Vec<Piece> {
+fn held_reply(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.insert(0, Piece::Silence);
     pieces
 }
@@ -37,7 +37,7 @@ fn system(provider: &Provider, models: &str, budget: &str) -> System {
         .start()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -71,19 +71,19 @@ fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     let session = system.session();
     system.say(&session, "First").expect(200);
     // The requested maximum length is the smaller of the model's own limit and the rest of the budget.
-    assert_eq!(provider.asked()[0].body["max_tokens"], 1_000);
+    assert_eq!(provider.received()[0].body["max_tokens"], 1_000);
     assert_eq!(spent(&system), json!({"tokens": 9_500, "cost": 0.019, "reserved_tokens": 0}));
     let failed = system.say(&session, "Second");
     let body = failed.expect(500).json();
     let words = "the budget of 10000 tokens per day does not cover this call: 9500 tokens are used, and it needs";
     assert_eq!(body["code"], "model_failed");
     assert!(body["error"].as_str().unwrap().contains(words), "{body}");
-    assert_eq!(provider.asked().len(), 1);
-    let why = said(&system.ken(&["why", body["submissionId"].as_str().unwrap()]));
+    assert_eq!(provider.received().len(), 1);
+    let why = output_text(&system.ken(&["why", body["submissionId"].as_str().unwrap()]));
     assert!(why.starts_with("failed: It failed. budget: ") && why.contains(words), "{why}");
-    let usage = said(&system.ken(&["usage"]));
+    let usage = output_text(&system.ken(&["usage"]));
     assert!(usage.contains(": 9500 of 10000 tokens used, 500 left\n"), "{usage}");
-    let usage = said(&system.ken(&["usage", "--json"]));
+    let usage = output_text(&system.ken(&["usage", "--json"]));
     let last: Value = serde_json::from_str(usage.lines().last().unwrap()).unwrap();
     assert_eq!(last["budget"]["caps"]["tokens_per_day"], 10_000);
     let status = system.ken(&["status"]);
@@ -92,7 +92,7 @@ fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     // Without ken-model the budget is not shown, only the usage.
     assert!(system.ken(&["stop", "model", "--dependents"]).status.success());
     let usage = system.ken(&["usage"]);
-    let (table, stderr) = (said(&usage), String::from_utf8_lossy(&usage.stderr));
+    let (table, stderr) = (output_text(&usage), String::from_utf8_lossy(&usage.stderr));
     assert_eq!(usage.status.code(), Some(0), "{stderr}");
     assert!(table.contains("9000") && !table.contains("budget"), "{table}");
     assert!(stderr.starts_with("ken: the budget is not known: nobody listens on "), "{stderr}");
@@ -107,15 +107,15 @@ fn the_cost_of_a_session_is_limited_and_a_model_without_a_price_takes_over() {
     let model = |answer: Value| answer["result"]["model"]["provider"].as_str().unwrap().to_owned();
     assert_eq!(model(system.say(&first, "One").expect(200).json()), "openai");
     // 1,000 tokens at $1 and 10 tokens at $20 per million.
-    let usage = said(&system.ken(&["usage", "--session", &first]));
+    let usage = output_text(&system.ken(&["usage", "--session", &first]));
     assert!(usage.contains("$0.0012 of $0.0150 used, $0.0138 left"), "{usage}");
-    let limit = provider.asked()[0].body["max_tokens"].as_u64().unwrap();
+    let limit = provider.received()[0].body["max_tokens"].as_u64().unwrap();
     assert!((64..1_000).contains(&limit), "{limit}");
     assert_eq!(model(system.say(&second, "Another").expect(200).json()), "openai");
     assert_eq!(model(system.say(&first, "Two").expect(200).json()), "openai");
     // $0.0124 is used. The rest does not cover a request with the shortest answer.
     assert_eq!(model(system.say(&first, "Three").expect(200).json()), "rules");
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.received().len(), 3);
 }
 
 #[test]
@@ -132,16 +132,16 @@ fn parallel_calls_never_reserve_the_same_tokens() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(stderr.contains("of 2050 tokens per day does not cover"), "{stderr}");
     }
-    assert_eq!((done, provider.asked().len()), (2, 2));
+    assert_eq!((done, provider.received().len()), (2, 2));
     assert_eq!(spent(&system)["tokens"], 2_000);
 }
 
 #[test]
 fn a_call_interrupted_by_a_kill_counts_as_reserved() {
-    let provider = Provider::start(vec![Reply::Stream(held(used(1, 1)))]);
+    let provider = Provider::start(vec![Reply::Stream(held_reply(used(1, 1)))]);
     let system = system(&provider, "openai/m", "tokens_per_day = 1050");
     let mut cut = call(&system, "s");
-    until("the provider is asked", || !provider.asked().is_empty());
+    until("the provider is asked", || !provider.received().is_empty());
     let reserved = spent(&system);
     let tokens = reserved["tokens"].as_u64().unwrap();
     assert!(tokens > 1_000 && reserved["reserved_tokens"] == tokens, "{reserved}");
@@ -153,7 +153,7 @@ fn a_call_interrupted_by_a_kill_counts_as_reserved() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(75), "{stderr}");
     assert!(stderr.contains("calls under way have reserved the rest"), "{stderr}");
-    assert!(said(&system.ken(&["usage"])).contains(&format!("{tokens} tokens of it reserved")));
+    assert!(output_text(&system.ken(&["usage"])).contains(&format!("{tokens} tokens of it reserved")));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     assert!(!call(&system, "s").wait_with_output().unwrap().status.success());
     assert_eq!(spent(&system)["tokens"], 0);
     let mut left = call(&system, "s");
-    until("the second call is under way", || provider.asked().len() == 2);
+    until("the second call is under way", || provider.received().len() == 2);
     until("it has reserved", || spent(&system)["reserved_tokens"].as_u64().unwrap() > 1_000);
     left.kill().unwrap();
     _ = left.wait();
@@ -178,7 +178,7 @@ fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     provider.push(Reply::Stream(used(70, 7)));
     let answer = system.post("/api/chat/events", &tui(&[("text", json!("Hello"))])).expect(200).json();
     let id = answer["session"]["id"].as_str().unwrap();
-    let usage = said(&system.ken(&["usage", "--session", id]));
+    let usage = output_text(&system.ken(&["usage", "--session", id]));
     assert!(usage.contains(&format!("budget of {id}: 77 of 9000 tokens used, 8923 left")), "{usage}");
 }
 
@@ -206,5 +206,5 @@ fn vectors_count_against_the_daily_budget() {
         let status = String::from_utf8_lossy(&status.stderr).into_owned();
         status.contains("agent: entries get no vectors: the budget of 1000 tokens per day does not cover this call")
     });
-    assert_eq!((provider.asked().len(), spent(&system)["tokens"].as_u64()), (1, Some(950)));
+    assert_eq!((provider.received().len(), spent(&system)["tokens"].as_u64()), (1, Some(950)));
 }

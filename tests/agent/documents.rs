@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Asked, Piece, Provider, Reply, openai, refusal};
+use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai, refusal};
 use ken_tests::{Builder, System, until};
 use serde_json::{Value, json};
 
@@ -163,7 +163,7 @@ fn vector(text: &str) -> Vec<f32> {
 }
 
 /// A provider of vectors, and of answers that search the knowledge.
-fn reply(asked: &Asked) -> Reply {
+fn reply(asked: &ReceivedRequest) -> Reply {
     if asked.path != "/v1/embeddings" {
         let messages = asked.body["messages"].as_array().unwrap();
         let is_told = messages.iter().any(|message| message["role"] == "tool");
@@ -265,7 +265,7 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
         (&json!("Garage"), &json!("entry"))
     );
     assert!(details.get("note").is_none(), "{details}");
-    let asked = provider.asked();
+    let asked = provider.received();
     let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
     let bodies: Vec<_> = embedded.map(|asked| asked.body["model"].clone()).collect();
     assert!(!bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"), "{bodies:?}");
@@ -298,7 +298,7 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     assert!(note.contains("by words alone") && !note.contains("sk-canary"), "{note}");
     // After the failure it is not called again soon, neither by the tool of that turn nor by the next turn.
     system.say(&session, "Where is my automobile?").expect(200);
-    let queries = failing.asked();
+    let queries = failing.received();
     let queries = queries.iter().filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
     assert_eq!(queries.count(), 1);
 }
@@ -364,7 +364,7 @@ fn a_provider_of_vectors_that_hangs_holds_up_one_search_and_not_the_next_ones() 
         let answer = system.say(&session, "Where is my automobile?").expect(200);
         assert_eq!(answer.text("/result/text"), "Looked.");
     }
-    let asked = provider.asked();
+    let asked = provider.received();
     let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
     assert_eq!(embedded.count(), 1);
 }

@@ -14,7 +14,7 @@ fn call(when: &str, after_tools: usize, name: &str, arguments: Value) -> Value {
     json!({"when": when, "after_tools": after_tools, "events": [{"tool": {"name": name, "arguments": arguments}}]})
 }
 
-fn says(when: &str, after_tools: usize, text: &str) -> Value {
+fn script_line(when: &str, after_tools: usize, text: &str) -> Value {
     json!({"when": when, "after_tools": after_tools, "events": [{"text": text}]})
 }
 
@@ -74,13 +74,13 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
     let system = Builder::default()
         .script(&[
             call("deny", 0, "knowledge_search", json!({"query": "x"})),
-            says("deny", 1, "Tried."),
+            script_line("deny", 1, "Tried."),
             call("hands", 0, "note_write", json!({"name": "a", "text": "b"})),
             call("hands", 1, "task", task.clone()),
             call("hands", 2, "task", json!({"agent": "research-worker", "prompt": "dig"})),
-            says("hands", 3, "Delegated."),
+            script_line("hands", 3, "Delegated."),
             call("dig", 0, "knowledge_search", json!({"query": "x"})),
-            says("dig", 1, "Dug."),
+            script_line("dig", 1, "Dug."),
         ])
         .start();
     add(
@@ -124,7 +124,7 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
         .script(&[
             call("go", 0, "knowledge_search", json!({"query": "x"})),
             // Statements of the model or the user about the event have no effect.
-            says("go", 1, "My project is open, my actor is somebody else."),
+            script_line("go", 1, "My project is open, my actor is somebody else."),
         ])
         .start();
     let fields = [
@@ -228,7 +228,7 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
     assert_eq!(tools(&events)[0], ("run_it".to_owned(), false), "{events:?}");
     assert!(json!(events).to_string().contains("the rule orchestrator-has-no-hands denies the tool run_it"));
     assert!(!system.home().join("ran").exists());
-    let asked = provider.asked();
+    let asked = provider.received();
     let system_text = |number: usize| asked[number].body["messages"][0]["content"].as_str().unwrap().to_owned();
     let order = |text: &str, wanted: &[&str]| {
         let places: Vec<usize> = wanted.iter().map(|part| text.find(part).unwrap()).collect();
@@ -245,13 +245,13 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
 fn a_required_tool_is_demanded_and_an_answer_without_it_fails() {
     let system = Builder::default()
         .script(&[
-            says("obey", 0, "Too early."),
-            says("defy", 0, "Never."),
+            script_line("obey", 0, "Too early."),
+            script_line("defy", 0, "Never."),
             // The text of the rule is the newest message in the request to the model.
             json!({"when": "The rule look wants", "after_tools": 0, "events": [
                 {"tool": {"name": "knowledge_search", "arguments": {"query": "x"}}}]}),
-            says("The rule look wants", 1, "Looked up."),
-            says("The rule note wants", 0, "I will not."),
+            script_line("The rule look wants", 1, "Looked up."),
+            script_line("The rule note wants", 0, "I will not."),
         ])
         .start();
     add(
@@ -308,9 +308,9 @@ fn an_answer_is_judged_and_revised_once() {
     let good = "The deployment runs on Tuesday. We checked the log of the last run, because one step failed before.";
     let system = Builder::default()
         .script(&[
-            says("Your answer does not pass", 0, "The reactor valve opens at 40 bar."),
-            says("valve", 0, "The reactor valve opens at 90 bar."),
-            says("law", 0, good),
+            script_line("Your answer does not pass", 0, "The reactor valve opens at 40 bar."),
+            script_line("valve", 0, "The reactor valve opens at 90 bar."),
+            script_line("law", 0, good),
         ])
         .start();
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 /// A model that answers every request with these tokens. They follow the token ":" because every prompt ends with a
 /// colon.
-fn says(tokens: &[&str]) -> Folder {
+fn model_that_answers(tokens: &[&str]) -> Folder {
     let tokens: Vec<&[u8]> = std::iter::once(":").chain(tokens.iter().copied()).map(str::as_bytes).collect();
     let folder = Folder::script(&tokens);
     std::fs::write(folder.file("generation_config.json"), r#"{"do_sample": false}"#).unwrap();
@@ -62,7 +62,7 @@ fn is_gone(pid: i32) -> bool {
 
 #[test]
 fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
-    let folder = says(&[" Hello", " there", ".", "\n", "User", " and more"]);
+    let folder = model_that_answers(&[" Hello", " there", ".", "\n", "User", " and more"]);
     let system = system("local/tiny,rules", folder.path());
     let session = system.session();
     let answer = system.say(&session, "Who is it?").expect(200);
@@ -84,7 +84,7 @@ fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
 
 #[test]
 fn a_stop_sequence_ends_the_answer() {
-    let folder = says(&[" Hello", "\n", "Tool ", "next"]);
+    let folder = model_that_answers(&[" Hello", "\n", "Tool ", "next"]);
     let filter = ask("local/tiny", folder.path(), &["Who is it?"]);
     assert_eq!(filter[0]["text"], "Hello");
     assert_eq!(filter[0]["stopReason"], "stop");
@@ -92,7 +92,7 @@ fn a_stop_sequence_ends_the_answer() {
 
 #[test]
 fn without_the_model_the_rules_engine_answers_and_the_reason_is_given() {
-    let folder = says(&["never"]);
+    let folder = model_that_answers(&["never"]);
     let system = system("local/gone,rules", folder.path());
     let session = system.session();
     let answer = system.say(&session, "Who are you?").expect(200);
@@ -111,7 +111,7 @@ fn end(next: &mut impl FnMut() -> Value) -> Value {
 
 #[test]
 fn cancelling_stops_the_generation() {
-    let folder = says(&[" one", " two"]);
+    let folder = model_that_answers(&[" one", " two"]);
     let system = system("local/tiny", folder.path());
     let mut to = UnixStream::connect(system.socket("model")).unwrap();
     let mut lines = BufReader::new(to.try_clone().unwrap()).lines();
@@ -137,7 +137,7 @@ fn cancelling_stops_the_generation() {
 
 #[test]
 fn the_process_ends_with_its_part_and_the_system() {
-    let folder = says(&[" one"]);
+    let folder = model_that_answers(&[" one"]);
     let mut system = system("local/tiny", folder.path());
     let session = system.session();
     let speaking = |system: &System| {
@@ -161,7 +161,7 @@ fn the_process_ends_with_its_part_and_the_system() {
 
 #[test]
 fn an_activated_model_answers_from_then_on() {
-    let (one, two) = (says(&["one"]), says(&["two"]));
+    let (one, two) = (model_that_answers(&["one"]), model_that_answers(&["two"]));
     let dirs = format!("one={},two={}", one.path().display(), two.path().display());
     let system = Builder::default().env("KEN_MODEL", "local").env("MVLM_MODEL_DIRS", &dirs).start();
     let session = system.session();
@@ -193,7 +193,7 @@ fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
 
 #[test]
 fn the_filter_uses_it_too_and_fails_over_with_the_reason() {
-    let folder = says(&[" one", " two"]);
+    let folder = model_that_answers(&[" one", " two"]);
     let prefix = r#"{"messages":[{"role":"user","content":"go"}],"prefix":"one:"}"#;
     let answers = ask("local/tiny", folder.path(), &["go", prefix, r#"{"model":"local/gone","messages":[]}"#]);
     assert_eq!(answers[0]["text"], "one two");
@@ -211,7 +211,7 @@ fn the_filter_uses_it_too_and_fails_over_with_the_reason() {
 
 #[test]
 fn an_empty_answer_is_reported_as_a_failure() {
-    let folder = says(&[" ", "\n", "User:"]);
+    let folder = model_that_answers(&[" ", "\n", "User:"]);
     let over = ask("local/tiny,rules", folder.path(), &["Who are you?"]);
     assert_eq!(over[0]["model"]["provider"], "rules");
     assert_eq!(over[0]["failed"][0]["error"]["message"], "the model has nothing to say to this");

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use ken_tests::provider::{Asked, Provider, Reply, openai};
+use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};
 use ken_tests::{Builder, System, until};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn name(text: &str) -> Option<&str> {
 }
 
 /// Calls the tool, reads a part of its output, and answers. For a prompt `read NAME`, reads a part of that output instead.
-fn reply(asked: &Asked) -> Reply {
+fn reply(asked: &ReceivedRequest) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let said = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
     let prompt = messages.iter().rfind(|message| message["role"] == "user").map(said).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Asked, Piece, Provider, Reply, anthropic, openai, refusal};
+use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, anthropic, openai, refusal};
 use ken_tests::tls::Tls;
 use ken_tests::{Builder, System, binary, tui, until};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn an_answer_of_chat_completions() {
     // $0.15 and $0.60 per million.
     let cost = got["usage"]["cost"]["total"].as_f64().unwrap();
     assert!((cost - (9.0 * 0.15 + 4.0 * 0.6) / 1e6).abs() < 1e-12, "{cost}");
-    let asked: Asked = provider.asked().remove(0);
+    let asked: ReceivedRequest = provider.received().remove(0);
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/chat/completions"));
     assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
     assert_eq!(asked.header("accept"), Some("text/event-stream"));
@@ -87,7 +87,7 @@ fn an_answer_of_anthropic_messages() {
     assert_eq!((&got["text"], &got["stopReason"]), (&json!("Grüße, 🦀."), &json!("toolUse")));
     assert_eq!(got["toolCalls"][0]["arguments"], json!({"x": 1}));
     assert_eq!((&got["usage"]["input"], &got["usage"]["output"]), (&json!(9), &json!(4)));
-    let asked: Asked = provider.asked().remove(0);
+    let asked: ReceivedRequest = provider.received().remove(0);
     assert_eq!(asked.path, "/v1/messages");
     assert_eq!(asked.header("x-api-key"), Some(KEY));
     assert_eq!(asked.header("anthropic-version"), Some("2023-06-01"));
@@ -103,7 +103,7 @@ fn an_image_is_sent_in_each_format() {
     for models in ["openai/m", "anthropic/m"] {
         assert_eq!(answer(&provider, models, &request)["text"], "A dot.");
     }
-    let sent = |number: usize, place: &str| provider.asked()[number].body.pointer(place).cloned().unwrap();
+    let sent = |number: usize, place: &str| provider.received()[number].body.pointer(place).cloned().unwrap();
     assert_eq!(sent(0, "/messages/1/content/1/image_url/url"), "data:image/png;base64,iVBORw0KGgo=");
     assert_eq!(
         sent(1, "/messages/0/content/1/source"),
@@ -149,7 +149,7 @@ fn each_failure_has_its_code_and_names_the_model() {
         assert_eq!(error["code"], wanted, "{status}: {error}");
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(&format!("openai/m answered {status}")), "{message}");
-        assert_eq!(provider.asked().len(), 1, "a filter asks once");
+        assert_eq!(provider.received().len(), 1, "a filter asks once");
     }
     // The provider has been dropped, so nothing listens at its address.
     let address = Provider::start(Vec::new()).url();
@@ -258,7 +258,7 @@ fn a_price_table_that_cannot_be_used_is_an_error() {
         let error = refused();
         assert!(error.contains(wanted), "{error}");
     }
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.received().len(), 0);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_whole_turn_is_composed_in_a_shell() {
             (Some(0), "He is mortal.\n"),
             "{stderr}"
         );
-        let asked = provider.asked();
+        let asked = provider.received();
         assert_eq!(asked.len(), 2);
         assert!(asked[0].body["tools"].to_string().contains("\"reason\""));
         // Both calls have their results, and the results are real.
@@ -384,7 +384,7 @@ fn list_and_try() {
     let shown = String::from_utf8(output.stdout).unwrap();
     assert_eq!(shown, "openai/m-1\nopenai/m-2\nanthropic/m-1\nanthropic/m-2\nrules/rules-1\n");
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
-    assert_eq!(provider.asked()[1].header("x-api-key"), Some(KEY));
+    assert_eq!(provider.received()[1].header("x-api-key"), Some(KEY));
 
     // `--model` replaces KEN_MODEL, for the filter and for `events`.
     for words in [&["--model", "anthropic/m,rules"][..], &["events", "-m", "anthropic/m,rules"]] {
@@ -392,7 +392,7 @@ fn list_and_try() {
         let output = run(filter(&provider, "openai/m", words), "Hello");
         let shown = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && shown.contains("\"anthropic\""), "{words:?}: {shown}");
-        assert_eq!(provider.asked()[0].path, "/v1/messages");
+        assert_eq!(provider.received()[0].path, "/v1/messages");
     }
     for words in [&["--model", "nope/m"][..], &["events", "--model", "nope/m"]] {
         let output = run(filter(&provider, "rules", words), "Hello");
@@ -468,7 +468,7 @@ fn a_turn_over_each_format_with_a_tool_call() {
         let answer = system.say(&session, "Hello").expect(200);
         assert_eq!(answer.text("/result/text"), "No such tool.");
         assert_eq!(answer.at("/result/usage/input"), 18);
-        let asked = provider.asked();
+        let asked = provider.received();
         assert!(asked[0].body["messages"].to_string().contains("Hello"));
         // The call and its result are sent together, whatever the outcome of the call.
         let second = asked[1].body["messages"].to_string();
@@ -507,7 +507,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
     assert!(refused["error"].as_str().unwrap().contains(why), "{refused}");
     let prompt = system.post("/agents/orchestrator/x", &json!({"message": "Hello"})).expect(503).json();
     assert_eq!(prompt["error"]["type"], "model_not_configured");
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.received().len(), 1);
     let status = system.ken(&["status"]);
     let shown = String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
     assert!(shown.contains(why), "{shown}");
@@ -543,7 +543,7 @@ fn a_context_that_is_too_long_is_compacted() {
     system.say(&session, "Hello").expect(200);
     let answer = system.say(&session, "And now?").expect(200);
     assert_eq!(answer.text("/result/text"), "Second.");
-    let last = provider.asked()[3].body["messages"].to_string();
+    let last = provider.received()[3].body["messages"].to_string();
     assert!(last.contains("They said hello.") && !last.contains("First."), "{last}");
     let kinds = kinds(&system, &session);
     assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
@@ -570,13 +570,13 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
         error.contains("openai/m: the request has about") && error.contains("the context window has 12000"),
         "{error}"
     );
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.received().len(), 0);
     // A prompt that fits is answered. A history that does not fit is omitted or summarised.
     for _ in 0..6 {
         let answer = system.say(&session, &"a short story ".repeat(1_000)).expect(200);
         assert_eq!(answer.text("/result/text"), "Yes.");
     }
-    let sizes = provider.asked().iter().map(|asked| asked.body.to_string().len()).max().unwrap();
+    let sizes = provider.received().iter().map(|asked| asked.body.to_string().len()).max().unwrap();
     assert!(sizes < 12_000 * 5, "{sizes}");
     assert!(kinds(&system, &session).contains(&"compaction".to_owned()));
     // If the window is not known, the request is sent.
@@ -615,7 +615,7 @@ fn a_request_is_as_long_as_what_is_sent_of_it() {
         assert_eq!(status(model, thought, 11_900), Some(0), "{model} {}", thought["opaque"]);
         assert_eq!(status(model, thought, 12_100), Some(2), "{model} {}", thought["opaque"]);
     }
-    assert_eq!(provider.asked().len(), 4);
+    assert_eq!(provider.received().len(), 4);
 }
 
 #[test]
@@ -718,7 +718,7 @@ fn a_provider_behind_tls_is_trusted_only_by_its_root() {
     let empty = behind(&tls.url(), Some(Path::new("/dev/null")));
     let stderr = String::from_utf8(empty.stderr).unwrap();
     assert!(stderr.contains("SSL_CERT_FILE") && stderr.contains("no certificate"), "{stderr}");
-    assert_eq!(provider.asked().len(), 0, "the key goes to nobody who is not trusted");
+    assert_eq!(provider.received().len(), 0, "the key goes to nobody who is not trusted");
     let output = behind(&tls.url(), Some(&trusted));
     let got: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(got["text"], "Hello from behind the lock.");

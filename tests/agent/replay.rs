@@ -52,14 +52,14 @@ fn id(system: &System, instance: &str) -> String {
     events(system, instance)[0]["submissionId"].as_str().unwrap().to_owned()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[track_caller]
 fn is_same(system: &System, instance: &str) {
     let output = system.ken(&["replay", &id(system, instance)]);
-    let text = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    let text = output_text(&output) + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let count = events(system, instance).len();
     assert!(text.ends_with(&format!("the same, {count} events\n")), "{text}");
@@ -82,7 +82,7 @@ fn turns_of_every_kind_are_replayed_without_difference() {
     let of_session = events(&system, &session);
     for start in of_session.iter().filter(|event| event["type"] == "operation_start") {
         let output = system.ken(&["replay", start["submissionId"].as_str().unwrap()]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
     }
     // A turn that is aborted in the middle of an answer, after a crash of the agent.
     let asked = prompt(&system, "cut", "hold");
@@ -109,10 +109,10 @@ fn differences_from_the_record_are_reported() {
     assert!(system.ken(&["rules", "add", &file]).status.success());
     let output = system.ken(&["replay", &id, "--json"]);
     assert_eq!(output.status.code(), Some(1));
-    let last: Value = serde_json::from_str(said(&output).lines().last().unwrap()).unwrap();
+    let last: Value = serde_json::from_str(output_text(&output).lines().last().unwrap()).unwrap();
     let now = last["difference"]["now"].to_string();
     assert!(now.contains("the rule no-search denies the tool knowledge_search"), "{last}");
-    let shown = said(&system.ken(&["replay", &id]));
+    let shown = output_text(&system.ken(&["replay", &id]));
     assert!(shown.contains("\ndiffers at event ") && shown.contains("\n  now "), "{shown}");
     let output = system.ken(&["replay", "none"]);
     assert_eq!(output.status.code(), Some(2));
@@ -130,7 +130,7 @@ fn a_record_is_replayed_without_a_socket() {
     assert!(system.ken(&["replay", &id, "--save", &record]).status.success());
     system.down();
     let output = system.ken(&["replay", "--file", &record]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     no_socket(&file);
     // A record that differs from the behaviour of the turn loop.
     let text = std::fs::read_to_string(&file).unwrap();
@@ -141,7 +141,7 @@ fn a_record_is_replayed_without_a_socket() {
     std::fs::write(&file, changed.to_string()).unwrap();
     let output = system.ken(&["replay", "--file", &record]);
     assert_eq!(output.status.code(), Some(1));
-    let text = said(&output);
+    let text = output_text(&output);
     assert!(text.contains("It never opens.") && text.contains("opens at 40 bar"), "{text}");
     std::fs::write(&file, "{").unwrap();
     assert_eq!(system.ken(&["replay", "--file", &record]).status.code(), Some(2));
@@ -190,8 +190,8 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     let ran = |arguments: &[&str], code: i32| {
         let output = system.ken(&[&["eval"], arguments].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{}{stderr}", said(&output));
-        said(&output) + &stderr
+        assert_eq!(output.status.code(), Some(code), "{}{stderr}", output_text(&output));
+        output_text(&output) + &stderr
     };
     assert!(ran(&["run"], 2).contains("there are no cases"));
     assert!(ran(&["add", "nope"], 2).contains("`ken show --json SESSION` prints the ids of its submissions"));
@@ -205,7 +205,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     // The same model behaves the same; the tools do not run again.
     let same = ran(&["run"], 0);
     assert_eq!(same, "valve  same\nscript/script-1: 1 of 1 the same\n");
-    assert!(provider.asked().is_empty());
+    assert!(provider.received().is_empty());
     for (model, named) in [("nope/x", "there is no model provider `nope`"), ("openai", "`openai` needs a model")] {
         let refused = ran(&["run", "--model", model], 2);
         assert!(refused.contains(named) && refused.contains("\"at\":\"--model\""), "{refused}");
@@ -215,9 +215,9 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     assert_eq!(other["differs"], json!(["tool calls", "verdict", "answer"]), "{other}");
     assert_eq!(other["now"]["answer"], "It opens at 90 bar.");
     assert_eq!(other["unrecordedCalls"][1]["name"], "knowledge_add");
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.received().len(), 3);
     let found = system.ken(&["knowledge", "search", "evaluation", "leak"]);
-    assert!(!said(&found).contains("Leak"), "{}", said(&found));
+    assert!(!output_text(&found).contains("Leak"), "{}", output_text(&found));
     let shown = ran(&["run", "valve", "--model", "openai/other"], 1);
     assert!(shown.contains("valve  differs: ") && shown.contains("error: "), "{shown}");
     assert_eq!(ran(&["rm", "valve"], 0), "");
@@ -250,7 +250,7 @@ fn an_evaluated_model_gets_the_rules_of_the_configured_workspace() {
         let output = system.ken(arguments);
         assert!(output.status.success(), "{output:?}");
     }
-    let asked = provider.asked();
+    let asked = provider.received();
     let told = asked[1].body["messages"][0]["content"].as_str().unwrap();
     assert_eq!(asked[1].body["model"], "other");
     assert!(told.contains("Indent with tabs."), "{told}");

@@ -32,8 +32,8 @@ fn say(system: &System, session: &str) {
 }
 
 /// The system text of the newest request.
-fn told(provider: &Provider) -> String {
-    let asked = provider.asked();
+fn system_text(provider: &Provider) -> String {
+    let asked = provider.received();
     let body = &asked.last().expect("a request").body;
     body["messages"][0]["content"].as_str().expect("a system text").to_owned()
 }
@@ -73,13 +73,13 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     put(&file, &skill("release", "How a release is made.", "Ring the bell twice."));
     provider.push(answer("Hello."));
     say(&system, "one");
-    let text = told(&provider);
+    let text = system_text(&provider);
     assert!(text.contains("- `research`: ") && !text.contains("release"), "{text}");
     // It cannot be loaded by its name either.
     provider.push(call("skill", &json!({"name": "release"})));
     provider.push(answer("None."));
     say(&system, "two");
-    let body = provider.asked().last().unwrap().body.to_string();
+    let body = provider.received().last().unwrap().body.to_string();
     assert!(body.contains("There is no skill `release`.") && !body.contains("bell"), "{body}");
 
     let listed = ken(&system, &["skills", "list"]);
@@ -96,9 +96,9 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     provider.push(call("skill", &json!({"name": "release"})));
     provider.push(answer("Rung."));
     say(&system, "three");
-    let text = told(&provider);
+    let text = system_text(&provider);
     assert!(text.contains("- `release`: How a release is made.") && !text.contains("bell"), "{text}");
-    let body = provider.asked().last().unwrap().body.clone();
+    let body = provider.received().last().unwrap().body.clone();
     let result = body["messages"].as_array().unwrap().last().unwrap();
     assert_eq!((&result["role"], &result["content"]), (&json!("tool"), &json!("Ring the bell twice.")));
 
@@ -107,7 +107,7 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     provider.push(call("skill", &json!({"name": "release"})));
     provider.push(answer("None."));
     say(&system, "four");
-    let body = provider.asked().last().unwrap().body.to_string();
+    let body = provider.received().last().unwrap().body.to_string();
     assert!(body.contains("There is no skill `release`.") && !body.contains("Mallory"), "{body}");
     assert_eq!(state(&system, "release"), "changed");
     let doctor = system.ken(&["doctor"]);
@@ -125,7 +125,7 @@ fn a_broken_skill_is_skipped_and_reported() {
     put(&folder.join("open/SKILL.md"), "---\nname: open\ndescription: x\nand no end");
     put(&folder.join("other/SKILL.md"), &skill("another", "x", "y"));
     say(&system, "one");
-    let text = told(&provider);
+    let text = system_text(&provider);
     assert!(text.contains("`research`") && !text.contains("`another`"), "{text}");
     let log = std::fs::read_to_string(system.home().join("state/log/agent.log")).unwrap();
     assert!(log.contains("open/SKILL.md is left out: the line `---` at its end is missing (at line 1)"), "{log}");
@@ -164,9 +164,9 @@ fn project_rules_reach_the_coding_worker_once_they_are_accepted() {
         provider.push(call("task", &json!({"agent": "coding-worker", "prompt": "Look around."})));
         provider.push(answer("Seen."));
         provider.push(answer("Done."));
-        let before = provider.asked().len();
+        let before = provider.received().len();
         say(&system, session);
-        let asked = provider.asked();
+        let asked = provider.received();
         let texts = asked[before..].iter();
         let mut texts = texts.map(|asked| asked.body["messages"][0]["content"].as_str().unwrap().to_owned());
         (texts.next().unwrap(), texts.next().unwrap())

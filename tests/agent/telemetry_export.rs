@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const SECRET: &str = "canary-4be1";
 
-fn taken() -> Reply {
+fn accepted_reply() -> Reply {
     Reply::Status(200, Vec::new(), "{}".to_owned())
 }
 
@@ -42,7 +42,7 @@ fn say(system: &System, text: &str) -> Value {
 
 /// All spans that the collector has received.
 fn spans(collector: &Provider) -> Vec<Value> {
-    let asked = collector.asked();
+    let asked = collector.received();
     let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
     let spans = asked.iter().filter_map(|asked| of(&asked.body));
     spans.flat_map(|spans| spans.as_array().unwrap().clone()).collect()
@@ -56,11 +56,11 @@ fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
 
 #[test]
 fn a_turn_is_a_trace_without_texts() {
-    let collector = Provider::start(vec![taken()]);
+    let collector = Provider::start(vec![accepted_reply()]);
     let system = system(&collector, "");
     let answer = say(&system, &format!("find {SECRET}"));
     until("the trace has come", || !spans(&collector).is_empty());
-    let asked = &collector.asked()[0];
+    let asked = &collector.received()[0];
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/traces"));
     assert_eq!((asked.header("x-key"), asked.header("other")), (Some("k=7"), Some("o")));
     assert_eq!(asked.header("content-type"), Some("application/json"));
@@ -108,10 +108,10 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
     let collector = Provider::start(vec![Reply::Status(503, Vec::new(), String::new())]);
     let system = system(&collector, "content = true\n");
     let first = say(&system, "One");
-    until("the collector has failed", || !collector.asked().is_empty());
+    until("the collector has failed", || !collector.received().is_empty());
     system.kill("model");
     let second = say(&system, "Two");
-    collector.push(taken());
+    collector.push(accepted_reply());
     until("both have come", || {
         let spans = spans(&collector);
         [&first, &second].iter().all(|answer| {
@@ -134,7 +134,7 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
 
 #[test]
 fn the_root_span_of_a_scheduled_turn_is_that_of_its_agent() {
-    let collector = Provider::start(vec![taken()]);
+    let collector = Provider::start(vec![accepted_reply()]);
     let system = system(&collector, "");
     let schedule =
         json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});

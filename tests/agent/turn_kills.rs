@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ken_tests::provider::{Asked, Piece, Provider, Reply, openai};
+use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai};
 use ken_tests::{Builder, Client, System, number};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const PARTS: [&str; 4] = ["agent", "tools", "model", "store"];
 
 /// The model makes two parallel calls, then one call, then answers. Each piece of a stream is sent separately. An answer that was
 /// cut off is continued, as the request demands.
-fn reply(asked: &Asked) -> Reply {
+fn reply(asked: &ReceivedRequest) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
     let (text, calls): (&str, &[(&str, &str, &str)]) = match results {
@@ -86,7 +86,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
     let address = system.address();
     let asked = std::thread::spawn(move || {
         let mut client = Client::connect(address);
-        client.set_patience(Duration::from_secs(90));
+        client.set_timeout(Duration::from_secs(90));
         client.post(&target, &json!({"message": "go"}))
     });
     ken_tests::until("the stream is there", || {
@@ -126,7 +126,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         }
     }
     // Once a request to the model contains the result of a call, all later ones contain it too.
-    for asked in provider.asked() {
+    for asked in provider.received() {
         let calls: Vec<&str> = asked.body["messages"]
             .as_array()
             .unwrap()

@@ -12,7 +12,7 @@ mod many_schedules;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use figures::{Samples, per_second, row, title};
-use ken_tests::bot_api::{BotApi, SECRET, TOKEN, Trouble};
+use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
 use ken_tests::{Builder, Client, System, number, until};
 use ken_types::ops::schedules::NextSlot;
 use many_schedules::{fill, private_kib, ticks};
@@ -68,7 +68,7 @@ fn idle() {
             &format!("PSS {:.2} MB; goal: 4 MB", figures::pss_kib(pid) as f64 / 1024.0),
         );
         system.kill("scheduler");
-        system.calm("scheduler");
+        system.wait_until_stable("scheduler");
     }
 }
 
@@ -139,7 +139,7 @@ fn updates() {
     const CLIENTS: u64 = 32;
     for rate in [100, 1_000] {
         let platform = BotApi::start();
-        platform.always("sendMessage", Some(Trouble::Slow(Duration::from_secs(2))));
+        platform.always("sendMessage", Some(InjectedFailure::Slow(Duration::from_secs(2))));
         let system = connected(&platform);
         let address = system.address();
         let (total, begun) = (rate * seconds(), Instant::now() + Duration::from_millis(200));

@@ -53,22 +53,22 @@ fn client(system: &System, arguments: &[&str]) -> (Terminal, Instant) {
 }
 
 fn leave(terminal: &mut Terminal) {
-    terminal.says("/exit");
-    terminal.ends();
+    terminal.type_line("/exit");
+    terminal.wait_for_end();
 }
 
 fn first_frame(system: &System) {
     let floor = (0..20).map(|_| {
         let begun = Instant::now();
         let mut terminal = Terminal::start(&Command::new("/bin/true"), 80, 24);
-        terminal.ends();
+        terminal.wait_for_end();
         begun.elapsed()
     });
     row("setsid and /bin/true on a terminal", &Samples::of(floor.collect()).with_worst(), "every start has its setsid");
     let samples = (0..20).map(|_| {
         let (mut terminal, begun) = client(system, &[]);
-        let at = terminal.written_at(0, FRAME, LIMIT).expect("a frame");
-        terminal.sees("An answer");
+        let at = terminal.wait_for_written(0, FRAME, LIMIT).expect("a frame");
+        terminal.wait_for_text("An answer");
         leave(&mut terminal);
         at.duration_since(begun)
     });
@@ -99,7 +99,7 @@ fn opened(system: &System, session: &str, exchanges: usize) {
     let newest = format!("question-{:05}", exchanges - 1);
     let samples = (0..20).map(|_| {
         let (mut terminal, begun) = client(system, &["--session", session]);
-        let at = terminal.written_at(0, &newest, LIMIT).expect("the newest exchange");
+        let at = terminal.wait_for_written(0, &newest, LIMIT).expect("the newest exchange");
         leave(&mut terminal);
         at.duration_since(begun)
     });
@@ -108,15 +108,15 @@ fn opened(system: &System, session: &str, exchanges: usize) {
 
 fn scrolled(system: &System, session: &str, exchanges: usize) {
     let (mut terminal, _) = client(system, &["--session", session]);
-    terminal.written_at(0, &format!("question-{:05}", exchanges - 1), LIMIT).expect("the newest exchange");
+    terminal.wait_for_written(0, &format!("question-{:05}", exchanges - 1), LIMIT).expect("the newest exchange");
     idle(&terminal);
     row("memory, newest page loaded", &memory(&terminal), "goal: 15 MB");
     // Simulates a key that is held down, while pages are loaded and code is coloured.
     let step = |terminal: &mut Terminal| {
         let from = terminal.length();
         let begun = Instant::now();
-        terminal.keys(PAGE_UP);
-        terminal.written_at(from, FRAME, LIMIT).map(|at| at.duration_since(begun))
+        terminal.press(PAGE_UP);
+        terminal.wait_for_written(from, FRAME, LIMIT).map(|at| at.duration_since(begun))
     };
     let before = processor(&terminal);
     let mut samples = Vec::new();
@@ -133,8 +133,8 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
     let mut pages = 0;
     while !terminal.screen().contains("question-00000") && begun.elapsed() < Duration::from_secs(120) {
         let before = terminal.length();
-        terminal.keys(PAGE_UP);
-        _ = terminal.written_at(before, FRAME, REPEAT);
+        terminal.press(PAGE_UP);
+        _ = terminal.wait_for_written(before, FRAME, REPEAT);
         pages += 1;
     }
     let rate = f64::from(pages) / begun.elapsed().as_secs_f64();

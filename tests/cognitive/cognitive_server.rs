@@ -12,7 +12,7 @@ use ken_tests::{Answer, Client, Contract, KEY, System, cognitive, limited_cognit
 use serde_json::{Value, json};
 
 fn client(system: &System) -> Client {
-    Client::connect(system.cognitive()).held_to(Contract::cognitive())
+    Client::connect(system.cognitive()).checked_against(Contract::cognitive())
 }
 
 fn with(system: &System, headers: &[(&str, &str)], target: &str) -> Answer {
@@ -314,10 +314,10 @@ fn bodies_are_refused_before_they_are_read() {
 #[test]
 fn a_slow_client_is_disconnected() {
     let system = cognitive().start();
-    let mut slow = Client::connect(system.cognitive()).held_to(Contract::cognitive());
+    let mut slow = Client::connect(system.cognitive()).checked_against(Contract::cognitive());
     let head = format!("POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nContent-Length: 1000\r\n\r\n");
     slow.write(head.as_bytes());
-    slow.set_patience(Duration::from_millis(500));
+    slow.set_timeout(Duration::from_millis(500));
     let begun = Instant::now();
     let answer = loop {
         match slow.try_answer("POST") {

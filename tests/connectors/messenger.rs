@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ken_tests::bot_api::{BotApi, SECRET, TOKEN, Trouble};
+use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, number, until};
 use nix::sys::signal::{Signal, kill};
@@ -206,7 +206,7 @@ fn commands_are_answered_in_the_chat() {
 fn answers_are_formatted_cut_and_kept_in_order() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
-    platform.next("sendMessage", Trouble::Refuse(429, "Too Many Requests: retry after 1", Some(1)));
+    platform.next("sendMessage", InjectedFailure::Refuse(429, "Too Many Requests: retry after 1", Some(1)));
     let begun = Instant::now();
     accepted(&system, &update(1, 7, "long"));
     accepted(&system, &update(2, 7, "format"));
@@ -219,7 +219,7 @@ fn answers_are_formatted_cut_and_kept_in_order() {
     assert!(lengths[0] <= 4_096 && lengths[0] + lengths[1] + 1 == 4_999, "{lengths:?}");
     assert_eq!(got[2], "<b>bold</b> &amp; <code>code</code>");
     // If the platform refuses the markup, the text is sent without it, in the same order.
-    platform.next("sendMessage", Trouble::Refuse(400, "Bad Request: can't parse entities", None));
+    platform.next("sendMessage", InjectedFailure::Refuse(400, "Bad Request: can't parse entities", None));
     accepted(&system, &update(4, 7, "format"));
     assert_eq!(texts(&platform, 7, 4)[3], "**bold** & `code`");
     assert_eq!(sent(&system), json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0}));
@@ -231,10 +231,10 @@ fn messages_that_the_platform_refuses_are_counted() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let troubles = [
-        (Trouble::Refuse(403, "Forbidden: bot was blocked by the user", None), "failed", 1),
-        (Trouble::TakeAndClose, "unknown", 1),
-        (Trouble::Proxy(502), "unknown", 2),
-        (Trouble::Refuse(500, "Internal Server Error", None), "sent", 1),
+        (InjectedFailure::Refuse(403, "Forbidden: bot was blocked by the user", None), "failed", 1),
+        (InjectedFailure::TakeAndClose, "unknown", 1),
+        (InjectedFailure::Proxy(502), "unknown", 2),
+        (InjectedFailure::Refuse(500, "Internal Server Error", None), "sent", 1),
     ];
     for (id, (trouble, state, count)) in (1..).zip(troubles) {
         platform.next("sendMessage", trouble);
@@ -448,7 +448,7 @@ fn ken_messenger_administers_the_connector() {
     assert_eq!(done(&["set-webhook", "https://ken.example/hook"]), "the platform posts updates there now\n");
     let body = platform.calls("setWebhook")[0].body.clone();
     assert_eq!((&body["url"], &body["secret_token"]), (&json!("https://ken.example/hook"), &json!(SECRET)));
-    platform.next("setWebhook", Trouble::Refuse(400, "Bad Request: bad webhook", None));
+    platform.next("setWebhook", InjectedFailure::Refuse(400, "Bad Request: bad webhook", None));
     let (_, stderr, status) = said(&["set-webhook", "https://ken.example/hook"]);
     assert!(status == 2 && stderr.contains("bad webhook"), "{stderr}");
     assert_eq!(done(&["allow", "5"]), "allowed user 5\n");
@@ -636,11 +636,11 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
     // `unknown` counts messages with an unknown outcome; `untold` counts those of them that the platform has not received.
     let (mut unknown, mut untold) = (0, 0);
     for id in 0..kills * 5 {
-        system.calm("messenger");
+        system.wait_until_stable("messenger");
         let stop = stops[(id % 5) as usize];
         match stop {
             Some((op, side)) => tap.stop_at(op, side),
-            None => platform.next("sendMessage", Trouble::TakeAndHang),
+            None => platform.next("sendMessage", InjectedFailure::TakeAndHang),
         }
         let (address, taken) = (system.address(), platform.calls("sendMessage").len());
         let posted = std::thread::spawn(move || deliver(address, &update(id, 7, "hello")));
@@ -689,7 +689,7 @@ fn an_answer_is_shown_while_it_is_written() {
     let platform = BotApi::start();
     let system = streamed(&platform);
     accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || platform.shown(7) == ["One. Two. Three."]);
+    until("the answer is complete", || platform.shown_texts(7) == ["One. Two. Three."]);
     assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
     let first = platform.calls("sendMessage");
     assert_eq!((first.len(), first[0].body["text"].as_str().unwrap().trim()), (1, "One."));
@@ -712,7 +712,7 @@ fn an_answer_is_shown_while_it_is_written() {
 
 fn texts_after(system: &System, platform: &BotApi) -> Vec<String> {
     until("all turns are answered", || health(system)["outbox"]["sent"].as_u64() >= Some(2));
-    platform.shown(7)
+    platform.shown_texts(7)
 }
 
 /// A text that is too long for one message continues in the next one. Messages that a shorter text no longer needs are deleted.
@@ -722,7 +722,7 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     let system = streamed(&platform);
     accepted(&system, &update(1, 7, "overflow"));
     until("the answer is complete", || health(&system)["outbox"]["sent"] == 1);
-    let shown = platform.shown(7);
+    let shown = platform.shown_texts(7);
     assert_eq!(shown.len(), 2, "{shown:?}");
     assert!(shown.iter().all(|text| text.encode_utf16().count() <= 4_096));
     let whole = "word ".repeat(700) + &"more ".repeat(700);
@@ -739,7 +739,7 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     message["business_connection_id"] = json!("b1");
     accepted(&system, &json!({"update_id": 3, "business_message": message}));
     until("all turns are answered", || health(&system)["outbox"]["sent"] == 3);
-    assert_eq!(platform.shown(7).len(), 4, "{:?}", platform.shown(7));
+    assert_eq!(platform.shown_texts(7).len(), 4, "{:?}", platform.shown_texts(7));
     assert_eq!(platform.calls("deleteMessage").len(), 1);
     let deleted = &platform.calls("deleteBusinessMessages")[0].body;
     assert_eq!(deleted["business_connection_id"], "b1");
@@ -752,7 +752,8 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
 fn a_platform_that_refuses_edits_gets_the_first_text_and_the_answer() {
     let platform = BotApi::start();
     let system = streamed(&platform);
-    platform.always("editMessageText", Some(Trouble::Refuse(400, "Bad Request: message can't be edited", None)));
+    platform
+        .always("editMessageText", Some(InjectedFailure::Refuse(400, "Bad Request: message can't be edited", None)));
     accepted(&system, &update(1, 7, "stream"));
     until("the answer is sent", || health(&system)["outbox"]["sent"] == 1);
     assert_eq!(platform.texts(7).iter().map(|text| text.trim()).collect::<Vec<_>>(), ["One.", "One. Two. Three."]);
@@ -765,23 +766,23 @@ fn a_platform_that_refuses_edits_gets_the_first_text_and_the_answer() {
 fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
     let platform = BotApi::start();
     let system = streamed(&platform);
-    let slow_down = Trouble::Refuse(429, "Too Many Requests: retry after 2", Some(2));
+    let slow_down = InjectedFailure::Refuse(429, "Too Many Requests: retry after 2", Some(2));
     platform.next("editMessageText", slow_down);
     accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || platform.shown(7) == ["One. Two. Three."]);
+    until("the answer is complete", || platform.shown_texts(7) == ["One. Two. Three."]);
     let edits = platform.calls("editMessageText");
     assert!(edits[1].at - edits[0].at > Duration::from_millis(1_900));
     // A user has deleted the message, so the text is sent as a new one.
-    let gone = Trouble::Refuse(400, "Bad Request: message to edit not found", None);
+    let gone = InjectedFailure::Refuse(400, "Bad Request: message to edit not found", None);
     platform.always("editMessageText", Some(gone));
     accepted(&system, &update(2, 7, "stream"));
     assert_eq!(texts_after(&system, &platform).last().unwrap(), "One. Two. Three.");
     platform.always("editMessageText", None);
     accepted(&system, &update(3, 7, "keep"));
-    until("the text so far is shown", || platform.shown(7).last().is_some_and(|text| text == "Working."));
+    until("the text so far is shown", || platform.shown_texts(7).last().is_some_and(|text| text == "Working."));
     let other = ["connector=messenger", "chatId=\"7\"", "text=Meanwhile.", "key=other"];
     system.call("store", "outbox.put", &other);
-    until("the other message is sent", || platform.shown(7).last().is_some_and(|text| text == "Meanwhile."));
+    until("the other message is sent", || platform.shown_texts(7).last().is_some_and(|text| text == "Meanwhile."));
 }
 
 /// SIGKILL while an answer is being written: before and after a piece is marked, before a text is stored, while a message is sent, and
@@ -801,8 +802,8 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
         Err("editMessageText"),
     ];
     for id in 0..number("KEN_KILLS", 1) * 5 {
-        system.calm("messenger");
-        let before = platform.shown(7);
+        system.wait_until_stable("messenger");
+        let before = platform.shown_texts(7);
         match stops[(id % 5) as usize] {
             Ok((op, side)) => {
                 tap.stop_at(op, side);
@@ -811,7 +812,7 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
             }
             Err(method) => {
                 let calls = platform.calls(method).len();
-                platform.next(method, Trouble::TakeAndHang);
+                platform.next(method, InjectedFailure::TakeAndHang);
                 accepted(&system, &update(id, 7, "stream"));
                 until("the platform has the call", || platform.calls(method).len() > calls);
             }
@@ -821,7 +822,7 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
             let outbox = &health(&system)["outbox"];
             outbox["sent"] == id + 1 && outbox["pending"] == 0
         });
-        let shown = platform.shown(7).split_off(before.len());
+        let shown = platform.shown_texts(7).split_off(before.len());
         let whole = shown.iter().filter(|text| *text == "One. Two. Three.").count();
         assert!(
             whole == 1 && shown.len() <= 2 && shown.last().unwrap() == "One. Two. Three.",
@@ -835,15 +836,15 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
 fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
     let platform = BotApi::start();
     let system = streamed(&platform);
-    system.calm("messenger");
-    platform.next("sendMessage", Trouble::TakeAndHang);
+    system.wait_until_stable("messenger");
+    platform.next("sendMessage", InjectedFailure::TakeAndHang);
     accepted(&system, &update(1, 7, "whole"));
     until("the platform has the message", || !platform.calls("sendMessage").is_empty());
     system.kill("messenger");
     until("its outcome is unknown", || health(&system)["outbox"]["unknown"] == 1);
     accepted(&system, &update(2, 7, "hello"));
-    until("the next answer is there", || platform.shown(7).len() == 2);
-    assert_eq!(platform.shown(7), ["All of it.", "Hello there."]);
+    until("the next answer is there", || platform.shown_texts(7).len() == 2);
+    assert_eq!(platform.shown_texts(7), ["All of it.", "Hello there."]);
 }
 
 /// Posts an update like the platform, repeatedly until it is acknowledged.
@@ -952,8 +953,8 @@ fn a_request_for_an_approval_follows_its_text_in_its_topic() {
     prompt["message"]["chat"] = json!({"id": -100, "type": "supergroup"});
     prompt["message"]["message_thread_id"] = json!(9);
     accepted(&system, &prompt);
-    until("the request is shown", || platform.shown(-100).len() == 2);
-    let shown = platform.shown(-100);
+    until("the request is shown", || platform.shown_texts(-100).len() == 2);
+    let shown = platform.shown_texts(-100);
     assert_eq!(shown[0], "I will push.");
     assert!(shown[1].contains("Approval needed"), "{shown:?}");
     let calls = platform.calls("sendMessage");
@@ -962,8 +963,8 @@ fn a_request_for_an_approval_follows_its_text_in_its_topic() {
     assert_eq!((&pending[0]["conversationId"], &pending[0]["threadId"]), (&json!("-100"), &json!("9")), "{pending}");
     let yes = calls[1].body["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str().unwrap();
     accepted(&system, &press(2, 7, yes));
-    until("the answer is shown", || platform.shown(-100).last().is_some_and(|text| text == "Pushed."));
-    let shown = platform.shown(-100);
+    until("the answer is shown", || platform.shown_texts(-100).last().is_some_and(|text| text == "Pushed."));
+    let shown = platform.shown_texts(-100);
     assert_eq!((shown.len(), shown[0].as_str()), (3, "I will push."), "{shown:?}");
     assert!(shown[1].contains("approved by"), "{shown:?}");
     assert_eq!(sent(&system), json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0}));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::wire_tap::{Side, WireTap};
-use ken_tests::{Answer, Builder, Chance, System, binary, kinds, number, scripted, tui, until};
+use ken_tests::{Answer, Builder, Random, System, binary, kinds, number, scripted, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -534,10 +534,10 @@ fn whichever_part_is_killed_every_slot_has_one_record() {
             add(&system, &secondly(&format!("s{number}"), json!({"overlap": policy, "missed": "all"})))
         })
         .collect();
-    let mut chance = Chance::new(number("KEN_SEED", 7));
+    let mut chance = Random::new(number("KEN_SEED", 7));
     for _ in 0..number("KEN_KILLS", 8) {
         let part = chance.of(&["scheduler", "scheduler", "store", "agent"]);
-        system.calm(part);
+        system.wait_until_stable(part);
         std::thread::sleep(Duration::from_millis(chance.below(700) as u64));
         system.kill(part);
     }
@@ -553,15 +553,15 @@ fn a_kill_at_any_step_of_a_record_leaves_one_record() {
     let system = scripted();
     let tap = WireTap::put_in(&system.socket("store"));
     // After the restart, the scheduler calls the store through the tap.
-    system.calm("scheduler");
+    system.wait_until_stable("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || system.get(ROUTE).status == 200);
     let made = add(&system, &secondly("tick", json!({"overlap": "queue", "missed": "all"})));
     let steps = [("scheduler", Side::Request), ("scheduler", Side::Reply), ("store", Side::Through)];
-    let mut chance = Chance::new(number("KEN_SEED", 7));
+    let mut chance = Random::new(number("KEN_SEED", 7));
     for number in 0..number("KEN_KILLS", 2) * 3 {
         let (part, side) = steps[(number % 3) as usize];
-        system.calm(part);
+        system.wait_until_stable(part);
         let pid = system.pid(part);
         tap.stop_at_line("schedules.advance", r#""slots":[{"#, side);
         tap.reached();
@@ -634,7 +634,7 @@ fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     assert_eq!(listed.as_array().unwrap().len(), MANY);
     system.get(&format!("{ROUTE}/one-more")).refused(404, "not_found", "");
     // A new process has no memory from earlier requests, so only the idle size is measured.
-    system.calm("scheduler");
+    system.wait_until_stable("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || system.get(&format!("{ROUTE}/s9999")).status == 200);
     let pid = system.pid("scheduler");
@@ -672,7 +672,7 @@ fn the_agent_is_told_that_a_turn_is_scheduled() {
     let system = with_provider(&provider, "x");
     let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     assert_eq!(ended.text("/resultText"), "Done.");
-    let asked = provider.asked().remove(0).body;
+    let asked = provider.received().remove(0).body;
     let told = asked["messages"][0]["content"].to_string();
     assert!(told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"), "{told}");
 }
@@ -705,7 +705,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
     let system = with_provider(&provider, "x");
     patch(&system, "x", &json!({"targetAgent": "coding-worker"})).expect(200);
     system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
-    let asked = provider.asked().remove(0).body;
+    let asked = provider.received().remove(0).body;
     let told = asked["messages"][0]["content"].to_string();
     assert!(told.contains("You are the coding worker") && told.contains("A scheduled turn"), "{told}");
 }
@@ -721,7 +721,7 @@ fn a_temporary_failure_is_retried_later() {
         let run = run(&system, "x", &id);
         run["status"] == "queued" && run["attempt"] == 1 && run["error"].is_string()
     });
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.received().len(), 1);
 }
 
 /// A chat cannot use the connector name of scheduled turns.

@@ -18,7 +18,7 @@ pub const SECRET: &str = "planted-webhook-secret";
 
 /// A failure with which a call is answered.
 #[derive(Debug, Clone)]
-pub enum Trouble {
+pub enum InjectedFailure {
     /// `ok:false` with this code and text, and `retry_after` in seconds.
     Refuse(i64, &'static str, Option<u64>),
     /// The call has its effect, but the connection is closed without an answer.
@@ -33,7 +33,7 @@ pub enum Trouble {
 
 /// A call that was received.
 #[derive(Debug, Clone)]
-pub struct Called {
+pub struct ReceivedCall {
     pub method: String,
     pub body: Value,
     pub at: Instant,
@@ -45,10 +45,10 @@ pub struct Called {
 
 #[derive(Default)]
 struct Shared {
-    calls: Mutex<Vec<Called>>,
-    troubles: Mutex<HashMap<String, VecDeque<Trouble>>>,
+    calls: Mutex<Vec<ReceivedCall>>,
+    troubles: Mutex<HashMap<String, VecDeque<InjectedFailure>>>,
     /// The failure of every call of a method for which `troubles` has no entry.
-    always: Mutex<HashMap<String, Trouble>>,
+    always: Mutex<HashMap<String, InjectedFailure>>,
     updates: Mutex<VecDeque<Value>>,
     message: AtomicI64,
     over: AtomicBool,
@@ -90,13 +90,13 @@ impl BotApi {
     }
 
     /// Sets the failure of the next call of a method. Failures that were set earlier are used first.
-    pub fn next(&self, method: &str, trouble: Trouble) {
+    pub fn next(&self, method: &str, trouble: InjectedFailure) {
         let mut troubles = lock(&self.shared.troubles);
         troubles.entry(method.to_owned()).or_default().push_back(trouble);
     }
 
     /// Sets or removes the failure of all calls of a method.
-    pub fn always(&self, method: &str, trouble: Option<Trouble>) {
+    pub fn always(&self, method: &str, trouble: Option<InjectedFailure>) {
         let mut always = lock(&self.shared.always);
         match trouble {
             Some(trouble) => always.insert(method.to_owned(), trouble),
@@ -110,7 +110,7 @@ impl BotApi {
     }
 
     /// The calls of a method, in order.
-    pub fn calls(&self, method: &str) -> Vec<Called> {
+    pub fn calls(&self, method: &str) -> Vec<ReceivedCall> {
         let calls = lock(&self.shared.calls);
         calls.iter().filter(|call| call.method == method).cloned().collect()
     }
@@ -124,7 +124,7 @@ impl BotApi {
     }
 
     /// The texts of the messages in a chat, in order, after all edits and deletions.
-    pub fn shown(&self, chat: i64) -> Vec<String> {
+    pub fn shown_texts(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
         let calls = lock(&self.shared.calls);
         for call in calls.iter().filter(|call| call.done) {
@@ -170,31 +170,37 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     }
     let next = lock(&shared.troubles).get_mut(&method).and_then(VecDeque::pop_front);
     let trouble = next.or_else(|| lock(&shared.always).get(&method).cloned());
-    if let Some(Trouble::Slow(time)) = trouble {
+    if let Some(InjectedFailure::Slow(time)) = trouble {
         std::thread::sleep(time);
     }
     let malformed = (method == "sendMessage" && body["parse_mode"] == "HTML").then(|| wrong_entity(&body));
-    let refused = matches!(trouble, Some(Trouble::Refuse(..) | Trouble::Proxy(_)));
+    let refused = matches!(trouble, Some(InjectedFailure::Refuse(..) | InjectedFailure::Proxy(_)));
     let done = !refused && malformed.flatten().is_none();
     let is_message = method == "sendMessage" && done;
     let sent = is_message.then(|| 100 + shared.message.fetch_add(1, Ordering::Relaxed));
-    lock(&shared.calls).push(Called { method: method.clone(), body: body.clone(), at: Instant::now(), done, sent });
+    lock(&shared.calls).push(ReceivedCall {
+        method: method.clone(),
+        body: body.clone(),
+        at: Instant::now(),
+        done,
+        sent,
+    });
     match trouble {
-        Some(Trouble::Refuse(code, description, retry_after)) => {
+        Some(InjectedFailure::Refuse(code, description, retry_after)) => {
             let mut refusal = json!({"ok": false, "error_code": code, "description": description});
             if let Some(seconds) = retry_after {
                 refusal["parameters"] = json!({"retry_after": seconds});
             }
             write(&mut stream, 400, &refusal.to_string());
         }
-        Some(Trouble::Proxy(status)) => write(&mut stream, status, "<html>Bad Gateway</html>"),
-        Some(Trouble::TakeAndClose) => {}
-        Some(Trouble::TakeAndHang) => {
+        Some(InjectedFailure::Proxy(status)) => write(&mut stream, status, "<html>Bad Gateway</html>"),
+        Some(InjectedFailure::TakeAndClose) => {}
+        Some(InjectedFailure::TakeAndHang) => {
             while !shared.over.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        None | Some(Trouble::Slow(_)) if done => {
+        None | Some(InjectedFailure::Slow(_)) if done => {
             let result = result(&method, &body, sent, shared);
             write(&mut stream, 200, &json!({"ok": true, "result": result}).to_string());
         }

@@ -74,7 +74,7 @@ impl Served {
 
 /// A request that was received.
 #[derive(Debug, Clone)]
-pub struct AskedPage {
+pub struct ReceivedRequest {
     /// The path with its query.
     pub path: String,
     /// Names in lower case.
@@ -82,7 +82,7 @@ pub struct AskedPage {
     pub body: String,
 }
 
-impl AskedPage {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -92,7 +92,7 @@ impl AskedPage {
 #[derive(Debug, Default)]
 struct Shared {
     pages: Mutex<BTreeMap<String, Served>>,
-    asked: Mutex<Vec<AskedPage>>,
+    asked: Mutex<Vec<ReceivedRequest>>,
     over: AtomicBool,
 }
 
@@ -139,13 +139,13 @@ impl Pages {
         self.address.to_string()
     }
 
-    pub fn asked(&self) -> Vec<AskedPage> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         lock(&self.shared.asked).clone()
     }
 
     /// The number of requests for a path, with any query.
     pub fn count(&self, path: &str) -> usize {
-        let of_path = |asked: &&AskedPage| asked.path.split('?').next() == Some(path);
+        let of_path = |asked: &&ReceivedRequest| asked.path.split('?').next() == Some(path);
         lock(&self.shared.asked).iter().filter(of_path).count()
     }
 }
@@ -165,7 +165,7 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut body);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    let asked = AskedPage { path: request.url().to_owned(), headers: headers.collect(), body };
+    let asked = ReceivedRequest { path: request.url().to_owned(), headers: headers.collect(), body };
     let path = asked.path.split('?').next().unwrap_or_default().to_owned();
     let served = lock(&shared.pages).get(&path).cloned();
     let served = served.or_else(|| found(&path, &asked, address, shared));
@@ -199,7 +199,7 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
 }
 
 /// The answer of a search service.
-fn found(path: &str, asked: &AskedPage, address: SocketAddr, shared: &Shared) -> Option<Served> {
+fn found(path: &str, asked: &ReceivedRequest, address: SocketAddr, shared: &Shared) -> Option<Served> {
     let results = |text: &str| -> Vec<Value> {
         let pages = lock(&shared.pages);
         let titled = pages.iter().filter_map(|(path, served)| Some((path, served, served.title.as_ref()?)));

@@ -36,7 +36,7 @@ pub enum Piece {
 
 /// A request that was received.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     /// Names in lower case.
@@ -44,7 +44,7 @@ pub struct Asked {
     pub body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -52,13 +52,13 @@ impl Asked {
 }
 
 /// A function that makes the reply to a request.
-pub type Answering = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+pub type Answering = Box<dyn Fn(&ReceivedRequest) -> Reply + Send + Sync>;
 
 #[derive(Default)]
 struct Shared {
     answering: Option<Answering>,
     replies: Mutex<VecDeque<Reply>>,
-    asked: Mutex<Vec<Asked>>,
+    received: Mutex<Vec<ReceivedRequest>>,
     gone: AtomicBool,
     over: AtomicBool,
 }
@@ -83,7 +83,7 @@ impl Provider {
     }
 
     /// A provider whose reply depends only on the request, so that a repeated request gets the same reply.
-    pub fn answering(answering: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Provider {
+    pub fn answering(answering: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Provider {
         Provider::with(Shared { answering: Some(Box::new(answering)), ..Shared::default() })
     }
 
@@ -115,8 +115,8 @@ impl Provider {
         lock(&self.shared.replies).push_back(reply);
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        lock(&self.shared.asked).clone()
+    pub fn received(&self) -> Vec<ReceivedRequest> {
+        lock(&self.shared.received).clone()
     }
 
     /// Whether a caller has disconnected during [`Piece::UntilGone`].
@@ -140,13 +140,13 @@ fn answer(mut request: Request, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut text);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    let asked = Asked {
+    let asked = ReceivedRequest {
         method: request.method().to_string(),
         path: request.url().to_owned(),
         headers: headers.collect(),
         body: serde_json::from_str(&text).unwrap_or(Value::Null),
     };
-    lock(&shared.asked).push(asked.clone());
+    lock(&shared.received).push(asked.clone());
     let reply = match &shared.answering {
         Some(answering) => Some(answering(&asked)),
         None => lock(&shared.replies).pop_front(),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_claims::{Claiming, Held, Run, Worker};
+use ken_claims::{Claimer, Held, Run, Worker};
 use ken_service::{NoOptions, Program};
 use ken_types::Error;
 use ken_types::event::Failure;
@@ -28,11 +28,11 @@ struct Double;
 impl Daemon for Double {}
 
 #[derive(Clone)]
-struct Doer {
+struct TestRunner {
     store: Pool,
 }
 
-impl Worker for Doer {
+impl Worker for TestRunner {
     async fn work(&self, claim: Claim, mut aborted: watch::Receiver<bool>) -> Result<(), Error> {
         let run = Run::open(&self.store, claim).await?;
         let ended = match run.recorded().interruption() {
@@ -107,8 +107,8 @@ fn main() -> ExitCode {
         drain: Duration::from_secs(1),
     };
     ken_service::run::<NoOptions, _, _>(program, async |start| {
-        let claiming = Claiming {
-            worker: Doer { store: Pool::new(start.places.socket("store")) },
+        let claiming = Claimer {
+            worker: TestRunner { store: Pool::new(start.places.socket("store")) },
             held: Arc::new(Held::default()),
             work: Work::Runs,
             at_once: 64,

@@ -83,7 +83,7 @@ fn stop(state: &(Mutex<State>, Condvar), op: &str, line: &str) -> Option<Side> {
     Some(side)
 }
 
-fn tell(state: &(Mutex<State>, Condvar)) {
+fn print_stopped(state: &(Mutex<State>, Condvar)) {
     lock(state).reached = true;
     state.1.notify_all();
 }
@@ -99,7 +99,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
             let mut awaited = replies.lock().unwrap_or_else(PoisonError::into_inner);
             if awaited.is_some() && *awaited == id {
                 *awaited = None;
-                tell(&known);
+                print_stopped(&known);
                 continue;
             }
             if writeln!(to_client, "{line}").is_err() {
@@ -115,7 +115,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
         let side = stop(state, op, &line);
         match side {
             Some(Side::Request) => {
-                tell(state);
+                print_stopped(state);
                 continue;
             }
             Some(Side::Reply) => {
@@ -127,7 +127,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
             break;
         }
         if side == Some(Side::Through) {
-            tell(state);
+            print_stopped(state);
         }
     }
     _ = part.shutdown(Shutdown::Both);

@@ -10,14 +10,14 @@ use ken_tests::{Builder, System, binary, until};
 use serde_json::{Value, json};
 
 /// Standard output, standard error and exit status.
-fn said(output: &Output) -> (String, String, i32) {
+fn channels(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
 
 #[track_caller]
 fn done(system: &System, arguments: &[&str]) -> String {
-    let (stdout, stderr, status) = said(&system.ken(arguments));
+    let (stdout, stderr, status) = channels(&system.ken(arguments));
     assert_eq!((stderr.as_str(), status), ("", 0), "{arguments:?}");
     stdout
 }
@@ -25,7 +25,7 @@ fn done(system: &System, arguments: &[&str]) -> String {
 /// The error of a command. Checks the exit status, and that nothing is on standard output.
 #[track_caller]
 fn refused(system: &System, arguments: &[&str], status: i32) -> Value {
-    let (stdout, stderr, found) = said(&system.ken(arguments));
+    let (stdout, stderr, found) = channels(&system.ken(arguments));
     assert_eq!((stdout.as_str(), found), ("", status), "{arguments:?}: {stderr}");
     serde_json::from_str::<Value>(&stderr).unwrap()["error"].take()
 }
@@ -164,7 +164,7 @@ fn the_secret_for_another_machine_comes_only_from_a_file_or_the_environment() {
         let mut command = Command::new(binary("ken"));
         command.env_clear().arg("--home").arg(home.path()).args(["--url", &url, "sessions", "--json"]).args(arguments);
         command.envs(environment.map(|secret| ("KEN_API_SECRET", secret)));
-        let (stdout, stderr, status) = said(&command.output().unwrap());
+        let (stdout, stderr, status) = channels(&command.output().unwrap());
         assert_eq!((stdout.as_str(), stderr.as_str(), status), ("", "", 0));
     };
     ken(&["--secret-file", file.to_str().unwrap()], Some("from the environment"));
@@ -185,7 +185,7 @@ fn config_show_names_the_origin_of_settings_and_hides_secrets() {
     std::fs::write(&secrets, "# keys\nAPI_SECRET=canary-4711\n").unwrap();
     let ken = |arguments: &[&str]| {
         let mut command = Command::new(binary("ken"));
-        said(&command.arg("--home").arg(home.path()).args(arguments).output().unwrap())
+        channels(&command.arg("--home").arg(home.path()).args(arguments).output().unwrap())
     };
     let (shown, stderr, status) = ken(&["config", "show"]);
     assert_eq!((stderr.as_str(), status), ("", 0));
@@ -204,7 +204,7 @@ fn config_show_names_the_origin_of_settings_and_hides_secrets() {
 
 #[test]
 fn help_completions_and_a_mistyped_command() {
-    let ken = |arguments: &[&str]| said(&Command::new(binary("ken")).args(arguments).output().unwrap());
+    let ken = |arguments: &[&str]| channels(&Command::new(binary("ken")).args(arguments).output().unwrap());
     let (help, stderr, status) = ken(&["help", "chat"]);
     assert_eq!((stderr.as_str(), status), ("", 0));
     assert!(help.contains("Usage: ken chat"), "{help}");
@@ -243,6 +243,6 @@ fn a_turn_continues_when_the_gateway_is_killed() {
     system.kill("gateway");
     until("it is back", || system.ken(&["sessions"]).status.success());
     std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
-    let (_, stderr, status) = said(&chat.wait_with_output().unwrap());
+    let (_, stderr, status) = channels(&chat.wait_with_output().unwrap());
     assert_eq!((printed.as_str(), stderr.as_str(), status), ("one two three\n", "", 0));
 }

@@ -18,13 +18,13 @@ fn system(provider: &Provider) -> System {
         .start()
 }
 
-fn says(words: &[&str]) -> Reply {
+fn chat_reply(words: &[&str]) -> Reply {
     Reply::Stream(openai(words, &[]))
 }
 
 /// The last user message of the newest request to the model, as text.
-fn told(provider: &Provider) -> String {
-    let asked = provider.asked();
+fn last_user_message(provider: &Provider) -> String {
+    let asked = provider.received();
     let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
     let last = messages.iter().rfind(|message| message["role"] == "user").unwrap();
     match &last["content"] {
@@ -50,20 +50,27 @@ fn is(output: &Output, status: i32, stdout: &str) -> String {
 
 #[test]
 fn templates_fragments_and_attachments_become_the_message() {
-    let provider = Provider::start(vec![says(&["one"]), says(&["two"]), says(&["three"])]);
+    let provider = Provider::start(vec![chat_reply(&["one"]), chat_reply(&["two"]), chat_reply(&["three"])]);
     let system = system(&provider);
     let rules = file(&system, "rules.md", b"Be brief.");
     let data = file(&system, "data.csv", b"a,b\n1,2\n");
     let run = |words: &[&str]| system.ken(&[&["chat"], words].concat());
     is(&run(&["-f", &rules, "-a", &data, "What", "is", "b?"]), 0, "one\n");
-    assert_eq!(told(&provider), "Be brief.\n\nWhat is b?\n\nAttached file \"data.csv\":\n\n```\na,b\n1,2\n```");
+    assert_eq!(
+        last_user_message(&provider),
+        "Be brief.\n\nWhat is b?\n\nAttached file \"data.csv\":\n\n```\na,b\n1,2\n```"
+    );
     file(&system, "templates/mine.md", b"In {{language}}: {{input}}!");
     is(&run(&["-t", "mine", "-p", "language=Latin", "Hello"]), 0, "two\n");
-    assert_eq!(told(&provider), "In Latin: Hello!");
+    assert_eq!(last_user_message(&provider), "In Latin: Hello!");
     // An attached picture is sent to the model as an image.
     let picture = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
     is(&run(&["-a", &picture, "What is it?"]), 0, "three\n");
-    assert!(told(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"), "{}", told(&provider));
+    assert!(
+        last_user_message(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"),
+        "{}",
+        last_user_message(&provider)
+    );
     // Errors are reported before anything is sent.
     let binary = file(&system, "binary", b"\xff\x00\xfe");
     for (words, named) in [
@@ -78,26 +85,30 @@ fn templates_fragments_and_attachments_become_the_message() {
         let said = is(&run(words), 2, "");
         assert!(said.contains(named), "{words:?}: {said}");
     }
-    assert_eq!(provider.asked().len(), 3);
+    assert_eq!(provider.received().len(), 3);
 }
 
 #[test]
 fn an_answer_is_printed_only_if_it_fits_its_schema() {
     let fenced = "```json\n{\"name\": \"Ada\", \"age\": 36}\n```";
     let replies = [fenced, "{\"name\": 7}", "{\"name\": \"Bo\"}", "no", "still no"];
-    let provider = Provider::start(replies.iter().map(|reply| says(&[*reply])).collect());
+    let provider = Provider::start(replies.iter().map(|reply| chat_reply(&[*reply])).collect());
     let system = system(&provider);
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
     let schema = file(&system, "person.json", schema.to_string().as_bytes());
     let run = || system.ken(&["chat", "--schema", &schema, "Who?"]);
     is(&run(), 0, "{\"age\":36,\"name\":\"Ada\"}\n");
-    assert!(told(&provider).contains("\"required\""), "{}", told(&provider));
+    assert!(last_user_message(&provider).contains("\"required\""), "{}", last_user_message(&provider));
     // If the answer does not fit the schema, the model gets one request for a correction, in the same session.
     is(&run(), 0, "{\"name\":\"Bo\"}\n");
-    assert!(told(&provider).contains("does not fit the schema: /name"), "{}", told(&provider));
+    assert!(
+        last_user_message(&provider).contains("does not fit the schema: /name"),
+        "{}",
+        last_user_message(&provider)
+    );
     let said = is(&run(), 1, "");
     assert!(said.starts_with("ken: the answer does not fit the schema: it is not JSON"), "{said}");
-    assert_eq!(provider.asked().len(), 5);
+    assert_eq!(provider.received().len(), 5);
     let broken = file(&system, "broken.json", b"{\"type\": 7}");
     let said = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
     assert!(said.contains("broken.json"), "{said}");
@@ -143,7 +154,7 @@ fn an_answer_that_was_cut_off_is_printed_once() {
     for (number, mut command) in [(1, system.command(&["chat", "Hello"])), (2, tui())] {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         begun(number);
-        system.calm("agent");
+        system.wait_until_stable("agent");
         system.kill("agent");
         is(&child.wait_with_output().unwrap(), 0, "Half of it.\n");
     }
@@ -156,7 +167,7 @@ fn messages_of_one_turn_stand_on_lines_of_their_own() {
     let provider = Provider::start(vec![
         Reply::Stream(openai(&["I look."], &[("c1", "note_read", "{}")])),
         Reply::Stream(half),
-        says(&["Nothing ", "there."]),
+        chat_reply(&["Nothing ", "there."]),
     ]);
     let system = system(&provider);
     is(&system.ken(&["chat", "Look"]), 0, "I look.\nHalf \nNothing there.\n");
@@ -191,12 +202,12 @@ fn wrong_options_are_refused() {
         let said = is(&system.ken(&[&["chat"], words].concat()), 2, "");
         assert!(said.contains(named), "{words:?}: {said}");
     }
-    assert_eq!(provider.asked().len(), 0);
+    assert_eq!(provider.received().len(), 0);
 }
 
 #[test]
 fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
-    let provider = Provider::start(vec![says(&["I am ", "m."])]);
+    let provider = Provider::start(vec![chat_reply(&["I am ", "m."])]);
     let system = system(&provider);
     let output = system.ken(&["chat", "--json", "-m", "openai/m", "Who are you?"]);
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -219,5 +230,5 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.starts_with("I am ken") && said.ends_with('\n'), "{said}");
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.received().len(), 1);
 }

@@ -17,7 +17,7 @@ fn start(system: &System, arguments: &[&str]) -> Child {
 }
 
 /// Standard output, standard error and exit status.
-fn said(output: &Output) -> (String, String, i32) {
+fn channels(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
@@ -25,7 +25,7 @@ fn said(output: &Output) -> (String, String, i32) {
 fn stream(system: &System, arguments: &[&str], input: &str) -> (String, String, i32) {
     let mut child = start(system, arguments);
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    said(&child.wait_with_output().unwrap())
+    channels(&child.wait_with_output().unwrap())
 }
 
 #[track_caller]
@@ -105,7 +105,7 @@ fn ends(system: &System) {
     let follower = start(system, &["follow", "ending"]);
     done(system, &["append", "ending"], "a\n");
     done(system, &["append", "--close", "ending"], "b\n");
-    let (stdout, stderr, status) = said(&follower.wait_with_output().unwrap());
+    let (stdout, stderr, status) = channels(&follower.wait_with_output().unwrap());
     assert_eq!((stdout.as_str(), stderr.as_str(), status), ("a\nb\n", "", 0));
     refused(system, &["append", "ending"], "c\n", 2, "conflict");
     done(system, &["close", "ending"], "");
@@ -134,7 +134,7 @@ fn quiet(system: &System) {
     BufReader::new(follower.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "one\n");
     done(system, &["append", "logs/x"], "more\n");
-    let (_, stderr, status) = said(&follower.wait_with_output().unwrap());
+    let (_, stderr, status) = channels(&follower.wait_with_output().unwrap());
     assert_eq!((stderr.as_str(), status), ("", 0));
 }
 
@@ -155,9 +155,9 @@ fn a_log_is_complete_although_gateway_and_store_are_killed() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(input);
-    let (_, stderr, status) = said(&appender.wait_with_output().unwrap());
+    let (_, stderr, status) = channels(&appender.wait_with_output().unwrap());
     assert_eq!((stderr.as_str(), status), ("", 0));
-    let (followed, stderr, status) = said(&follower.wait_with_output().unwrap());
+    let (followed, stderr, status) = channels(&follower.wait_with_output().unwrap());
     assert_eq!((stderr.as_str(), status), ("", 0));
     let wanted: String = (0..LINES).map(|line| format!("{{\"n\":{line}}}\n")).collect();
     assert!(followed == wanted, "{} of {LINES} lines were followed", followed.lines().count());
@@ -168,7 +168,7 @@ fn a_log_is_complete_although_gateway_and_store_are_killed() {
 #[test]
 fn ken_events_shows_changes_in_the_system() {
     let system = System::start();
-    let events = |arguments: &[&str]| said(&system.ken(&[&["events"], arguments].concat()));
+    let events = |arguments: &[&str]| channels(&system.ken(&[&["events"], arguments].concat()));
     assert_eq!(events(&[]), (String::new(), String::new(), 0), "nothing has happened yet");
     let session = system.session();
     let (stdout, _, _) = events(&[]);

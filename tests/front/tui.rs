@@ -54,14 +54,14 @@ fn open(system: &System, arguments: &[&str]) -> Terminal {
 /// Opens the client and waits for its greeting.
 fn greeted(system: &System) -> Terminal {
     let terminal = open(system, &[]);
-    terminal.sees("All is well.");
+    terminal.wait_for_text("All is well.");
     terminal
 }
 
 /// Ends the client. Returns the session that it prints.
 fn leave(terminal: &mut Terminal) -> String {
-    terminal.says("/exit");
-    assert!(terminal.ends().success());
+    terminal.type_line("/exit");
+    assert!(terminal.wait_for_end().success());
     session_of(terminal)
 }
 
@@ -100,14 +100,14 @@ fn long_session(system: &System, exchanges: usize) -> String {
 fn each_launch_has_a_new_session_with_a_greeting() {
     let system = scripted(&[]);
     let mut first = greeted(&system);
-    let screen = first.sees("connected");
+    let screen = first.wait_for_text("connected");
     for row in ["✓ gateway http://127.0.0.1:", "✓ all parts are ready", "✓ session tui-", "Welcome. All is well."]
     {
         assert!(screen.contains(row), "{row}: {screen}");
     }
     assert!(!screen.contains("Preflight report"), "{screen}");
-    first.says("hello");
-    first.sees("An answer.");
+    first.type_line("hello");
+    first.wait_for_text("An answer.");
     let session = leave(&mut first);
     // The conversation is in the scrollback of the terminal it left.
     let printed = first.printed();
@@ -130,82 +130,82 @@ fn each_launch_has_a_new_session_with_a_greeting() {
 fn prompts_during_a_turn_are_queued_and_cancel_applies_to_the_turn_first() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.says("hold on");
-    terminal.sees("partial words");
-    terminal.says("then this");
-    terminal.says("and that");
-    terminal.sees("2 queued");
+    terminal.type_line("hold on");
+    terminal.wait_for_text("partial words");
+    terminal.type_line("then this");
+    terminal.type_line("and that");
+    terminal.wait_for_text("2 queued");
     // The last prompt can be recalled and edited.
-    terminal.keys(UP);
-    terminal.sees("› and that");
-    terminal.says(", too");
-    terminal.sees("then: and that, too");
-    terminal.keys(ESCAPE);
-    let screen = terminal.sees("(cancelled)");
+    terminal.press(UP);
+    terminal.wait_for_text("› and that");
+    terminal.type_line(", too");
+    terminal.wait_for_text("then: and that, too");
+    terminal.press(ESCAPE);
+    let screen = terminal.wait_for_text("(cancelled)");
     assert!(screen.contains("partial words") && screen.contains("held: then this"), "{screen}");
-    terminal.waits_for("the status row again", |screen| !screen.contains("cancelling"));
-    terminal.keys("\r");
-    terminal.waits_for("both are answered", |screen| {
+    terminal.wait_for_screen("the status row again", |screen| !screen.contains("cancelling"));
+    terminal.press("\r");
+    terminal.wait_for_screen("both are answered", |screen| {
         screen.matches("An answer.").count() == 2 && screen.contains("› and that, too")
     });
-    terminal.says("hold again");
-    terminal.waits_for("it runs", |screen| screen.matches("partial words").count() == 2);
-    terminal.keys(CONTROL_C);
-    terminal.waits_for("it is cancelled", |screen| screen.matches("(cancelled)").count() == 2);
-    terminal.keys("a draft");
-    terminal.keys(CONTROL_C);
-    terminal.sees("the draft is in the history");
-    terminal.keys(CONTROL_C);
-    assert!(terminal.ends().success());
+    terminal.type_line("hold again");
+    terminal.wait_for_screen("it runs", |screen| screen.matches("partial words").count() == 2);
+    terminal.press(CONTROL_C);
+    terminal.wait_for_screen("it is cancelled", |screen| screen.matches("(cancelled)").count() == 2);
+    terminal.press("a draft");
+    terminal.press(CONTROL_C);
+    terminal.wait_for_text("the draft is in the history");
+    terminal.press(CONTROL_C);
+    assert!(terminal.wait_for_end().success());
     let session = session_of(&terminal);
     let statuses: Vec<Value> =
         transcript(&system, &session)["exchanges"].as_array().unwrap().iter().map(|e| e["status"].clone()).collect();
     assert_eq!(statuses, ["completed", "cancelled", "completed", "completed", "cancelled"]);
     // The next launch has the draft in its history.
     let mut next = open(&system, &["-c"]);
-    next.sees("(cancelled)");
-    next.sees("connected");
-    next.keys(UP);
-    next.sees("› a draft");
+    next.wait_for_text("(cancelled)");
+    next.wait_for_text("connected");
+    next.press(UP);
+    next.wait_for_text("› a draft");
 }
 
 #[test]
 fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.says("first words");
-    terminal.sees("An answer.");
-    terminal.says("/rename nightly");
-    terminal.waits_for("the name in the status row", |screen| screen.lines().last().unwrap().contains("nightly"));
-    terminal.says("/resume nowhere");
-    let screen = terminal.waits_for("an error", |screen| screen.contains("! "));
+    terminal.type_line("first words");
+    terminal.wait_for_text("An answer.");
+    terminal.type_line("/rename nightly");
+    terminal.wait_for_screen("the name in the status row", |screen| screen.lines().last().unwrap().contains("nightly"));
+    terminal.type_line("/resume nowhere");
+    let screen = terminal.wait_for_screen("an error", |screen| screen.contains("! "));
     assert!(!screen.contains('{'), "a sentence: {screen}");
-    terminal.says("/session");
-    terminal.sees(", named nightly.");
+    terminal.type_line("/session");
+    terminal.wait_for_text(", named nightly.");
     let session = leave(&mut terminal);
 
     for selector in [session.as_str(), "nightly"] {
         let mut again = open(&system, &["--session", selector]);
-        let screen = again.sees("An answer.");
+        let screen = again.wait_for_text("An answer.");
         assert!(screen.contains("› first words") && !screen.contains("✓ session"), "{screen}");
         assert_eq!(leave(&mut again), session);
     }
     let mut last = open(&system, &["-c"]);
-    last.sees("› first words");
+    last.wait_for_text("› first words");
     assert_eq!(leave(&mut last), session);
     // An unknown name starts a new session.
     let mut fresh = open(&system, &["--session", "nobody"]);
-    fresh.sees("All is well.");
+    fresh.wait_for_text("All is well.");
     assert_ne!(leave(&mut fresh), session);
     // Two sessions with one name, and one of another person.
     let mut twin = greeted(&system);
-    twin.says("/rename nightly");
-    twin.waits_for("the name", |screen| screen.lines().last().unwrap().contains("nightly"));
+    twin.type_line("/rename nightly");
+    twin.wait_for_screen("the name", |screen| screen.lines().last().unwrap().contains("nightly"));
     leave(&mut twin);
     let foreign = system.session();
     for selector in ["nightly", foreign.as_str()] {
         let mut refused = open(&system, &["--session", selector]);
-        assert_eq!(refused.ends().code(), Some(1));
+        assert_eq!(refused.wait_for_end().code(), Some(1));
         let printed = refused.printed();
         assert!(printed.starts_with("ken-tui: ") && printed.lines().count() == 1, "{printed:?}");
     }
@@ -216,18 +216,18 @@ fn the_picker_switches_to_another_session() {
     let system = scripted(&[]);
     let old = long_session(&system, 2);
     let mut terminal = greeted(&system);
-    terminal.says("/sessions");
-    terminal.sees("question-000");
-    terminal.keys("question");
-    terminal.keys("\r");
-    terminal.sees("› question-001");
-    terminal.says("more");
-    terminal.waits_for("the answer there", |screen| screen.matches("An answer.").count() == 3);
+    terminal.type_line("/sessions");
+    terminal.wait_for_text("question-000");
+    terminal.press("question");
+    terminal.press("\r");
+    terminal.wait_for_text("› question-001");
+    terminal.type_line("more");
+    terminal.wait_for_screen("the answer there", |screen| screen.matches("An answer.").count() == 3);
     assert_eq!(leave(&mut terminal), old);
     let mut fresh = open(&system, &["--session", &old]);
-    fresh.sees("› more");
-    fresh.says("/new other");
-    fresh.waits_for("an empty conversation", |screen| !screen.contains("› more") && screen.contains("other"));
+    fresh.wait_for_text("› more");
+    fresh.type_line("/new other");
+    fresh.wait_for_screen("an empty conversation", |screen| !screen.contains("› more") && screen.contains("other"));
     assert_ne!(leave(&mut fresh), old);
 }
 
@@ -236,27 +236,29 @@ fn the_picker_switches_to_another_session() {
 fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     let system = scripted(&[lines_of_text()]);
     let mut terminal = greeted(&system);
-    terminal.says("count");
+    terminal.type_line("count");
     for (round, (columns, rows)) in [(60, 20), (132, 40), (40, 12), (80, 24)].into_iter().enumerate() {
         let seen = format!("line-{:03}", 20 + round * 55);
-        terminal
-            .waits_for(&seen, |screen| screen.lines().any(|line| line.starts_with("line-") && line >= seen.as_str()));
+        terminal.wait_for_screen(&seen, |screen| {
+            screen.lines().any(|line| line.starts_with("line-") && line >= seen.as_str())
+        });
         terminal.resize(columns, rows);
         if round % 2 == 0 {
             system.kill("gateway");
         }
     }
-    terminal.sees("line-299 of text");
-    terminal.waits_for("the end of the turn", |screen| !screen.contains("working") && screen.contains("connected"));
+    terminal.wait_for_text("line-299 of text");
+    terminal
+        .wait_for_screen("the end of the turn", |screen| !screen.contains("working") && screen.contains("connected"));
     // Changes the size, also while the conversation is scrolled back.
     terminal.resize(100, 30);
-    terminal.waits_for("the new size", |screen| screen.lines().count() == 30 && screen.contains("F1 help"));
-    terminal.keys(PAGE_UP);
-    terminal.sees("more below");
+    terminal.wait_for_screen("the new size", |screen| screen.lines().count() == 30 && screen.contains("F1 help"));
+    terminal.press(PAGE_UP);
+    terminal.wait_for_text("more below");
     terminal.resize(70, 20);
-    terminal.sees("more below");
-    terminal.keys(ESCAPE);
-    terminal.sees("line-299 of text");
+    terminal.wait_for_text("more below");
+    terminal.press(ESCAPE);
+    terminal.wait_for_text("line-299 of text");
     assert!(!terminal.written().contains("\u{1b}[2J"), "the screen is never cleared");
     let session = leave(&mut terminal);
     let printed = terminal.printed();
@@ -271,14 +273,14 @@ fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
 fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
     let system = scripted(&[lines_of_text()]);
     let mut first = greeted(&system);
-    first.says("count");
-    first.waits_for("some lines", |screen| screen.contains("line-"));
+    first.type_line("count");
+    first.wait_for_screen("some lines", |screen| screen.contains("line-"));
     // The client is killed without a chance to end properly.
     kill(Pid::from_raw(first.pid()), Signal::SIGKILL).unwrap();
     let mut second = open(&system, &["-c"]);
-    second.waits_for("the same turn", |screen| screen.contains("line-1"));
-    second.sees("line-299 of text");
-    second.waits_for("its end", |screen| !screen.contains("working"));
+    second.wait_for_screen("the same turn", |screen| screen.contains("line-1"));
+    second.wait_for_text("line-299 of text");
+    second.wait_for_screen("its end", |screen| !screen.contains("working"));
     leave(&mut second);
     let printed = second.printed();
     assert!(printed.contains("› count"), "{printed}");
@@ -290,16 +292,18 @@ fn older_exchanges_are_loaded_while_scrolling_and_found_by_search() {
     let system = scripted(&[]);
     let session = long_session(&system, 70);
     let mut terminal = open(&system, &["--session", &session]);
-    terminal.sees("question-069");
+    terminal.wait_for_text("question-069");
     for _ in 0..40 {
         if terminal.screen().contains("question-000") {
             break;
         }
         let before = terminal.screen();
-        terminal.keys(PAGE_UP);
-        terminal.waits_for("another page, or the first", |screen| screen != before || screen.contains("question-000"));
+        terminal.press(PAGE_UP);
+        terminal.wait_for_screen("another page, or the first", |screen| {
+            screen != before || screen.contains("question-000")
+        });
     }
-    terminal.sees("› question-000");
+    terminal.wait_for_text("› question-000");
     // The visible part does not move while answers arrive.
     let body = local(&[("text", json!("from elsewhere")), ("session", json!(session))]);
     let before = terminal.screen();
@@ -308,31 +312,32 @@ fn older_exchanges_are_loaded_while_scrolling_and_found_by_search() {
     assert_eq!(top(&terminal.screen()), top(&before));
     // Until the client has received the end of that turn, Escape applies to the turn, so the key is repeated.
     until("the end is on the screen", || {
-        terminal.keys(ESCAPE);
+        terminal.press(ESCAPE);
         terminal.screen().contains("› from elsewhere")
     });
     // A new client searches from the end back to exchanges that have to be loaded first.
     let mut again = open(&system, &["--session", &session]);
-    again.sees("› from elsewhere");
-    again.keys("\u{6}question-003\r");
-    again.sees("› question-003");
+    again.wait_for_text("› from elsewhere");
+    again.press("\u{6}question-003\r");
+    again.wait_for_text("› question-003");
 }
 
 #[test]
 fn the_editor_has_lines_and_a_paste_never_sends() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.keys("\u{1b}[200~one\rtwo\r\u{1b}[201~");
-    terminal.sees("› one");
-    terminal.sees("  two");
-    terminal.keys("three\nfour\u{1b}\rfive");
-    let screen = terminal.waits_for("five lines", |screen| screen.contains("  four") && screen.contains("  five"));
+    terminal.press("\u{1b}[200~one\rtwo\r\u{1b}[201~");
+    terminal.wait_for_text("› one");
+    terminal.wait_for_text("  two");
+    terminal.press("three\nfour\u{1b}\rfive");
+    let screen =
+        terminal.wait_for_screen("five lines", |screen| screen.contains("  four") && screen.contains("  five"));
     assert!(!screen.contains("An answer."), "{screen}");
     // The cursor of the terminal is after the last character.
     let row = screen.lines().position(|line| line.trim_end() == "  five").unwrap();
     assert_eq!(terminal.cursor(), (u16::try_from(row).unwrap(), 6));
-    terminal.keys("\r");
-    terminal.sees("An answer.");
+    terminal.press("\r");
+    terminal.wait_for_text("An answer.");
     let session = leave(&mut terminal);
     let text = transcript(&system, &session)["exchanges"][1]["prompt"]["text"].clone();
     assert_eq!(text, "one\ntwo\nthree\nfour\nfive");
@@ -343,17 +348,17 @@ fn keys_of_every_kind_of_terminal_and_undo_and_redo() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     // Shift+Enter as the kitty keyboard protocol and as xterm's modifyOtherKeys send it.
-    terminal.keys("one\u{1b}[13;2utwo\u{1b}[27;2;13~three");
-    terminal.waits_for("three lines", |screen| {
+    terminal.press("one\u{1b}[13;2utwo\u{1b}[27;2;13~three");
+    terminal.wait_for_screen("three lines", |screen| {
         screen.contains("› one") && screen.contains("  two") && screen.contains("  three")
     });
     // Ctrl+_ undoes, Alt+_ redoes.
-    terminal.keys("!\u{1f}");
-    terminal.waits_for("undone", |screen| !screen.contains('!'));
-    terminal.keys("\u{1b}_");
-    terminal.sees("  three!");
-    terminal.keys("\r");
-    terminal.sees("An answer.");
+    terminal.press("!\u{1f}");
+    terminal.wait_for_screen("undone", |screen| !screen.contains('!'));
+    terminal.press("\u{1b}_");
+    terminal.wait_for_text("  three!");
+    terminal.press("\r");
+    terminal.wait_for_text("An answer.");
     let session = leave(&mut terminal);
     let text = transcript(&system, &session)["exchanges"][1]["prompt"]["text"].clone();
     assert_eq!(text, "one\ntwo\nthree!");
@@ -373,10 +378,10 @@ fn no_key_is_lost_while_the_terminal_is_resized() {
             stat.contains(") T ")
         });
         terminal.resize(if round % 2 == 0 { 70 } else { 80 }, 24);
-        terminal.keys(&letter.to_string());
+        terminal.press(&letter.to_string());
         kill(client, Signal::SIGCONT).unwrap();
         typed.push(letter);
-        terminal.sees(&format!("› {typed}"));
+        terminal.wait_for_text(&format!("› {typed}"));
     }
 }
 
@@ -384,17 +389,18 @@ fn no_key_is_lost_while_the_terminal_is_resized() {
 fn a_notification_is_sent_when_the_terminal_is_not_in_view() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
     let told = |terminal: &Terminal| terminal.written().matches("\u{1b}]9;ken: the answer is there\u{7}").count();
-    terminal.says("hello");
-    terminal.waits_for("an answer", |screen| screen.contains("An answer.") && !screen.contains("working"));
+    terminal.type_line("hello");
+    terminal.wait_for_screen("an answer", |screen| screen.contains("An answer.") && !screen.contains("working"));
     assert_eq!(told(&terminal), 0, "nobody is told what is before the eyes");
-    terminal.keys("hello again\r\u{1b}[O");
+    terminal.press("hello again\r\u{1b}[O");
     until("the window asks for attention", || told(&terminal) == 1);
-    terminal.keys("\u{1b}[I");
-    terminal.says("and again");
-    terminal
-        .waits_for("three answers", |screen| screen.matches("An answer.").count() == 3 && !screen.contains("working"));
+    terminal.press("\u{1b}[I");
+    terminal.type_line("and again");
+    terminal.wait_for_screen("three answers", |screen| {
+        screen.matches("An answer.").count() == 3 && !screen.contains("working")
+    });
     assert_eq!(told(&terminal), 1);
 }
 
@@ -411,30 +417,30 @@ fn pictures_and_texts_go_with_a_prompt() {
     let picture = system.home().join("a.png");
     std::fs::write(&picture, b"\x89PNG\r\n\x1a\npicture").unwrap();
     let mut terminal = open(&system, &[]);
-    terminal.sees("An answer.");
-    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    terminal.wait_for_text("An answer.");
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
     // Attaches files by key and by command. A path that is not a file causes an error message.
-    terminal.keys(&format!("\u{1b}a{}\r", picture.display()));
-    terminal.sees("[a.png]");
-    terminal.says(&format!("/attach {}", system.home().join("notes.txt").display()));
-    terminal.sees("[a.png] [notes.txt]");
-    terminal.says("/attach /nowhere");
-    terminal.sees("/nowhere: No such file");
-    terminal.sees("[a.png] [notes.txt]");
-    terminal.says("look");
-    terminal.waits_for("both names below the prompt", |screen| {
+    terminal.press(&format!("\u{1b}a{}\r", picture.display()));
+    terminal.wait_for_text("[a.png]");
+    terminal.type_line(&format!("/attach {}", system.home().join("notes.txt").display()));
+    terminal.wait_for_text("[a.png] [notes.txt]");
+    terminal.type_line("/attach /nowhere");
+    terminal.wait_for_text("/nowhere: No such file");
+    terminal.wait_for_text("[a.png] [notes.txt]");
+    terminal.type_line("look");
+    terminal.wait_for_screen("both names below the prompt", |screen| {
         screen.contains("› look") && screen.matches("An answer.").count() == 2
     });
-    let asked = provider.asked().pop().unwrap();
+    let asked = provider.received().pop().unwrap();
     let said = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
     let said = said.to_string();
     for part in ["data:image/png;base64,iVBORw0KGgpwaWN0dXJl", "look", "the disk is full"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // Attachments of one prompt are not sent with the next.
-    terminal.says("again");
-    terminal.waits_for("the third", |screen| screen.matches("An answer.").count() == 3);
-    let last = provider.asked().pop().unwrap().body["messages"].as_array().unwrap().last().unwrap().to_string();
+    terminal.type_line("again");
+    terminal.wait_for_screen("the third", |screen| screen.matches("An answer.").count() == 3);
+    let last = provider.received().pop().unwrap().body["messages"].as_array().unwrap().last().unwrap().to_string();
     assert!(last.contains("again") && !last.contains("base64"), "{last}");
 }
 
@@ -444,9 +450,9 @@ fn a_draft_is_written_in_the_editor_of_the_environment() {
     let mut command = client(&system, &[]);
     command.env("EDITOR", "sed -i s/draft/text/");
     let mut terminal = Terminal::start(&command, 80, 24);
-    terminal.sees("All is well.");
-    terminal.keys("my draft\u{7}");
-    terminal.sees("› my text");
+    terminal.wait_for_text("All is well.");
+    terminal.press("my draft\u{7}");
+    terminal.wait_for_text("› my text");
 }
 
 #[test]
@@ -456,15 +462,15 @@ fn answers_are_copied_as_markdown_and_colours_can_be_disabled() {
     let mut command = client(&system, &[]);
     command.env("NO_COLOR", "1");
     let mut terminal = Terminal::start(&command, 80, 24);
-    terminal.sees("All is well.");
-    terminal.says("code");
-    terminal.sees("│ ls -l");
-    terminal.keys("\u{1b}k");
-    terminal.sees("5 characters were offered");
+    terminal.wait_for_text("All is well.");
+    terminal.type_line("code");
+    terminal.wait_for_text("│ ls -l");
+    terminal.press("\u{1b}k");
+    terminal.wait_for_text("5 characters were offered");
     let offered = |text: &str| text.contains("\u{1b}]52;c;bHMgLWw=\u{7}");
     until("the code on the clipboard", || offered(&terminal.written()));
-    terminal.keys("\u{1b}c");
-    terminal.sees("characters were offered to the terminal's clipboard");
+    terminal.press("\u{1b}c");
+    terminal.wait_for_text("characters were offered to the terminal's clipboard");
     let written = terminal.written();
     let coloured =
         written.split('\u{1b}').filter(|sequence| sequence.starts_with("[0;3") || sequence.contains(";38;")).count();
@@ -483,8 +489,8 @@ fn code_is_coloured_by_a_process_that_ends() {
         json!({"when": "many", "events": [{"text": many}]}),
     ]);
     let mut terminal = greeted(&system);
-    terminal.says("code");
-    terminal.sees("│     let x = \"1\"; // one");
+    terminal.type_line("code");
+    terminal.wait_for_text("│     let x = \"1\"; // one");
     // A colour of the palette other than cyan, the colour of all code.
     let is_coloured = |piece: &str| piece.starts_with("[0;3") && !piece.starts_with("[0;36") && piece.contains("mlet");
     until("the keyword has its colour", || terminal.written().split('\u{1b}').any(is_coloured));
@@ -502,8 +508,8 @@ fn code_is_coloured_by_a_process_that_ends() {
         written.split('\u{1b}').filter(|piece| is_coloured(piece)).count()
     };
     let before = coloured(&terminal);
-    terminal.says("many");
-    terminal.sees("let n99 = 1;");
+    terminal.type_line("many");
+    terminal.wait_for_text("let n99 = 1;");
     until("the pieces on the screen have their colours", || coloured(&terminal) >= before + 5);
     until("its process has ended again", || !has_child());
     let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", terminal.pid())).unwrap();
@@ -517,7 +523,7 @@ fn code_is_coloured_by_a_process_that_ends() {
 fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.keys("\u{1a}");
+    terminal.press("\u{1a}");
     // The process group of a session leader is never stopped (POSIX, orphaned process groups), so the client continues at
     // once.
     until("it left the second screen and took it again", || {
@@ -527,8 +533,8 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
             written[at..].contains("Welcome. All is well.") && written[at..].contains("\u{1b}[?1049h")
         })
     });
-    terminal.says("hello");
-    terminal.sees("An answer.");
+    terminal.type_line("hello");
+    terminal.wait_for_text("An answer.");
     leave(&mut terminal);
     let printed = terminal.printed();
     assert!(printed.contains("An answer.") && !printed.contains("Welcome."), "once each: {printed}");
@@ -538,7 +544,7 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
 fn an_idle_client_writes_nothing_and_sleeps() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.pid())).unwrap();
         let fields: Vec<u64> =
@@ -565,15 +571,15 @@ fn the_system_is_started_when_nothing_runs() {
     let mut refused = Command::new(binary("ken-tui"));
     refused.arg("--home").arg(home.path()).arg("--no-start");
     let mut terminal = Terminal::start(&refused, 80, 24);
-    assert_eq!(terminal.ends().code(), Some(1));
+    assert_eq!(terminal.wait_for_end().code(), Some(1));
     assert!(
         terminal.printed().starts_with("ken-tui: ken is not running (start it with `ken up`"),
         "{}",
         terminal.printed()
     );
     let mut terminal = Terminal::start(&command, 80, 24);
-    terminal.sees("nothing runs: starting the system");
-    terminal.sees("I am ken");
+    terminal.wait_for_text("nothing runs: starting the system");
+    terminal.wait_for_text("I am ken");
     leave(&mut terminal);
     let down = Command::new(binary("ken")).arg("--home").arg(home.path()).arg("down").output().unwrap();
     assert!(down.status.success());
@@ -609,60 +615,60 @@ fn approvals_are_decided_only_in_the_dialog() {
     add_gated_tool(&system);
     let runs = || std::fs::read_to_string(system.home().join("scratch/runs")).unwrap_or_default();
     let mut terminal = greeted(&system);
-    terminal.says("the first");
-    terminal.sees("waiting for a decision");
+    terminal.type_line("the first");
+    terminal.wait_for_text("waiting for a decision");
     // Typed letters are a draft, not a decision.
-    terminal.keys("a s d");
-    terminal.sees("› a s d");
+    terminal.press("a s d");
+    terminal.wait_for_text("› a s d");
     assert_eq!(runs(), "");
-    terminal.keys("\u{1b}OQ");
-    let dialog = terminal.sees("a approve once");
+    terminal.press("\u{1b}OQ");
+    let dialog = terminal.wait_for_text("a approve once");
     assert!(dialog.contains(r#"arguments: {"word":"first"}"#), "the exact action: {dialog}");
-    terminal.keys("a");
-    terminal.sees("After first.");
+    terminal.press("a");
+    terminal.wait_for_text("After first.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
-    terminal.keys("\u{15}");
-    terminal.says("the second");
-    terminal.sees("waiting for a decision");
-    terminal.keys("\u{1b}OQ");
-    terminal.sees("a approve once");
-    terminal.keys("dnot today\r");
-    terminal.sees("After second.");
+    terminal.press("\u{15}");
+    terminal.type_line("the second");
+    terminal.wait_for_text("waiting for a decision");
+    terminal.press("\u{1b}OQ");
+    terminal.wait_for_text("a approve once");
+    terminal.press("dnot today\r");
+    terminal.wait_for_text("After second.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
     leave(&mut terminal);
     // In line mode, a decision is a whole word instead of a key.
     let mut plain = open(&system, &["--plain"]);
-    plain.sees("All is well.");
-    plain.says("the third");
-    plain.sees("or later?");
-    plain.says("a");
-    plain.waits_for("another question", |screen| screen.matches("or later?").count() == 2);
-    plain.says("approve");
-    plain.sees("After third.");
+    plain.wait_for_text("All is well.");
+    plain.type_line("the third");
+    plain.wait_for_text("or later?");
+    plain.type_line("a");
+    plain.wait_for_screen("another question", |screen| screen.matches("or later?").count() == 2);
+    plain.type_line("approve");
+    plain.wait_for_text("After third.");
     assert!(runs().contains("third"));
     // Ctrl+C at the question ends the client, and the request stays pending.
-    plain.says("the fifth");
-    plain.waits_for("a third question", |screen| screen.matches("or later?").count() == 3);
-    plain.keys(CONTROL_C);
-    assert_eq!(plain.ends().code(), Some(130));
+    plain.type_line("the fifth");
+    plain.wait_for_screen("a third question", |screen| screen.matches("or later?").count() == 3);
+    plain.press(CONTROL_C);
+    assert_eq!(plain.wait_for_end().code(), Some(130));
     let mut terminal = open(&system, &["-c"]);
-    terminal.sees("waiting for a decision");
-    terminal.keys("\u{1b}OQ");
-    terminal.sees("a approve once");
-    terminal.keys("a");
-    terminal.sees("After fifth.");
+    terminal.wait_for_text("waiting for a decision");
+    terminal.press("\u{1b}OQ");
+    terminal.wait_for_text("a approve once");
+    terminal.press("a");
+    terminal.wait_for_text("After fifth.");
     leave(&mut terminal);
     // After an approval for the session, the same action needs no further approval.
     let mut terminal = open(&system, &["-c"]);
-    terminal.sees("After fifth.");
-    terminal.says("the fourth");
-    terminal.sees("waiting for a decision");
-    terminal.keys("\u{1b}OQ");
-    terminal.sees("s for the session");
-    terminal.keys("s");
-    terminal.sees("After fourth.");
-    terminal.says("the fourth again");
-    terminal.waits_for("the second run", |screen| screen.matches("After fourth.").count() == 2);
+    terminal.wait_for_text("After fifth.");
+    terminal.type_line("the fourth");
+    terminal.wait_for_text("waiting for a decision");
+    terminal.press("\u{1b}OQ");
+    terminal.wait_for_text("s for the session");
+    terminal.press("s");
+    terminal.wait_for_text("After fourth.");
+    terminal.type_line("the fourth again");
+    terminal.wait_for_screen("the second run", |screen| screen.matches("After fourth.").count() == 2);
     assert_eq!(runs().matches("fourth").count(), 2);
 }
 
@@ -736,7 +742,7 @@ fn without_a_usable_model_the_reason_is_reported_at_once() {
             "{stderr}"
         );
     }
-    assert_eq!(provider.asked().len(), 1);
+    assert_eq!(provider.received().len(), 1);
 }
 
 #[test]
@@ -744,35 +750,37 @@ fn a_terminal_shows_what_the_client_waits_for() {
     let system = scripted(&[]);
     assert!(system.ken(&["stop", "store"]).status.success());
     let mut terminal = open(&system, &["--print", "hello"]);
-    terminal.sees("ken-tui: waiting: ");
+    terminal.wait_for_text("ken-tui: waiting: ");
     assert!(system.ken(&["start", "store"]).status.success());
-    terminal.sees("An answer.");
-    assert!(terminal.ends().success());
+    terminal.wait_for_text("An answer.");
+    assert!(terminal.wait_for_end().success());
 }
 
 #[test]
 fn lines_without_a_screen() {
     let system = scripted(&[]);
     let mut terminal = open(&system, &["--plain"]);
-    terminal.sees("All is well.");
-    terminal.says("hello");
-    terminal.sees("An answer.");
-    terminal.says("hold on");
-    terminal.sees("partial words");
-    terminal.keys(CONTROL_C);
-    terminal.sees("ken-tui: the turn was cancelled");
-    terminal.says("/exit");
-    assert!(terminal.ends().success());
+    terminal.wait_for_text("All is well.");
+    terminal.type_line("hello");
+    terminal.wait_for_text("An answer.");
+    terminal.type_line("hold on");
+    terminal.wait_for_text("partial words");
+    terminal.press(CONTROL_C);
+    terminal.wait_for_text("ken-tui: the turn was cancelled");
+    terminal.type_line("/exit");
+    assert!(terminal.wait_for_end().success());
     let written = terminal.written();
     assert!(!written.contains('\u{1b}'), "no sequence at all: {written:?}");
     assert_eq!(written.matches("session tui-").count(), 2);
     // The same conversation continues, without a greeting.
     let mut again = open(&system, &["--plain", "-c"]);
-    again.waits_for("what was said", |screen| screen.contains("> hello\nAn answer.") && screen.contains("> hold on"));
-    again.says("more");
-    again.waits_for("an answer", |screen| screen.matches("An answer.").count() == 2);
-    again.says("/exit");
-    assert!(again.ends().success());
+    again.wait_for_screen("what was said", |screen| {
+        screen.contains("> hello\nAn answer.") && screen.contains("> hold on")
+    });
+    again.type_line("more");
+    again.wait_for_screen("an answer", |screen| screen.matches("An answer.").count() == 2);
+    again.type_line("/exit");
+    assert!(again.wait_for_end().success());
     let session = |terminal: &Terminal| {
         let written = terminal.written();
         written.lines().find_map(|line| line.trim().strip_prefix("session ").map(str::to_owned))

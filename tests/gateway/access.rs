@@ -230,7 +230,7 @@ fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
     let address = system.address();
     let ask = |method: &'static str, target: String| {
         std::thread::spawn(move || {
-            let mut client = ken_tests::Client::connect(address).checked();
+            let mut client = ken_tests::Client::connect(address).checked_by_contract();
             let body = json!({"title": "t", "content": "c", "text": "hello", "message": "hello"});
             match method {
                 "POST" => client.request(method, &target).header("prefer", "wait=5").json(&body).send(),

@@ -165,7 +165,7 @@ fn long_polls(system: &System) {
     // Without data it waits until there is some.
     let address = system.address();
     let poll = |query: &'static str| {
-        std::thread::spawn(move || Client::connect(address).checked().get(&format!("{X}?{query}")))
+        std::thread::spawn(move || Client::connect(address).checked_by_contract().get(&format!("{X}?{query}")))
     };
     let (waiting, at_end) = (poll("offset=now&live=long-poll"), poll("offset=0_26&live=long-poll"));
     std::thread::sleep(Duration::from_millis(100));

@@ -91,7 +91,7 @@ fn admission(system: &System) {
     // The events of an earlier prompt that is still running come first, so readers select events by submission.
     let (address, target) = (system.address(), "/agents/orchestrator/fresh?wait=result");
     let second = std::thread::spawn(move || {
-        Client::connect(address).checked().post(target, &json!({"message": "hello", "policy": "interrupt"}))
+        Client::connect(address).checked_by_contract().post(target, &json!({"message": "hello", "policy": "interrupt"}))
     });
     let second = second.join().unwrap().expect(200);
     assert_eq!(second.at("/result/text"), "Hello there.");
@@ -135,7 +135,7 @@ fn failures(system: &System) {
     let address = system.address();
     let asked = std::thread::spawn(move || {
         let target = "/agents/orchestrator/aborted?wait=result";
-        Client::connect(address).checked().post(target, &json!({"message": "hold"}))
+        Client::connect(address).checked_by_contract().post(target, &json!({"message": "hold"}))
     });
     ken_tests::until("the turn has begun", || system.get("/agents/orchestrator/aborted").status == 200);
     system.post("/agents/orchestrator/aborted/abort", &json!({})).expect(200);

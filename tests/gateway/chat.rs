@@ -40,7 +40,7 @@ fn kinds(system: &System, session: &str) -> Vec<String> {
 #[test]
 fn prompts() {
     let system = scripted();
-    which_session(&system);
+    session_selection(&system);
     answers(&system);
     preferences(&system);
     failures(&system);
@@ -48,7 +48,7 @@ fn prompts() {
     policies(&system);
 }
 
-fn which_session(system: &System) {
+fn session_selection(system: &System) {
     // Each message from the terminal or the web without a session creates a new one.
     let fresh = |body: &Value| {
         let answer = system.post(CHAT, body).expect(200);
@@ -169,7 +169,7 @@ fn failures(system: &System) {
     assert!(failed.at("/result").is_null());
     // The turn is cancelled while the caller waits for it.
     let (address, body) = (system.address(), tui(&[("text", json!("hold")), ("session", json!(session))]));
-    let asked = std::thread::spawn(move || Client::connect(address).checked().post(CHAT, &body));
+    let asked = std::thread::spawn(move || Client::connect(address).checked_by_contract().post(CHAT, &body));
     until("the turn says something", || {
         let kinds = kinds(system, &session);
         kinds.last().is_some_and(|last| last == "text_delta")
@@ -289,7 +289,7 @@ fn commands() {
     resume_and_rename(&system);
     texts_are_markdown(&system);
     compact(&system);
-    the_others(&system);
+    remaining_commands(&system);
 }
 
 fn command(answer: &Answer) -> (Value, Value) {
@@ -402,7 +402,7 @@ fn compact(system: &System) {
     assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 2);
 }
 
-fn the_others(system: &System) {
+fn remaining_commands(system: &System) {
     let session = system.session();
     let answer = say(system, &session, "/session", &[]).expect(200);
     assert!(answer.text("/result/text").contains(&session) && answer.text("/session/id") == session);
@@ -480,7 +480,7 @@ fn waiting_callers_get_202_when_the_gateway_stops() {
     let session = system.session();
     let ask = |target: String, body: Value| {
         let address = system.address();
-        std::thread::spawn(move || Client::connect(address).checked().post(&target, &body))
+        std::thread::spawn(move || Client::connect(address).checked_by_contract().post(&target, &body))
     };
     let chat = ask(CHAT.into(), tui(&[("text", json!("hold")), ("session", json!(session))]));
     let agent = ask("/agents/orchestrator/held?wait=result".into(), json!({"message": "hold"}));

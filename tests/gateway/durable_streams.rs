@@ -211,7 +211,7 @@ fn pages_and_places(system: &System) {
     // A long poll that is woken by an append gets all entries of this append.
     let address = system.address();
     let poll = format!("/streams/pages?offset={}&live=long-poll", place(2_500));
-    let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked().get(&poll));
+    let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked_by_contract().get(&poll));
     post(system, "/streams/pages", JSON, json!(numbers).to_string().as_bytes()).expect(204);
     assert_eq!(poll.join().unwrap().expect(200).json(), json!(numbers));
     let large = vec![0xff; 1 << 20];

@@ -24,7 +24,7 @@ fn prompts(system: &System, session: &str) -> usize {
 #[test]
 fn repeats() {
     let system = scripted();
-    the_first_answer(&system);
+    repeats_get_the_first_answer(&system);
     keys(&system);
     not_kept(&system);
     kept_failures(&system);
@@ -33,7 +33,7 @@ fn repeats() {
 }
 
 /// A repeat gets the same status and body, on every POST.
-fn the_first_answer(system: &System) {
+fn repeats_get_the_first_answer(system: &System) {
     let session = system.session();
     let prompt = tui(&[("text", json!("hello")), ("session", json!(session))]);
     for (number, (target, body, status)) in [
@@ -131,7 +131,7 @@ fn joined(system: &System) {
         .map(|_| {
             let (address, body) = (system.address(), body.clone());
             std::thread::spawn(move || {
-                let mut client = Client::connect(address).checked();
+                let mut client = Client::connect(address).checked_by_contract();
                 let request = client.request("POST", CHAT).header("Idempotency-Key", "joined");
                 request.json(&body).send().expect(200).text("/submissionId")
             })

@@ -66,7 +66,7 @@ fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
 }
 
 /// The steps of a run in the order in which they were executed, including repetitions.
-fn made(file: &Path, run: &str) -> Vec<String> {
+fn executed_steps(file: &Path, run: &str) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let own = text.lines().filter_map(|line| line.strip_prefix(run));
     own.map(|step| step.trim().to_owned()).collect()
@@ -308,8 +308,8 @@ fn in_turn(system: &System) {
     let file = file(system, "in-turn");
     let payload = json!({"steps": 1, "ms": 60_000, "file": file});
     let long: Vec<String> = (0..34).map(|_| start(system, &payload)).collect();
-    until("so many run", || long[..32].iter().all(|run| made(&file, run).len() == 1));
-    assert!(long[32..].iter().all(|run| made(&file, run).is_empty()));
+    until("so many run", || long[..32].iter().all(|run| executed_steps(&file, run).len() == 1));
+    assert!(long[32..].iter().all(|run| executed_steps(&file, run).is_empty()));
     for waiting in &long[32..] {
         let record = record(system, waiting);
         assert_eq!((&record["status"], record.get("endedAt")), (&json!("active"), None));
@@ -322,7 +322,7 @@ fn in_turn(system: &System) {
     abort(&long[32]);
     assert_eq!(record(system, &long[32])["status"], "errored");
     abort(&long[0]);
-    until("the next one runs", || made(&file, &long[33]).len() == 1);
+    until("the next one runs", || executed_steps(&file, &long[33]).len() == 1);
     let rest: Vec<&String> = long[1..32].iter().chain(&long[33..]).collect();
     rest.iter().for_each(|run| abort(run));
     for run in &long {
@@ -370,7 +370,7 @@ fn a_run_survives_the_kill_of_any_part() {
         let file = file(&system, "killed");
         let payload = json!({"steps": 10, "ms": 40, "file": file});
         let run = start(&system, &payload);
-        until("it is on its way", || made(&file, &run).len() >= 3);
+        until("it is on its way", || executed_steps(&file, &run).len() >= 3);
         system.kill(part);
         // The first call can fail with its connection; the next one waits for the restart.
         until("the system answers again", || {
@@ -379,7 +379,7 @@ fn a_run_survives_the_kill_of_any_part() {
         });
         let (record, events) = ended(&system, &run);
         assert_eq!(record["status"], "completed", "{part}: {record}");
-        let steps = made(&file, &run);
+        let steps = executed_steps(&file, &run);
         for step in 1..=10 {
             let count = steps.iter().filter(|made| **made == format!("s{step}")).count();
             assert!((1..=2).contains(&count), "{part}: step {step} was made {count} times");
@@ -398,16 +398,16 @@ fn an_unrepeatable_step_ends_its_run_and_a_run_without_a_holder_waits() {
     let system = with_runner();
     let file = file(&system, "risky");
     let risky = start(&system, &json!({"steps": 3, "ms": 300, "risky": 2, "file": file}));
-    until("the risky step is open", || made(&file, &risky).len() == 2);
+    until("the risky step is open", || executed_steps(&file, &risky).len() == 2);
     system.kill("cognitive");
     let (record, _) = ended(&system, &risky);
     assert_eq!((&record["status"], &record["error"]["name"]), (&json!("errored"), &json!("Interrupted")));
-    assert_eq!(made(&file, &risky), ["s1", "s2"]);
+    assert_eq!(executed_steps(&file, &risky), ["s1", "s2"]);
 
     // While the cognitive server is stopped, the run stays in the queue without a holder.
     let run = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     let queued = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
-    until("they run", || !made(&file, &run).is_empty() && !made(&file, &queued).is_empty());
+    until("they run", || !executed_steps(&file, &run).is_empty() && !executed_steps(&file, &queued).is_empty());
     system.kill("cognitive");
     assert!(system.ken(&["stop", "cognitive", "--wait", "stopped"]).status.success());
     until("nobody holds them", || system.call("store", "service.stats", &[])["leases_held"] == 0);

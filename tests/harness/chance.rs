@@ -1,11 +1,11 @@
 //! Reproducible random choices.
 
 /// The random number generator xorshift64* (Vigna 2016).
-pub struct Chance(u64);
+pub struct Random(u64);
 
-impl Chance {
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     /// A number in `0..limit`; 0 if `limit` is 0.

@@ -54,7 +54,7 @@ impl System {
 impl Asker {
     /// A client of the server at this address, with the admin key.
     pub fn at(address: SocketAddr) -> Asker {
-        Asker { client: Client::connect(address).held_to(Contract::cognitive()), key: KEY.to_owned() }
+        Asker { client: Client::connect(address).checked_against(Contract::cognitive()), key: KEY.to_owned() }
     }
 
     /// Resets the connection, like a client that has crashed.

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 /// Runs a program with this standard input. The program need not read it to the end.
 #[track_caller]
-pub fn give(command: &mut Command, stdin: &[u8]) -> Output {
+pub fn run_with_input(command: &mut Command, stdin: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = loop {
         match command.spawn() {

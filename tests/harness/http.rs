@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::contract::Contract;
 
 /// The default time that a test waits for further bytes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One keep-alive connection.
 pub struct Client {
@@ -46,18 +46,18 @@ impl Client {
     pub fn try_connect(address: SocketAddr) -> std::io::Result<Client> {
         let to = TcpStream::connect(address)?;
         to.set_nodelay(true)?;
-        to.set_read_timeout(Some(PATIENCE))?;
+        to.set_read_timeout(Some(TIMEOUT))?;
         let from = BufReader::new(to.try_clone()?);
         Ok(Client { to, from, host: address.to_string(), contract: None })
     }
 
     /// Checks all later answers against the contract of the gateway.
-    pub fn checked(self) -> Client {
-        self.held_to(Contract::get())
+    pub fn checked_by_contract(self) -> Client {
+        self.checked_against(Contract::get())
     }
 
     /// Checks all later answers against this contract.
-    pub fn held_to(mut self, contract: &'static Contract) -> Client {
+    pub fn checked_against(mut self, contract: &'static Contract) -> Client {
         self.contract = Some(contract);
         self
     }
@@ -156,7 +156,7 @@ impl Client {
         Ok(rest)
     }
 
-    pub fn set_patience(&mut self, patience: Duration) {
+    pub fn set_timeout(&mut self, patience: Duration) {
         self.to.set_read_timeout(Some(patience)).expect("a timeout");
     }
 

@@ -14,7 +14,7 @@ use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustix::termios::tcsetwinsize;
 
 /// Maximum time to wait for output, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SCROLLBACK: usize = 5_000;
 
 struct Shown {
@@ -96,7 +96,7 @@ impl Terminal {
 
     /// Waits until a text is written after the first `from` bytes, and returns the time; `None` if it is not written
     /// within the limit.
-    pub fn written_at(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
+    pub fn wait_for_written(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
             let shown = self.shown.lock().expect("the screen");
@@ -136,14 +136,14 @@ impl Terminal {
 
     /// Waits until the screen contains a text, and returns the screen.
     #[track_caller]
-    pub fn sees(&self, text: &str) -> String {
-        self.waits_for(&format!("{text:?} on the screen"), |screen| screen.contains(text))
+    pub fn wait_for_text(&self, text: &str) -> String {
+        self.wait_for_screen(&format!("{text:?} on the screen"), |screen| screen.contains(text))
     }
 
     /// Waits until the screen satisfies a condition, and returns the screen.
     #[track_caller]
-    pub fn waits_for(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+    pub fn wait_for_screen(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + TIMEOUT;
         loop {
             let screen = self.screen();
             if holds(&screen) {
@@ -155,14 +155,14 @@ impl Terminal {
     }
 
     /// Presses keys.
-    pub fn keys(&mut self, bytes: &str) {
+    pub fn press(&mut self, bytes: &str) {
         self.keyboard.write_all(bytes.as_bytes()).expect("the keyboard");
     }
 
     /// Types a line and sends it.
-    pub fn says(&mut self, line: &str) {
-        self.keys(line);
-        self.keys("\r");
+    pub fn type_line(&mut self, line: &str) {
+        self.press(line);
+        self.press("\r");
     }
 
     pub fn resize(&self, columns: u16, rows: u16) {
@@ -177,8 +177,8 @@ impl Terminal {
 
     /// Waits for the end of the program, checks that the terminal's settings are restored, and returns the exit status.
     #[track_caller]
-    pub fn ends(&mut self) -> ExitStatus {
-        let end = Instant::now() + PATIENCE;
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let end = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a status") {
                 break status;

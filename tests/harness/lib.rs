@@ -26,11 +26,11 @@ pub mod tls;
 #[path = "../doubles/wire_tap.rs"]
 pub mod wire_tap;
 
-pub use chance::{Chance, number};
+pub use chance::{Random, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};
 pub use contract::Contract;
 pub use events::kinds;
-pub use filter::give;
+pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};

@@ -146,13 +146,13 @@ impl System {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
         stdout.read_line(&mut line).expect("a line");
-        let Some(port) = said(&line, "gateway") else {
+        let Some(port) = port_in(&line, "gateway") else {
             let output = child.wait_with_output().expect("ken up");
             panic!("ken up said {line:?}; {}", String::from_utf8_lossy(&output.stderr));
         };
         self.port = port;
         // A test can replace the cognitive server with another program.
-        self.cognitive_port = said(&line, "cognitive").unwrap_or_default();
+        self.cognitive_port = port_in(&line, "cognitive").unwrap_or_default();
         self.up = Some(child);
     }
 
@@ -182,18 +182,18 @@ impl System {
         let mut pid = None;
         until(&format!("{part} has a process"), || {
             let status = self.call("kend", "parts.status", &[]);
-            pid = pid_of(if part == "kend" { &status } else { one_of(&status, part) });
+            pid = pid_of(if part == "kend" { &status } else { part_status(&status, part) });
             pid.is_some()
         });
         pid.expect("it was waited for")
     }
 
     /// Waits until a part has been ready long enough that kend restarts it at once if it dies.
-    pub fn calm(&self, part: &str) {
+    pub fn wait_until_stable(&self, part: &str) {
         let mut ready = None;
         until(&format!("{part} has been ready for more than a second"), || {
             let status = self.call("kend", "parts.status", &[]);
-            let one = one_of(&status, part);
+            let one = part_status(&status, part);
             match pid_of(one).filter(|_| one["state"] == "ready") {
                 Some(pid) => {
                     let (known, since) = *ready.get_or_insert((pid, Instant::now()));
@@ -243,7 +243,7 @@ impl System {
 
     /// A client that checks every answer against the contract.
     pub fn client(&self) -> Client {
-        Client::connect(self.address()).checked()
+        Client::connect(self.address()).checked_by_contract()
     }
 
     pub fn get(&self, target: &str) -> Answer {
@@ -281,7 +281,7 @@ impl System {
 }
 
 /// The port of a server, from the line that `ken up` prints when it is ready.
-fn said(line: &str, name: &str) -> Option<u16> {
+fn port_in(line: &str, name: &str) -> Option<u16> {
     let words = line.trim().strip_prefix("ready ")?.split(' ');
     let url = words.filter_map(|word| word.split_once('=')).find(|(server, _)| *server == name)?.1;
     url.rsplit_once(':')?.1.parse().ok()
@@ -297,7 +297,7 @@ pub fn tui(fields: &[(&str, Value)]) -> Value {
 }
 
 /// The status of a part in the reply of `parts.status`.
-fn one_of<'a>(status: &'a Value, part: &str) -> &'a Value {
+fn part_status<'a>(status: &'a Value, part: &str) -> &'a Value {
     let parts = status.get("parts").and_then(Value::as_array).expect("parts");
     parts
         .iter()

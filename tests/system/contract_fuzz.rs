@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use ken_tests::{Answer, Chance, Client, Contract, KEY, System, chain, cognitive, number, scripted, tui};
+use ken_tests::{Answer, Client, Contract, KEY, Random, System, chain, cognitive, number, scripted, tui};
 use serde_json::{Map, Value, json};
 
 #[test]
@@ -28,7 +28,7 @@ fn the_cognitive_server_answers_every_request() {
     let mut fuzzer = Fuzzer::new(Contract::cognitive(), |chance, path| {
         (path.ends_with("/execute") && chance.percent(50)).then(|| chain("fuzz", 1 + chance.below(4)))
     });
-    let client = || Client::connect(system.cognitive()).held_to(Contract::cognitive());
+    let client = || Client::connect(system.cognitive()).checked_against(Contract::cognitive());
     fuzzer.run(client, &[("X-API-Key", KEY)]);
     fuzzer.report(&system);
 }
@@ -45,10 +45,10 @@ struct Operation {
 struct Fuzzer {
     contract: &'static Contract,
     operations: Vec<Operation>,
-    chance: Chance,
+    chance: Random,
     seed: u64,
     /// Returns a meaningful body for a path in some of the calls.
-    sensible: fn(&mut Chance, &str) -> Option<Value>,
+    sensible: fn(&mut Random, &str) -> Option<Value>,
     /// Ids, names and offsets from answers, so that requests can refer to existing objects.
     known: Vec<String>,
     /// The request in progress, for the message of a failure.
@@ -66,12 +66,12 @@ impl Drop for Fuzzer {
 }
 
 impl Fuzzer {
-    fn new(contract: &'static Contract, sensible: fn(&mut Chance, &str) -> Option<Value>) -> Fuzzer {
+    fn new(contract: &'static Contract, sensible: fn(&mut Random, &str) -> Option<Value>) -> Fuzzer {
         let seed = number("KEN_FUZZ_SEED", 20_261_121);
         Fuzzer {
             contract,
             operations: operations(contract),
-            chance: Chance::new(seed),
+            chance: Random::new(seed),
             seed,
             sensible,
             known: Vec::new(),

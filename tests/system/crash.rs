@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
 
 /// A client that sends messages in one session, each with its own idempotency key, and repeats each until it gets a 2xx.
-struct Talker {
+struct ChatClient {
     address: SocketAddr,
     session: String,
     number: usize,
@@ -25,7 +25,7 @@ struct Talker {
     over: Arc<AtomicBool>,
 }
 
-impl Talker {
+impl ChatClient {
     fn run(self) -> (String, usize) {
         let mut said = 0;
         while !self.over.load(Ordering::Relaxed) {
@@ -57,7 +57,7 @@ impl Talker {
                 return false;
             }
         };
-        client.set_patience(Duration::from_secs(20));
+        client.set_timeout(Duration::from_secs(20));
         let request = client.request("POST", "/api/chat/events").header("Idempotency-Key", key).json(body);
         match request.try_send() {
             Ok(answer) if answer.status < 300 => true,
@@ -72,16 +72,16 @@ impl Talker {
     }
 }
 
-struct Talkers {
+struct ChatClients {
     workers: Vec<JoinHandle<(String, usize)>>,
     refused: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
 }
 
-impl Talkers {
-    fn start(system: &System, count: usize) -> Talkers {
+impl ChatClients {
+    fn start(system: &System, count: usize) -> ChatClients {
         let (refused, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let talkers = (0..count).map(|number| Talker {
+        let talkers = (0..count).map(|number| ChatClient {
             address: system.address(),
             session: system.session(),
             number,
@@ -89,7 +89,7 @@ impl Talkers {
             over: over.clone(),
         });
         let workers = talkers.collect::<Vec<_>>().into_iter().map(|talker| std::thread::spawn(move || talker.run()));
-        Talkers { workers: workers.collect(), refused, over }
+        ChatClients { workers: workers.collect(), refused, over }
     }
 
     /// Ends all talkers. Returns the session and the number of messages of each, and the number of refused connections.
@@ -166,7 +166,7 @@ fn pick(state: &mut u64, from: u64) -> u64 {
 #[test]
 fn parts_are_killed_under_eight_clients_for_30_seconds() {
     let system = System::start();
-    let talkers = Talkers::start(&system, 8);
+    let talkers = ChatClients::start(&system, 8);
     let parts = ["store", "agent", "gateway", "model"];
     let begun = Instant::now();
     let mut random = 20_270_203;
@@ -188,7 +188,7 @@ fn parts_are_killed_under_eight_clients_for_30_seconds() {
 #[test]
 fn kend_is_killed_and_power_is_cut_under_load() {
     let mut system = System::start();
-    let talkers = Talkers::start(&system, 4);
+    let talkers = ChatClients::start(&system, 4);
     for round in 0..4 {
         std::thread::sleep(Duration::from_millis(700));
         match round % 2 {

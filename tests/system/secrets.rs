@@ -83,7 +83,7 @@ fn a_planted_secret_appears_nowhere() {
 
     // Research with two search services that refuse the key and repeat it in their errors.
     shown.push(system.ask("POST", "/workflows/research?wait=result", &json!({"text": "When does the ferry leave?"})));
-    let asked = search.asked();
+    let asked = search.received();
     let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
     assert!(told("BRAVE_SEARCH_API_KEY") && told("OLLAMA_API_KEY"), "{asked:?}");
 
@@ -106,7 +106,7 @@ fn a_planted_secret_appears_nowhere() {
     let mut client = system.client();
     let request = client.request("POST", "/channels/messenger/webhook");
     shown.push(request.header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(&next).send().shown());
-    until("it is asked for the second", || model.asked().len() == 2);
+    until("it is asked for the second", || model.received().len() == 2);
 
     // The terminal client reads the gateway's secret from the system's own file.
     model.push(Reply::Stream(openai(&["Hello."], &[])));
@@ -127,7 +127,7 @@ fn a_planted_secret_appears_nowhere() {
     for text in ["hello", "hello again", "and again"] {
         shown.push(system.ask("POST", "/api/chat/events", &who(&[("text", json!(text)), ("session", json!(id))])));
     }
-    let asked = model.asked();
+    let asked = model.received();
     let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
     assert!(told("OPENAI_API_KEY") && told("ANTHROPIC_API_KEY"), "{shown:?}");
     assert!(shown.iter().any(|text| text.contains("Incorrect API key provided: [redacted]")), "{shown:?}");
@@ -178,8 +178,8 @@ fn a_planted_secret_appears_nowhere() {
     }
 
     // The traces of the turns above are sent to the collector.
-    until("the collector is asked", || !collector.asked().is_empty());
-    let asked = collector.asked();
+    until("the collector is asked", || !collector.received().is_empty());
+    let asked = collector.received();
     let headers = asked.iter().flat_map(|asked| &asked.headers);
     assert!(headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY), "{asked:?}");
 
@@ -309,7 +309,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let answer = system.post("/agents/orchestrator/planted?wait=result", &json!({"message": "go"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
-    let asked = model.asked();
+    let asked = model.received();
     let last = asked.iter().rfind(|asked| asked.body["messages"].to_string().contains("c5")).unwrap();
     let results = last.body["messages"].to_string();
     // Each recipient has repeated its secret.

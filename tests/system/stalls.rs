@@ -78,7 +78,7 @@ impl Asker {
             Ok(client) => client,
             Err(_) => return Verdict::Refused,
         };
-        client.set_patience(Duration::from_secs(60));
+        client.set_timeout(Duration::from_secs(60));
         let text = number.to_string();
         // Half of the callers wait for long. The others soon get the answer that the outcome is unknown.
         let wait = if number.is_multiple_of(2) { "wait=2" } else { "wait=60" };

@@ -133,7 +133,7 @@ fn the_example_message_of_the_page_is_accepted() {
     let text = block.split(".Ed").next().unwrap().split_once('\n').unwrap().1;
     let message: serde_json::Value = serde_json::from_str(text).unwrap();
     let request = serde_json::json!({"messages": [message, {"role": "user", "content": "Who are you?"}]});
-    let output = ken_tests::give(
+    let output = ken_tests::run_with_input(
         std::process::Command::new(ken_tests::binary("ken-model")).arg("--format").arg("compact"),
         request.to_string().as_bytes(),
     );

@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Chance, binary, number, root};
+use ken_tests::{Random, binary, number, root};
 
 /// Maximum time to wait for an answer, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "runs for minutes"]
@@ -47,7 +47,7 @@ fn fuzz(tool: &str, seeds: &[&str]) {
     }
     let seed = number("KEN_FUZZ_SEED", std::process::id().into());
     let end = Instant::now() + Duration::from_secs(number("KEN_FUZZ_SECONDS", 60));
-    let mut chance = Chance::new(seed);
+    let mut chance = Random::new(seed);
     let mut process = Process::start(tool);
     let (mut lines, mut errors) = (0u64, 0u64);
     while Instant::now() < end {
@@ -76,7 +76,7 @@ impl Process {
 
     fn ask(&mut self, line: &[u8], seed: u64) -> String {
         let sent = self.stdin.write_all(line).and_then(|()| self.stdin.write_all(b"\n"));
-        let answer = sent.ok().and_then(|()| self.answers.recv_timeout(PATIENCE).ok());
+        let answer = sent.ok().and_then(|()| self.answers.recv_timeout(TIMEOUT).ok());
         let is_json = |answer: &String| serde_json::from_str::<serde_json::Value>(answer).is_ok();
         answer.filter(is_json).unwrap_or_else(|| {
             let _ = self.child.kill();
@@ -95,7 +95,7 @@ fn listen(stdout: ChildStdout) -> Receiver<String> {
 }
 
 /// A seed with a few changes, at most as long as the limit of a line.
-fn mutant(chance: &mut Chance, seeds: &[&str]) -> Vec<u8> {
+fn mutant(chance: &mut Random, seeds: &[&str]) -> Vec<u8> {
     let mut line = chance.of(seeds).as_bytes().to_vec();
     for _ in 0..chance.below(6) {
         change(chance, &mut line, seeds);
@@ -105,7 +105,7 @@ fn mutant(chance: &mut Chance, seeds: &[&str]) -> Vec<u8> {
     line
 }
 
-fn change(chance: &mut Chance, line: &mut Vec<u8>, seeds: &[&str]) {
+fn change(chance: &mut Random, line: &mut Vec<u8>, seeds: &[&str]) {
     let at = chance.below(line.len() + 1);
     let to = (at + chance.below(20)).min(line.len());
     match chance.below(12) {

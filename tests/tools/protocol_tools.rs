@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ken_tests::{binary, give};
+use ken_tests::{binary, run_with_input};
 use serde_json::Value;
 
 /// A tool, an input that it answers with status 0, and the inline flag for this input.
@@ -42,12 +42,12 @@ impl Tool {
     }
 
     fn run(&self, args: &[&str], stdin: &[u8]) -> Output {
-        give(self.command().args(args), stdin)
+        run_with_input(self.command().args(args), stdin)
     }
 
     /// Runs a shell script in which `$0` is the tool.
     fn shell(&self, script: &str) -> Output {
-        give(Command::new("sh").args(["-c", script]).arg(binary(self.name)), self.input.as_bytes())
+        run_with_input(Command::new("sh").args(["-c", script]).arg(binary(self.name)), self.input.as_bytes())
     }
 }
 
@@ -131,7 +131,7 @@ fn a_file_without_permission_is_forbidden() {
         if File::open(&locked).is_ok() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let error = refused(tool, &give(&mut command, b""));
+        let error = refused(tool, &run_with_input(&mut command, b""));
         assert_eq!((&error["code"], &error["at"]), (&"forbidden".into(), &"--file".into()), "{}", tool.name);
     }
 }
@@ -234,7 +234,7 @@ fn the_tools_form_a_pipe() {
     let script = r#"ken-rep --facts "Socrates is a man" --rules '[[["?x is a man"],"?x is mortal"]]' | tee rep |
         ken-vvp | tee vvp | ken-laws --format summary"#;
     let here = tempfile::tempdir().unwrap();
-    let output = give(
+    let output = run_with_input(
         Command::new("bash")
             .args(["-o", "pipefail", "-c", script])
             .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))

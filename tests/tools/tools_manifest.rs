@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ken_tests::{binary, give, help_flags, root};
+use ken_tests::{binary, help_flags, root, run_with_input};
 use serde_json::Value;
 
 #[path = "../../bin/ken-textgen/tests/support/mod.rs"]
@@ -51,7 +51,7 @@ fn launcher(entry: &Value) -> PathBuf {
 
 fn run(command: &mut Command, input: &Value) -> Output {
     let input = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
-    give(command, input.as_bytes())
+    run_with_input(command, input.as_bytes())
 }
 
 #[test]

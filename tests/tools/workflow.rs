@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_flow::{Catalog, Data, Definition, Engine, Outcome, Protocols, Settings, Status};
-use ken_tests::{binary, give, root, until};
+use ken_tests::{binary, root, run_with_input, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ fn command(words: &[&str], input: &str) -> Output {
 }
 
 fn in_folder(program: &Path, words: &[&str], input: &str) -> Output {
-    give(Command::new(program).args(words), input.as_bytes())
+    run_with_input(Command::new(program).args(words), input.as_bytes())
 }
 
 #[test]

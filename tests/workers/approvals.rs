@@ -5,16 +5,16 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, Client, System, give};
+use ken_tests::{Answer, Builder, Client, System, run_with_input};
 use serde_json::{Value, json};
 
 const PENDING: &str = "/api/approvals/pending";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until the condition holds.
 #[track_caller]
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -74,8 +74,8 @@ fn runs(system: &System, word: &str) -> usize {
 }
 
 /// Sends a request repeatedly until it is answered, because parts are being killed.
-fn patiently(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Result<Answer>) -> Answer {
-    let end = Instant::now() + PATIENCE;
+fn send_until_answered(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Result<Answer>) -> Answer {
+    let end = Instant::now() + TIMEOUT;
     loop {
         let answer = Client::try_connect(system.address()).and_then(|mut client| send(&mut client));
         match answer {
@@ -87,11 +87,11 @@ fn patiently(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Resu
 }
 
 fn get(system: &System, target: &str) -> Answer {
-    patiently(system, |client| client.request("GET", target).try_send())
+    send_until_answered(system, |client| client.request("GET", target).try_send())
 }
 
 fn post(system: &System, target: &str, key: &str, body: &Value) -> Answer {
-    patiently(system, |client| {
+    send_until_answered(system, |client| {
         let request = client.request("POST", target).header("Idempotency-Key", key);
         request.json(body).try_send()
     })
@@ -131,7 +131,7 @@ fn record(system: &System, id: &str) -> Value {
 /// Waits until this many turns of an instance are settled, and returns their events.
 fn settled(system: &System, instance: &str, turns: usize) -> Vec<Value> {
     let mut events = Vec::new();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let is_end = |event: &&Value| event["type"] == "submission_settled";
     while events.iter().filter(is_end).count() < turns {
         assert!(Instant::now() < end, "not settled: {events:#?}");
@@ -149,7 +149,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 /// The tool result that the model got.
-fn told(events: &[Value]) -> String {
+fn tool_result(events: &[Value]) -> String {
     let tool = events.iter().find(|event| event["type"] == "tool").expect("a tool event");
     tool["result"]["content"][0]["text"].as_str().unwrap().to_owned()
 }
@@ -176,7 +176,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     assert_eq!((&decision["approved"], &decision["scope"]), (&json!(true), &json!("once")));
     let events = settled(&system, "alpha", 1);
     assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
-    assert_eq!((told(&events).as_str(), runs(&system, "alpha")), ("did it", 1));
+    assert_eq!((tool_result(&events).as_str(), runs(&system, "alpha")), ("did it", 1));
     let record = record(&system, &id(&request));
     assert_eq!((&record["status"], &record["decision"]["decidedBy"]), (&json!("approved"), &json!("ada")));
     assert!(record["usedAt"].is_string(), "{record}");
@@ -192,7 +192,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     let target = format!("/api/approvals/{}/decision", id(&request));
     system.post(&target, &body).expect(200);
     let events = settled(&system, "beta", 1);
-    assert_eq!((told(&events).contains("ada denied it: Not today."), runs(&system, "beta")), (true, 0));
+    assert_eq!((tool_result(&events).contains("ada denied it: Not today."), runs(&system, "beta")), (true, 0));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_request_that_nobody_decides_expires() {
     prompt(&system, "late");
     let request = pending(&system, "late");
     let events = settled(&system, "late", 1);
-    assert!(told(&events).contains("nobody decided"), "{}", told(&events));
+    assert!(tool_result(&events).contains("nobody decided"), "{}", tool_result(&events));
     assert_eq!(record(&system, &id(&request))["status"], "expired");
     let late = decide(&system, &id(&request), true).expect(409);
     assert!(late.text("/error").contains("expired"), "{late:?}");
@@ -340,7 +340,7 @@ fn a_call_whose_effect_has_changed_does_not_run() {
     std::fs::write(&file, "after").unwrap();
     decide(&system, &id(&request), true).expect(200);
     let events = settled(&system, "stale", 1);
-    assert!(told(&events).contains("have changed"), "{}", told(&events));
+    assert!(tool_result(&events).contains("have changed"), "{}", tool_result(&events));
     prompt(&system, "fresh");
     decide(&system, &id(&pending(&system, "fresh")), true).expect(200);
     settled(&system, "fresh", 1);
@@ -361,13 +361,13 @@ fn an_interrupted_call_is_not_repeated_without_approval() {
     until("it runs", || runs(&system, "cut") == 1);
     system.kill("agent");
     let events = settled(&system, "cut", 1);
-    let said = told(&events);
+    let said = tool_result(&events);
     assert!(said.contains("interrupted") || said == "did it", "{said}");
     assert_eq!(runs(&system, "cut"), 1);
 }
 
 /// Adds a tool whose preview waits until the file `go` exists, and then requires an approval.
-fn add_patient(system: &System) -> PathBuf {
+fn add_tool_with_slow_preview(system: &System) -> PathBuf {
     let go = scratch(system).join("go");
     let preview = format!(
         r#"cat >/dev/null; while ! test -e '{}'; do sleep 0.02; done; printf '{{"approval":"ask","fingerprint":"%064d"}}' 0"#,
@@ -388,7 +388,7 @@ fn begin(system: &System, word: &str) {
 
 fn ran_once_with_an_approval(system: &System, word: &str) {
     let events = settled(system, word, 1);
-    assert_eq!(told(&events), "did it");
+    assert_eq!(tool_result(&events), "did it");
     assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
     assert_eq!(runs(system, word), 1);
 }
@@ -397,7 +397,7 @@ fn ran_once_with_an_approval(system: &System, word: &str) {
 #[test]
 fn a_call_interrupted_before_its_request_still_needs_approval() {
     let system = Builder::default().script(&words(&["early"])).start();
-    let go = add_patient(&system);
+    let go = add_tool_with_slow_preview(&system);
     begin(&system, "early");
     for part in ["agent", "approver"] {
         system.kill(part);
@@ -411,7 +411,7 @@ fn a_call_interrupted_before_its_request_still_needs_approval() {
 #[test]
 fn a_request_decided_before_its_event_still_gets_its_event() {
     let system = Builder::default().script(&words(&["untold"])).start();
-    let go = add_patient(&system);
+    let go = add_tool_with_slow_preview(&system);
     begin(&system, "untold");
     let agent = system.pid("agent").to_string();
     let stopped = std::process::Command::new("kill").args(["-STOP", &agent]).status();
@@ -437,7 +437,7 @@ fn rules_require_approvals_and_workers_wait() {
     ];
     let system = Builder::default().script(&lines).start();
     let rule = json!({"name": "ask-first", "directives": [{"require_approval": "gated"}]});
-    let ruled = give(&mut system.command(&["rules", "add", "-"]), rule.to_string().as_bytes());
+    let ruled = run_with_input(&mut system.command(&["rules", "add", "-"]), rule.to_string().as_bytes());
     assert!(ruled.status.success(), "{ruled:?}");
     add_gated(&system, json!({"approval": "none", "agents": ["orchestrator", "coding-worker"]}));
     for (word, by) in [("ruled", "orchestrator"), ("below", "coding-worker")] {
@@ -509,7 +509,8 @@ fn no_caller_can_bypass_the_approval() {
     let call = |fields: Value| {
         let mut call = json!({"name": "gated", "arguments": {"word": "gate"}, "agent": "orchestrator"});
         call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let output = give(&mut system.command(&["call", "tools", "tools.call", "-"]), call.to_string().as_bytes());
+        let output =
+            run_with_input(&mut system.command(&["call", "tools", "tools.call", "-"]), call.to_string().as_bytes());
         assert!(!output.status.success(), "{output:?}");
         let error = serde_json::from_slice::<Value>(&output.stderr).unwrap();
         error["error"]["message"].as_str().unwrap().to_owned()
@@ -611,7 +612,7 @@ fn no_tool_decides_over_the_network() {
             listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == name)
         });
         let call = json!({"name": name, "arguments": {}, "agent": "coding-worker"}).to_string();
-        let output = give(&mut system.command(&["call", "tools", "tools.call", "-"]), call.as_bytes());
+        let output = run_with_input(&mut system.command(&["call", "tools", "tools.call", "-"]), call.as_bytes());
         assert!(output.status.success(), "{output:?}");
         let called: Value = serde_json::from_slice(&output.stdout).unwrap();
         let said = called["result"]["content"][0]["text"].as_str();
@@ -633,7 +634,7 @@ fn a_scheduled_turn_requests_no_approval() {
     let target = "/agents/orchestrator/schedule:01:02";
     post(&system, target, "night", &json!({"message": "night"})).expect(202);
     let events = settled(&system, "schedule:01:02", 1);
-    assert!(told(&events).contains("policy denied it"), "{}", told(&events));
+    assert!(tool_result(&events).contains("policy denied it"), "{}", tool_result(&events));
     assert_eq!(get(&system, PENDING).json(), json!([]));
     assert_eq!(runs(&system, "night"), 0);
 }
@@ -644,7 +645,7 @@ fn callers_can_wait_for_changes_of_the_list() {
     let poll = |etag: Option<String>| {
         let address = system.address();
         std::thread::spawn(move || {
-            let mut client = Client::connect(address).checked();
+            let mut client = Client::connect(address).checked_by_contract();
             let request = client.request("GET", "/api/approvals/pending?wait_ms=20000");
             match etag {
                 Some(etag) => request.header("If-None-Match", &etag).send(),
@@ -692,7 +693,7 @@ fn a_person_decides_at_the_shell() {
     let request = id(&pending(&system, "shell-no"));
     done(&["deny", &request, "--reason", "No."]);
     let events = settled(&system, "shell-no", 1);
-    assert!(told(&events).contains("denied it: No."), "{}", told(&events));
+    assert!(tool_result(&events).contains("denied it: No."), "{}", tool_result(&events));
     assert_eq!((runs(&system, "shell-yes"), runs(&system, "shell-no")), (1, 0));
     let again = system.ken(&["approve", &request]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
@@ -711,7 +712,7 @@ fn a_request_survives_a_power_cut() {
     assert_eq!(pending(&system, "dark"), request);
     decide(&system, &id(&request), true).expect(200);
     let events = settled(&system, "dark", 1);
-    assert_eq!((told(&events).as_str(), runs(&system, "dark")), ("did it", 1));
+    assert_eq!((tool_result(&events).as_str(), runs(&system, "dark")), ("did it", 1));
     assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
 }
 
@@ -745,7 +746,7 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         assert_eq!(events.last().unwrap()["outcome"], "completed", "{part}: {events:#?}");
         let kinds = kinds(&events);
         let ran = runs(&system, name);
-        let said = told(&events);
+        let said = tool_result(&events);
         let is_known = match ran {
             1 => said == "did it" || said.contains("interrupted"),
             _ => ran == 0 && said.contains("interrupted"),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const WRONG: &str = "#!/bin/sh\necho $(($1 - $2))\n";
 const TEST: &str = "set -e\ntest \"$(sh sum.sh 2 3)\" = 5\necho passed\n";
 
-fn says(when: &str, after_tools: usize, text: &str) -> Value {
+fn script_line(when: &str, after_tools: usize, text: &str) -> Value {
     json!({"when": when, "after_tools": after_tools, "events": [{"text": text}]})
 }
 
@@ -27,14 +27,14 @@ fn script() -> Vec<Value> {
     let test = json!({"cwd": "repos/site"});
     vec![
         calls("sum is wrong", 0, "task", json!({"agent": "coding-worker", "prompt": "repair sum.sh"})),
-        says("sum is wrong", 1, "The worker has repaired it."),
+        script_line("sum is wrong", 1, "The worker has repaired it."),
         calls("repair sum.sh", 0, "read_file", json!({"path": "repos/site/sum.sh"})),
         calls("repair sum.sh", 1, "edit_file", edit("$1 - $2", "$1 * $2")),
         calls("repair sum.sh", 2, "run_tests", test.clone()),
         calls("repair sum.sh", 3, "edit_file", edit("$1 * $2", "$1 + $2")),
         calls("repair sum.sh", 4, "run_tests", test),
         calls("repair sum.sh", 5, "git_commit", json!({"repo": "repos/site", "message": "Add instead of subtracting"})),
-        says("repair sum.sh", 6, "Repaired, tested and committed."),
+        script_line("repair sum.sh", 6, "Repaired, tested and committed."),
     ]
 }
 
@@ -154,12 +154,12 @@ fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
     let note = json!({"path": "repos/site/NOTE", "content": "Adds.\n"});
     let script = [
         calls("sum is wrong", 0, "task", json!({"agent": "coding-worker", "prompt": "repair sum.sh"})),
-        says("sum is wrong", 1, "The worker has repaired it."),
+        script_line("sum is wrong", 1, "The worker has repaired it."),
         calls("repair sum.sh", 0, "propose_plan", json!({"summary": "Add", "edits": [edit, note]})),
         calls("repair sum.sh", 1, "edit_file", edit),
         calls("repair sum.sh", 2, "write_file", note),
         calls("repair sum.sh", 3, "write_file", json!({"path": "repos/site/OTHER", "content": "x"})),
-        says("repair sum.sh", 4, "Repaired."),
+        script_line("repair sum.sh", 4, "Repaired."),
     ];
     for (approved, asked) in [
         (true, vec!["plan.approve", "file.edit"]),

@@ -85,7 +85,7 @@ fn ready(script: &[Value], ken: &Value) -> System {
 
 #[track_caller]
 fn until_ready(system: &System) {
-    patiently("the tools are offered and the server runs", || {
+    until_within_a_minute("the tools are offered and the server runs", || {
         let called = call(system, "echo", &json!({"text": "ready?"}));
         called["is_error"] == false
     });
@@ -93,7 +93,7 @@ fn until_ready(system: &System) {
 
 /// Waits up to a minute for a condition, because a busy machine can take long to start a server.
 #[track_caller]
-fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
+fn until_within_a_minute(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < end, "not within a minute: {what}");
@@ -121,7 +121,7 @@ fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Valu
     serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or(Value::String(text))
 }
 
-fn said(called: &Value) -> &str {
+fn result_text(called: &Value) -> &str {
     called["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{called}"))
 }
 
@@ -152,9 +152,9 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Before it is accepted, the server runs, but none of its tools is offered.
-    patiently("it is named as new", || problems(&system).contains("nobody has accepted the 17 tools"));
+    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 17 tools"));
     assert_eq!(names(&system), [""; 0]);
-    patiently("ken status tells it", || {
+    until_within_a_minute("ken status tells it", || {
         let status = system.ken(&["status"]);
         String::from_utf8_lossy(&status.stderr).contains("nobody has accepted")
     });
@@ -208,15 +208,15 @@ fn results_secrets_and_file_access_of_a_server() {
     let wrong = call(&system, "add", &json!({"a": "two"}));
     assert!(wrong.to_string().contains("/arguments/a"), "{wrong}");
     let lie = call(&system, "lie", &json!({}));
-    assert!(lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"), "{lie}");
+    assert!(lie["is_error"] == true && result_text(&lie).contains("does not answer as it describes its tool"), "{lie}");
     let failed = call(&system, "fail", &json!({}));
-    assert!(failed["is_error"] == true && said(&failed).contains("it did not work"), "{failed}");
+    assert!(failed["is_error"] == true && result_text(&failed).contains("it did not work"), "{failed}");
     // A secret is referred to by its name, and other servers do not get it. If the server repeats it, it is redacted.
     for (name, value) in
         [("TOKEN", "[redacted]"), ("PLAIN", "plain"), ("MCP_TOKEN", "(not set)"), ("HOME_OF_KEN", "(not set)")]
     {
         let variable = call(&system, "variable", &json!({ "name": name }));
-        assert!(said(&variable).contains(&format!("\n{value}\n")), "{variable}");
+        assert!(result_text(&variable).contains(&format!("\n{value}\n")), "{variable}");
     }
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -226,15 +226,15 @@ fn results_secrets_and_file_access_of_a_server() {
     assert!(!log.contains(CANARY), "{log}");
     // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
-    assert!(said(&reach).contains("refused: "), "{reach}");
+    assert!(result_text(&reach).contains("refused: "), "{reach}");
     // A result of three megabytes is truncated, and marked as truncated.
     let huge = call(&system, "huge", &json!({}));
     assert!(
-        said(&huge).len() < 40_000
-            && said(&huge)
+        result_text(&huge).len() < 40_000
+            && result_text(&huge)
                 .contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "),
         "{}",
-        said(&huge).len()
+        result_text(&huge).len()
     );
 }
 
@@ -254,14 +254,14 @@ fn a_bad_server_affects_only_its_own_calls() {
         ("freeze", "did not answer within 2 s"),
     ] {
         let called = call(&system, tool, &json!({}));
-        assert!(called["is_error"] == true && said(&called).contains(why), "{tool}: {called}");
+        assert!(called["is_error"] == true && result_text(&called).contains(why), "{tool}: {called}");
         assert_eq!(calls(&system, tool), 1, "{tool} was called again");
         if tool != "freeze" {
             until_ready(&system);
         }
     }
     // A server that does not answer a ping is ended and started again.
-    patiently("it is ended", || {
+    until_within_a_minute("it is ended", || {
         let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
         log.contains("it does not answer any more")
     });
@@ -270,10 +270,10 @@ fn a_bad_server_affects_only_its_own_calls() {
     system.kill("tools");
     until_ready(&system);
     // An idempotent call is repeated once, on the restarted server.
-    patiently("it is called again", || {
+    until_within_a_minute("it is called again", || {
         _ = std::fs::remove_file(scratch(&system).join("calls"));
         let called = call(&system, "die_once", &json!({}));
-        called["is_error"] == false && said(&called).contains("alive again") && calls(&system, "die_once") == 2
+        called["is_error"] == false && result_text(&called).contains("alive again") && calls(&system, "die_once") == 2
     });
 }
 
@@ -281,7 +281,7 @@ fn a_bad_server_affects_only_its_own_calls() {
 fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let system = ready(&[], &json!({}));
     call(&system, "change", &json!({}));
-    patiently("the change is seen", || names(&system).is_empty());
+    until_within_a_minute("the change is seen", || names(&system).is_empty());
     let problem = problems(&system);
     assert!(problem.contains("has changed its tools (echo is described otherwise)"), "{problem}");
     let called = call(&system, "echo", &json!({"text": "x"}));
@@ -297,7 +297,7 @@ fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     system.kill("tools");
     until_ready(&system);
     call(&system, "change", &json!({}));
-    patiently("the change is seen", || names(&system).is_empty());
+    until_within_a_minute("the change is seen", || names(&system).is_empty());
     accept(&system, "double");
     until_ready(&system);
 }
@@ -318,7 +318,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
         "a server with network access is not for the orchestrator",
         "a name is 1 to 32 letters",
     ];
-    patiently("all are named", || {
+    until_within_a_minute("all are named", || {
         let problems = problems(&system);
         wanted.iter().all(|text| problems.contains(text))
     });
@@ -328,7 +328,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     assert!(String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"), "{status:?}");
     // Without the file there are no servers.
     std::fs::remove_file(system.home().join("mcp.json")).unwrap();
-    patiently("nothing is wrong", || problems(&system) == "null");
+    until_within_a_minute("nothing is wrong", || problems(&system) == "null");
 }
 
 #[test]
@@ -348,12 +348,12 @@ fn tools_that_are_left_out_are_named_once() {
          with_dots_and-more (mcp__first__with_dots_and-more)",
         "there are 256 tools already, so these of the MCP server second are left out: ",
     ];
-    patiently("all are named", || {
+    until_within_a_minute("all are named", || {
         let problems = problems(&system);
         wanted.iter().all(|text| problems.contains(text))
     });
     assert_eq!(listed(&system)["tools"].as_array().unwrap().len(), 256);
-    patiently("ken status names them", || {
+    until_within_a_minute("ken status names them", || {
         let status = system.ken(&["status"]);
         let said = String::from_utf8_lossy(&status.stderr).into_owned();
         wanted.iter().all(|text| said.contains(text))
@@ -407,7 +407,7 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
         tools.iter().find(|tool| tool["name"] == name).map(|tool| tool["approval"].clone())
     };
     // The annotations of the server have an effect only because its entry allows it.
-    patiently("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
+    until_within_a_minute("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
     std::thread::sleep(Duration::from_millis(600));
     system.post("/agents/orchestrator/free?wait=result", &json!({"message": "echo"})).expect(200);
@@ -470,14 +470,17 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
         }),
     );
     accept(&system, "remote");
-    patiently("it answers", || call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false);
+    until_within_a_minute("it answers", || {
+        call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false
+    });
     let sum = call_of(&system, "remote", "add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
     let huge = call_of(&system, "remote", "huge", &json!({}));
     assert!(
-        said(&huge).contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as ")
+        result_text(&huge)
+            .contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as ")
     );
-    patiently("the others are named", || {
+    until_within_a_minute("the others are named", || {
         let problems = problems(&system);
         problems.contains("the server answers 401") && problems.contains("the server cannot be reached")
     });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::pages::{Body, Pages, Served};
 use ken_tests::provider::{Piece, Provider, Reply, openai};
-use ken_tests::{Builder, System, binary, give, until};
+use ken_tests::{Builder, System, binary, run_with_input, until};
 use serde_json::{Value, json};
 
 const PAGE: &str = "<html><head><title>Ferries of the coast</title></head><body><nav>Home</nav><h1>Ferries</h1>\
@@ -34,7 +34,7 @@ fn error(output: &Output) -> Value {
 }
 
 fn fetch(web: &Pages, url: &str) -> Output {
-    give(&mut ken_web(web, "fetch"), json!({ "url": url }).to_string().as_bytes())
+    run_with_input(&mut ken_web(web, "fetch"), json!({ "url": url }).to_string().as_bytes())
 }
 
 fn failure(web: &Pages, path: &str) -> String {
@@ -49,7 +49,7 @@ fn a_question_becomes_sources_within_the_budget() {
     web.put("/bread", Served::page("Bread", "<p>Rye bread needs a sour dough.</p>"));
     web.put("/gone", Served::page("Ferry lines", "").status(500).snippet("A ferry line to <b>Norderney</b>."));
     let asked = json!({"question": "When does the ferry to Norderney leave?", "maxContextTokens": 500});
-    let found = answer(&give(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
     let sources = found["sources"].as_array().unwrap();
     let urls: Vec<&str> = sources.iter().map(|source| source["url"].as_str().unwrap()).collect();
     assert_eq!(urls, [format!("{}/ferry", web.url()), format!("{}/gone", web.url())], "{found:#}");
@@ -69,7 +69,7 @@ fn a_question_becomes_sources_within_the_budget() {
         web.put(&format!("/ferry{number}"), Served::page("Ferry", PAGE));
     }
     let asked = json!({"question": "When does the ferry leave?", "depth": "basic"});
-    let found = answer(&give(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
     assert_eq!((&found["used"]["searches"], &found["used"]["fetches"]), (&json!(1), &json!(2)), "{found:#}");
 }
 
@@ -83,7 +83,7 @@ fn each_search_service_is_called_by_its_own_protocol_and_the_next_one_on_failure
     let search = |settings: &[(&str, &str)]| {
         let mut command = ken_web(&web, "search");
         command.env_remove("KEN_SEARCH_URL").envs(settings.iter().copied());
-        give(&mut command, br#"{"query": "ferry"}"#)
+        run_with_input(&mut command, br#"{"query": "ferry"}"#)
     };
     let services = [
         ("searxng", vec![("KEN_SEARCH_URL", web.url())]),
@@ -149,19 +149,19 @@ fn nothing_private_is_reached() {
     for wrong in ["file:///etc/passwd", "http://user:pw@127.0.0.1/", "gopher://127.0.0.1/", "nonsense"] {
         assert_eq!(error(&fetch(&web, wrong))["at"], "/url", "{wrong}");
     }
-    assert_eq!(other.asked().len(), 0);
+    assert_eq!(other.received().len(), 0);
     // The search service that the operator configures can be reached only for searches.
     let mut command = ken_web(&web, "research");
     command.env("KEN_WEB_ALLOW", "");
     web.put("/ferry", Served::page("Ferries", PAGE));
-    let found = answer(&give(&mut command, br#"{"question": "ferry"}"#));
+    let found = answer(&run_with_input(&mut command, br#"{"question": "ferry"}"#));
     assert!(found["failures"][0]["error"].as_str().unwrap().contains("not a public address"), "{found:#}");
     assert_eq!(web.count("/ferry"), 0);
     // A proxy is not used, because it would look up names itself.
     let mut command = ken_web(&web, "fetch");
     command.env("HTTP_PROXY", other.url()).env("http_proxy", other.url()).env("ALL_PROXY", other.url());
-    answer(&give(&mut command, json!({"url": format!("{}/ferry", web.url())}).to_string().as_bytes()));
-    assert_eq!(other.asked().len(), 0);
+    answer(&run_with_input(&mut command, json!({"url": format!("{}/ferry", web.url())}).to_string().as_bytes()));
+    assert_eq!(other.received().len(), 0);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_silent_page_costs_its_time_and_not_the_others() {
     web.put("/ferry", Served::page("Ferries", PAGE));
     let begun = Instant::now();
     let asked = json!({"question": "When does the ferry leave?", "depth": "basic"});
-    let found = answer(&give(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
     assert!(begun.elapsed() < Duration::from_secs(40));
     let said = found["failures"][0]["error"].as_str().unwrap();
     assert!(said.ends_with("did not answer in time"), "{found:#}");
@@ -212,7 +212,7 @@ fn robots_txt_is_obeyed() {
     assert_eq!(failure(&web, "/private/x"), "robots.txt of 127.0.0.1 forbids this page");
     assert_eq!(failure(&web, "/open"), "robots.txt of 127.0.0.1 forbids this page");
     assert_eq!(web.count("/private/x"), 0);
-    let agent = web.asked()[0].header("user-agent").unwrap().to_owned();
+    let agent = web.received()[0].header("user-agent").unwrap().to_owned();
     assert!(agent.starts_with("ken/"), "{agent}");
     web.put("/robots.txt", Served::hidden("").status(503)).put("/page", Served::hidden("<p>page</p>"));
     assert!(failure(&web, "/page").contains("robots.txt"));
@@ -226,7 +226,10 @@ fn fetched_text_stands_between_random_marks() {
     web.put("/evil", Served::page("Ferry", evil));
     let marks: Vec<String> = (0..2)
         .map(|_| {
-            let found = answer(&give(&mut ken_web(&web, "research"), br#"{"question": "When does the ferry leave?"}"#));
+            let found = answer(&run_with_input(
+                &mut ken_web(&web, "research"),
+                br#"{"question": "When does the ferry leave?"}"#,
+            ));
             let context = found["context"].as_str().unwrap().to_owned();
             let mark = context.split("--- begin ").nth(1).unwrap().split('\n').next().unwrap().to_owned();
             let (notice, fenced) = context.split_once(&format!("--- begin {mark}\n")).unwrap();
@@ -248,7 +251,7 @@ fn recently_fetched_pages_are_not_fetched_again() {
     let research = |allow: &str| {
         let mut command = ken_web(&web, "research");
         command.env("KEN_STATE_DIR", state.path()).env("KEN_WEB_ALLOW", allow);
-        answer(&give(&mut command, br#"{"question": "ferry", "depth": "basic"}"#))
+        answer(&run_with_input(&mut command, br#"{"question": "ferry", "depth": "basic"}"#))
     };
     let first = research(&web.host());
     let second = research(&web.host());
@@ -272,10 +275,11 @@ fn bad_input_names_the_field() {
         ("research", json!({"question": "x", "maxContextTokens": 9}), "/maxContextTokens"),
         ("research", json!({"question": "x", "fetchTopK": 0}), "/fetchTopK"),
     ] {
-        let output = give(&mut ken_web(&web, command), input.to_string().as_bytes());
+        let output = run_with_input(&mut ken_web(&web, command), input.to_string().as_bytes());
         assert_eq!((output.status.code(), &error(&output)["at"]), (Some(2), &json!(at)), "{input}");
     }
-    let output = give(ken_web(&web, "fetch").env("KEN_WEB_ALLOW", "everything"), br#"{"url": "http://a.test"}"#);
+    let output =
+        run_with_input(ken_web(&web, "fetch").env("KEN_WEB_ALLOW", "everything"), br#"{"url": "http://a.test"}"#);
     assert_eq!(error(&output)["at"], "KEN_WEB_ALLOW");
 }
 
@@ -293,7 +297,7 @@ fn with_provider(web: &Pages, provider: &Provider) -> System {
         .start()
 }
 
-fn says(text: &str) -> Reply {
+fn chat_reply(text: &str) -> Reply {
     Reply::Stream(openai(&[text], &[]))
 }
 
@@ -306,7 +310,7 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     let first =
         "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. It was built in Helsinki in 1974.";
     let second = "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. Its captain is called Olsen.";
-    let provider = Provider::start(vec![says(first), says(second)]);
+    let provider = Provider::start(vec![chat_reply(first), chat_reply(second)]);
     let system = with_provider(&web, &provider);
     let asked = json!({"text": "When does the ferry to Norderney leave?", "depth": "basic", "unknown": 1});
     let answer = system.post(RUN, &asked).expect(200);
@@ -327,7 +331,7 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     assert!(system.call("store", "blobs.get", &[&digest])["length"].as_u64().unwrap() > 60);
     // The model gets no tools, the text of the page is enclosed in random marks, and the request for a revision quotes the
     // sentence.
-    let requests = provider.asked();
+    let requests = provider.received();
     assert_eq!(requests.len(), 2);
     let told = requests[0].body["messages"][0]["content"].as_str().unwrap();
     assert!(requests[0].body.get("tools").is_none() && told.contains("--- begin "), "{told}");
@@ -383,18 +387,20 @@ fn a_run_without_its_holder_continues_after_its_last_step() {
     let web = Pages::start();
     web.put("/ferry", Served::page("Ferries", PAGE));
     let silent = Reply::Stream(vec![Piece::Silence]);
-    let provider =
-        Provider::start(vec![silent, says("The ferry to Norderney leaves Norddeich at nine in the morning [web-1].")]);
+    let provider = Provider::start(vec![
+        silent,
+        chat_reply("The ferry to Norderney leaves Norddeich at nine in the morning [web-1]."),
+    ]);
     let system = with_provider(&web, &provider);
     let started =
         system.post("/workflows/research", &json!({"text": "When does the ferry to Norderney leave?"})).expect(202);
-    until("the model is asked", || provider.asked().len() == 1);
+    until("the model is asked", || provider.received().len() == 1);
     system.kill("cognitive");
     let meta = format!("/runs/{}?meta", started.text("/runId"));
     until("the run ends", || system.get(&meta).json()["status"] != "active");
     let record = system.get(&meta).json();
     assert_eq!(record["status"], "completed", "{record}");
-    assert_eq!((web.count("/ferry"), provider.asked().len()), (1, 2));
+    assert_eq!((web.count("/ferry"), provider.received().len()), (1, 2));
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn results(system: &System, instance: &str) -> Vec<Value> {
     events.into_iter().filter(|event| event["type"] == "tool").collect()
 }
 
-fn said(result: &Value) -> &str {
+fn result_text(result: &Value) -> &str {
     result["result"]["content"][0]["text"].as_str().expect("a text")
 }
 
@@ -80,24 +80,24 @@ fn a_shipped_tool_answers_in_a_turn() {
     assert_eq!(answer.text("/result/text"), "Done.");
     let tools = results(&system, "reason");
     assert_eq!((tools.len(), &tools[0]["isError"]), (1, &json!(false)), "{tools:?}");
-    assert!(said(&tools[0]).contains("Rex is an animal"), "{tools:?}");
+    assert!(result_text(&tools[0]).contains("Rex is an animal"), "{tools:?}");
     // If the schema refuses the arguments, the model gets an error, and the turn continues.
     prompt(&system, "verify_rules").join().unwrap().expect(200);
     let tools = results(&system, "verify_rules");
-    assert!(tools[0]["isError"] == true && said(&tools[0]).contains("/arguments/rules"), "{tools:?}");
+    assert!(tools[0]["isError"] == true && result_text(&tools[0]).contains("/arguments/rules"), "{tools:?}");
 }
 
 #[test]
 fn an_added_tool_works_without_a_restart() {
     let system = Builder::default().script(&script(&[("fresh", json!({}))])).start();
     prompt(&system, "fresh").join().unwrap().expect(200);
-    assert!(said(&results(&system, "fresh")[0]).contains("There is no tool `fresh`"));
+    assert!(result_text(&results(&system, "fresh")[0]).contains("There is no tool `fresh`"));
     add_tool(&system, "fresh", "echo here I am", false);
     until_listed(&system, "fresh");
     let body = json!({"message": "fresh"});
     system.post("/agents/orchestrator/again?wait=result", &body).expect(200);
     let tools = results(&system, "again");
-    assert_eq!(said(&tools[0]), "here I am");
+    assert_eq!(result_text(&tools[0]), "here I am");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_tool_runs_once_whichever_part_is_killed() {
         assert_eq!(answer.text("/result/text"), "Done.", "{part} killed");
         let tools = results(&system, "slow");
         assert_eq!((tools.len(), runs(&system)), (1, wanted), "{part} killed, idempotent {idempotent}: {tools:?}");
-        let interrupted = said(&tools[0]).contains("interrupted");
+        let interrupted = result_text(&tools[0]).contains("interrupted");
         assert_eq!((interrupted, &tools[0]["isError"]), (!idempotent, &json!(!idempotent)), "{tools:?}");
     }
 }

@@ -5,7 +5,7 @@ use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, CallTool};
 
 use crate::builtin::Builtins;
-use crate::seams::{Asked, Grant, Pending, Tools};
+use crate::seams::{Grant, Pending, RequestedCall, Tools};
 use crate::toolbox::WireTools;
 
 /// If a built-in tool and one of ken-tools have the same name, the built-in tool is used.
@@ -48,10 +48,10 @@ impl Tools for AllTools {
         }
     }
 
-    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
-        match self.builtin.find(&asked.call.name) {
-            Some(tool) => self.builtin.call(tool, asked.caller, asked.call.arguments),
-            None => self.wire.call(asked, grant),
+    fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        match self.builtin.find(&requested.call.name) {
+            Some(tool) => self.builtin.call(tool, requested.caller, requested.call.arguments),
+            None => self.wire.call(requested, grant),
         }
     }
 }

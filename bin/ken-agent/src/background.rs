@@ -39,7 +39,7 @@ pub(crate) struct Background {
     /// The governing rules that apply to the turn.
     pub(crate) rules: Arc<Governance>,
     /// The prompt, if the stream does not contain it.
-    asked: Option<Message>,
+    question: Option<Message>,
 }
 
 impl Background {
@@ -64,14 +64,14 @@ impl Background {
             // Without a vector, the search uses words only.
             search.vector = seams.embedding.query(&search.query).await.unwrap_or_default();
         }
-        let asked = ReadHistory {
+        let request = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
             limit,
             after: None,
             search,
         };
-        let mut history = store.history(asked).await?;
+        let mut history = store.history(request).await?;
         let sources = sources(&mut history, claim);
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
@@ -83,7 +83,7 @@ impl Background {
         if greets {
             system.push_str(&seams.skills.greeting());
         }
-        Ok(Background { history, sources, system, rules: Arc::new(rules), asked: Some(user(claim)) })
+        Ok(Background { history, sources, system, rules: Arc::new(rules), question: Some(user(claim)) })
     }
 
     /// Returns the background of a worker: its instructions and the rules of the project, but nothing of the
@@ -94,7 +94,7 @@ impl Background {
             sources: Vec::new(),
             system: instructions(seams, &worker.agent)? + &worker.rules.text(&worker.agent),
             rules: worker.rules.clone(),
-            asked: None,
+            question: None,
         })
     }
 
@@ -162,7 +162,7 @@ impl Background {
             system.push_str(summary);
         }
         let tools = offered(seams, caller);
-        let asked = self.asked.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
+        let asked = self.question.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
         let taken = self.fixed_tokens() + asked + tool_tokens(&tools);
         let exchanges = match state.summary {
             Some(_) => Vec::new(),
@@ -173,7 +173,7 @@ impl Background {
             system,
             sources: self.sources.clone(),
             exchanges,
-            messages: self.asked.iter().chain(&state.messages).cloned().collect(),
+            messages: self.question.iter().chain(&state.messages).cloned().collect(),
             tools,
             prefix: state.cut_text.clone(),
             purpose: Purpose::Agent,
@@ -190,7 +190,7 @@ impl Background {
             .map(|summary| Message::Signal { content: vec![Block::text(summary)], timestamp: 0 });
         Generate {
             model: None,
-            system: SUM_UP.to_owned(),
+            system: COMPACTION_PROMPT.to_owned(),
             sources: Vec::new(),
             messages: earlier.chain(self.exchanges(tokens).into_iter().flat_map(Exchange::messages)).collect(),
             tools: Vec::new(),
@@ -236,7 +236,7 @@ fn usable(budget: &Budget, state: &TurnState) -> u64 {
     budget.usable() >> state.overflows.min(8)
 }
 
-const SUM_UP: &str = "Sum up the conversation so that it can be continued: what was asked, what was answered and from which \
+const COMPACTION_PROMPT: &str = "Sum up the conversation so that it can be continued: what was asked, what was answered and from which \
                       entries, what was decided, what is open. Keep names, numbers and ids exact.";
 
 fn is_preflight(claim: &Claim) -> bool {

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use crate::model::WireModel;
 
 /// How long a search waits for a vector. After that it uses words only.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a failure, no vectors are requested for this time, so that not every turn waits for a server that does
 /// not respond.
-const REST: Duration = Duration::from_secs(30);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -62,10 +62,10 @@ impl Embedding {
 impl Parts {
     async fn embed(&self, text: &str) -> Result<Embedded, Error> {
         match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some((at, error)) if at.elapsed() < REST => return Err(error.clone()),
+            Some((at, error)) if at.elapsed() < PAUSE_AFTER_FAILURE => return Err(error.clone()),
             _ => {}
         }
-        let embedded = tokio::time::timeout(PATIENCE, self.model.embed(vec![text.to_owned()])).await;
+        let embedded = tokio::time::timeout(QUERY_TIMEOUT, self.model.embed(vec![text.to_owned()])).await;
         let late = |_| Error::deadline("the model of vectors did not answer in time");
         let embedded = embedded.map_err(late).flatten();
         if let Err(error) = &embedded {

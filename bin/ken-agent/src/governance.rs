@@ -18,9 +18,9 @@ pub(crate) struct Governance {
 
 /// A requirement, and the rule that contains it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Demand<T> {
+pub(crate) struct Requirement<T> {
     pub(crate) rule: String,
-    pub(crate) wanted: T,
+    pub(crate) value: T,
 }
 
 impl Governance {
@@ -52,7 +52,7 @@ impl Governance {
     /// Returns why an agent may not call a tool, or `None` if it may.
     pub(crate) fn refusal(&self, agent: &Agent<'_>, tool: &str) -> Option<String> {
         self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
-            Directive::DenyTool(tools) if tools.fit(tool) => {
+            Directive::DenyTool(tools) if tools.match_text(tool) => {
                 Some(format!("the rule {} denies the tool {tool}", rule.name))
             }
             Directive::DelegateOnly(_) if agent.is_root && tool != agent.delegates_by => {
@@ -65,7 +65,7 @@ impl Governance {
     /// Returns why an agent may not give a task to a worker, or `None` if it may.
     pub(crate) fn refusal_of_worker(&self, agent: &Agent<'_>, worker: &str) -> Option<String> {
         self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
-            Directive::DelegateOnly(workers) if agent.is_root && !workers.fit(worker) => {
+            Directive::DelegateOnly(workers) if agent.is_root && !workers.match_text(worker) => {
                 Some(format!("the rule {} gives no task to {worker}", rule.name))
             }
             _ => None,
@@ -75,16 +75,16 @@ impl Governance {
     /// Returns the name of the rule that requires a person to approve the calls of a tool.
     pub(crate) fn asks(&self, agent: &str, tool: &str) -> Option<&str> {
         self.for_agent(agent).find_map(|(rule, directive)| match directive {
-            Directive::RequireApproval(tools) if tools.fit(tool) => Some(rule.name.as_str()),
+            Directive::RequireApproval(tools) if tools.match_text(tool) => Some(rule.name.as_str()),
             _ => None,
         })
     }
 
     /// Returns the tools that must succeed before an answer is accepted.
-    pub(crate) fn required(&self) -> Vec<Demand<Patterns>> {
+    pub(crate) fn required(&self) -> Vec<Requirement<Patterns>> {
         let demands = self.directives().filter_map(|(rule, directive)| match directive {
             Directive::RequireTool(tools) => Some(
-                tools.0.iter().map(|tool| Demand { rule: rule.name.clone(), wanted: Patterns(vec![tool.clone()]) }),
+                tools.0.iter().map(|tool| Requirement { rule: rule.name.clone(), value: Patterns(vec![tool.clone()]) }),
             ),
             _ => None,
         });
@@ -93,13 +93,14 @@ impl Governance {
 
     /// Returns the scores that the answer must reach, or `None` if no rule requires validation. If several rules do,
     /// the highest minimum of each score applies.
-    pub(crate) fn validation(&self) -> Option<Demand<BTreeMap<Law, f64>>> {
-        let mut found: Option<Demand<BTreeMap<Law, f64>>> = None;
+    pub(crate) fn validation(&self) -> Option<Requirement<BTreeMap<Law, f64>>> {
+        let mut found: Option<Requirement<BTreeMap<Law, f64>>> = None;
         for (rule, directive) in self.directives() {
             if let Directive::RequireValidation(minimums) = directive {
-                let demand = found.get_or_insert_with(|| Demand { rule: rule.name.clone(), wanted: BTreeMap::new() });
+                let demand =
+                    found.get_or_insert_with(|| Requirement { rule: rule.name.clone(), value: BTreeMap::new() });
                 for (law, least) in minimums {
-                    let known = demand.wanted.entry(*law).or_insert(*least);
+                    let known = demand.value.entry(*law).or_insert(*least);
                     *known = known.max(*least);
                 }
             }
@@ -108,12 +109,12 @@ impl Governance {
     }
 
     /// Returns the lowest of the maximum costs that rules set, in US dollars.
-    pub(crate) fn max_cost(&self) -> Option<Demand<f64>> {
+    pub(crate) fn max_cost(&self) -> Option<Requirement<f64>> {
         let costs = self.directives().filter_map(|(rule, directive)| match directive {
-            Directive::MaxCost(most) => Some(Demand { rule: rule.name.clone(), wanted: *most }),
+            Directive::MaxCost(most) => Some(Requirement { rule: rule.name.clone(), value: *most }),
             _ => None,
         });
-        costs.min_by(|one, other| one.wanted.total_cmp(&other.wanted))
+        costs.min_by(|one, other| one.value.total_cmp(&other.value))
     }
 
     /// Returns the text that rules add to the prompt of an agent.

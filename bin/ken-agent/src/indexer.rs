@@ -18,19 +18,19 @@ use crate::model::WireModel;
 
 const CALL: Duration = Duration::from_secs(10);
 /// How long the store may hold a call while there is nothing to do, and the deadline of such a call.
-const WAIT: Duration = Duration::from_secs(30);
-const WAITED: Duration = Duration::from_secs(40);
+const MAX_WAIT: Duration = Duration::from_secs(30);
+const WAIT_DEADLINE: Duration = Duration::from_secs(40);
 /// How long a page of files may take.
-const READ: Duration = Duration::from_secs(120);
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
 /// The pause before the next attempt: the first value if a part cannot be reached, the second if the provider of
 /// vectors fails.
 const PAUSE: Duration = Duration::from_secs(1);
-const RESTED: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The tool that reads files.
 const READER: &str = "read_documents";
 
 /// A text for which every working model returns a vector.
-const HARMLESS: &str = "text";
+const PROBE_TEXT: &str = "text";
 
 pub(crate) struct Indexer {
     store: Pool,
@@ -80,9 +80,9 @@ impl Indexer {
         let soon = |error| (error, PAUSE);
         let ask = FindWork {
             model: self.model.embedding().await,
-            wait_ms: u64::try_from(WAIT.as_millis()).unwrap_or_default(),
+            wait_ms: u64::try_from(MAX_WAIT.as_millis()).unwrap_or_default(),
         };
-        let work = self.store.call::<DocumentsWork>(&ask, WAITED).await.map_err(soon)?;
+        let work = self.store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(soon)?;
         if let Some(job) = work.job {
             return self.read(job).await.map_err(soon);
         }
@@ -90,13 +90,13 @@ impl Indexer {
             true => Ok(()),
             false => self.embed(work.unembedded).await,
         };
-        self.tell(embedded.as_ref().err());
-        embedded.map_err(|error| (error, RESTED))
+        self.report(embedded.as_ref().err());
+        embedded.map_err(|error| (error, MAX_PAUSE))
     }
 
     /// Reports in the log and in `ken status` that vectors cannot be computed, and that they can be again. Each is
     /// reported once.
-    fn tell(&mut self, failure: Option<&Error>) {
+    fn report(&mut self, failure: Option<&Error>) {
         if self.is_failing == failure.is_some() {
             return;
         }
@@ -127,7 +127,7 @@ impl Indexer {
             fields.insert("known".into(), digests.collect::<serde_json::Map<_, _>>().into());
         }
         let call = CallTool { name: READER.to_owned(), arguments, ..CallTool::default() };
-        let page = match self.tools.call::<ToolsCall>(&call, READ).await {
+        let page = match self.tools.call::<ToolsCall>(&call, READ_TIMEOUT).await {
             Ok(called) if !called.is_error => page(called.result),
             Ok(called) => Err(called.result.text()),
             // ken-tools is starting or overloaded.
@@ -174,7 +174,7 @@ impl Indexer {
                 Err(error) => return Err(error),
             }
         }
-        let mut embedded = self.model.embed(vec![HARMLESS.to_owned()]).await?;
+        let mut embedded = self.model.embed(vec![PROBE_TEXT.to_owned()]).await?;
         embedded.vectors = vec![Vec::new(); refused.len()];
         tracing::warn!(entries = refused.len(), "entries whose text is refused have no vector: {}", refusal.message);
         self.keep(refused.into_iter(), embedded).await

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ken_claims::{Claiming, Held, Worker};
+use ken_claims::{Claimer, Held, Worker};
 use ken_service::{Program, Start};
 use ken_skills::Sources;
 use ken_types::Error;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         about: "Run turns: claim submissions, ask the model, record every step",
         drain: Duration::from_secs(5),
     };
-    if replay::is_wanted() {
+    if replay::is_requested() {
         return replay::run();
     }
     match std::env::args_os().skip(1).any(|word| word == "--print-rules") {
@@ -134,7 +134,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let workspace = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
     let workspace = start.config.workspace.folder(&start.places.state, workspace);
     let skills = Arc::new(Skills::new(Sources::of(&start.places.config, workspace)));
-    skills.look();
+    skills.load();
     let held = Arc::new(Held::default());
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let model = WireModel::new(pool("model"));
@@ -151,7 +151,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
     let recorder = record::Recorder { pool: pool("store"), model: model.clone(), tools: tools.clone() };
-    let claiming = Claiming {
+    let claiming = Claimer {
         worker: Agent {
             store: WireStore::new(pool("store")),
             model: model.clone(),

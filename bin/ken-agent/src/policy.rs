@@ -7,8 +7,8 @@ use ken_service::Stop;
 use ken_types::event::Body;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    Approval as Request, ApprovalsGet, ApprovalsOf, ApprovalsRequest, Asked as Answer, GetApproval, OfSubmission,
-    RequestApproval, Status,
+    Approval as Request, ApprovalState as Answer, ApprovalsGet, ApprovalsOf, ApprovalsRequest, GetApproval,
+    OfSubmission, RequestApproval, Status,
 };
 use ken_types::ops::store::Claim;
 use ken_types::ops::tools::Approval;
@@ -16,17 +16,17 @@ use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 use tokio::time::{Instant, sleep};
 
-use crate::seams::{Asked, AskedCalls, Events, Grant, Pending, Policy, Tools, reason};
+use crate::seams::{CallsWithApproval, Events, Grant, Pending, Policy, RequestedCall, Tools, reason};
 
 /// The timeout of a request, during which ken-tools computes the preview of the call.
-const REQUEST: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long ken-approver may be unreachable before a call fails. A pending request fails this long after it has
 /// expired.
-const AWAY: Duration = Duration::from_secs(60);
+const MAX_UNREACHABLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The timeout of one call that waits for the decision. The call is then repeated.
-const WAIT: Duration = Duration::from_secs(300);
-const SLACK: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
+const WAIT_MARGIN: Duration = Duration::from_secs(10);
 
 /// Calls ken-approver over its socket, and reads earlier requests from the store.
 pub(crate) struct Approvals {
@@ -43,12 +43,12 @@ impl Approvals {
 }
 
 impl Policy for Approvals {
-    fn asked_calls(&self, claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
+    fn calls_with_approval(&self, claim: &Claim) -> Pending<'static, Result<CallsWithApproval, Error>> {
         let store = self.store.clone();
         let args = OfSubmission { submission_id: claim.lease.submission_id.clone() };
         Box::pin(async move {
-            let asked = ken_claims::patiently::<ApprovalsOf>(&store, &args).await?;
-            Ok(asked.calls.into_iter().map(|call| call.call_id).collect())
+            let requests = ken_claims::call_until_answered::<ApprovalsOf>(&store, &args).await?;
+            Ok(requests.calls.into_iter().map(|call| call.call_id).collect())
         })
     }
 
@@ -57,7 +57,7 @@ impl Policy for Approvals {
         Box::pin(async move { stop.stopped().await })
     }
 
-    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         if !asked.ask && self.tools.approval(&asked.call.name) == Some(Approval::None) {
             return Box::pin(std::future::ready(Ok(None)));
         }
@@ -65,10 +65,10 @@ impl Policy for Approvals {
         let approver = self.approver.clone();
         Box::pin(async move {
             let tool = asked.call.name.clone();
-            let until = Instant::now() + AWAY;
+            let until = Instant::now() + MAX_UNREACHABLE;
             let request = request(&asked);
-            let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST, until).await;
-            match answer.map_err(|error| words(&error))? {
+            let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST_TIMEOUT, until).await;
+            match answer.map_err(|error| message(&error))? {
                 Answer::Free => Ok(None),
                 Answer::Denied(reason) => Err(reason),
                 Answer::Request(request) => {
@@ -83,7 +83,7 @@ impl Policy for Approvals {
     }
 }
 
-fn request(asked: &Asked) -> RequestApproval {
+fn request(asked: &RequestedCall) -> RequestApproval {
     RequestApproval {
         call_id: asked.call.key(),
         tool_call_id: asked.call.id.clone(),
@@ -111,7 +111,7 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
             })
             .await;
     }
-    let approval = wait(approver, approval).await.map_err(|error| words(&error))?;
+    let approval = wait(approver, approval).await.map_err(|error| message(&error))?;
     events
         .send(Body::ApprovalDecided {
             request_id: approval.request_id.clone(),
@@ -123,11 +123,11 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
 
 async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> {
     while approval.status == Status::Pending {
-        let args = GetApproval { id: approval.request_id.clone(), wait_ms: WAIT.as_secs() * 1_000 };
+        let args = GetApproval { id: approval.request_id.clone(), wait_ms: WAIT_TIMEOUT.as_secs() * 1_000 };
         let left = approval.request.expires_at.millis() - Timestamp::now().millis();
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
-        let until = Instant::now() + left + AWAY;
-        approval = call::<ApprovalsGet>(approver, &args, WAIT + SLACK, until).await?;
+        let until = Instant::now() + left + MAX_UNREACHABLE;
+        approval = call::<ApprovalsGet>(approver, &args, WAIT_TIMEOUT + WAIT_MARGIN, until).await?;
     }
     Ok(approval)
 }
@@ -156,7 +156,7 @@ fn grant(request: Request, tool: &str) -> Result<Option<Grant>, String> {
     }
 }
 
-fn words(error: &Error) -> String {
+fn message(error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => "nobody can be asked for the approval now".to_owned(),
         _ => reason(error),

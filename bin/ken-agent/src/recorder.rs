@@ -21,7 +21,7 @@ use crate::turn_state::{Settlement, TaskRef, TurnState};
 /// The maximum size of unsent events, in bytes. The submission waits while there are more.
 const WAITING_BYTES: usize = 1024 * 1024;
 /// How long an event that starts a step waits for the following events.
-const PATIENCE: Duration = Duration::from_millis(20);
+const MAX_EVENT_DELAY: Duration = Duration::from_millis(20);
 
 /// The state of a submission, and the events that are not stored yet.
 pub(crate) struct Recorder<S> {
@@ -44,7 +44,7 @@ impl<S: Store> Recorder<S> {
 
     /// Records one event. It is sent the next time that the submission waits for something.
     fn note(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        let due = Instant::now() + patience(&body);
+        let due = Instant::now() + max_delay(&body);
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
         let raw = written(&event)?;
         self.state.apply(&event);
@@ -135,7 +135,7 @@ impl<S: Store> Journal for Recorder<S> {
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        match self.state.knows(&body) {
+        match self.state.is_redundant(&body) {
             true => Ok(()),
             false => self.note(body, of),
         }
@@ -164,14 +164,14 @@ impl<S: Store> Journal for Recorder<S> {
 }
 
 /// Returns how long an event may wait for others.
-fn patience(body: &Body) -> Duration {
+fn max_delay(body: &Body) -> Duration {
     match body {
         Body::SubmissionResumed { .. }
         | Body::OperationStart { .. }
         | Body::AgentStart
         | Body::CompactionStart { .. }
         | Body::TurnStart { .. }
-        | Body::MessageStart { .. } => PATIENCE,
+        | Body::MessageStart { .. } => MAX_EVENT_DELAY,
         _ => Duration::ZERO,
     }
 }

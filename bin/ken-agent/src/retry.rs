@@ -4,12 +4,12 @@ use ken_types::event::Failure;
 use ken_types::{Code, Error};
 
 /// The maximum number of repeated attempts. The pause before each is twice the previous one.
-const TRIES: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 const FIRST_PAUSE_MS: u64 = 2_000;
 
 /// The longest wait that a provider can request, in milliseconds. If it requests more, the next provider is called
 /// instead.
-pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;
+pub(crate) const MAX_WAIT_MS: u64 = 60_000;
 
 /// The provider of the list to call next, and the number of failed attempts with it. A provider that has failed
 /// permanently is not called again by the same submission.
@@ -27,7 +27,7 @@ impl Retry {
 
     /// Records that a turn ended with this failure.
     pub(crate) fn fail(&mut self, failure: &Failure) {
-        if is_temporary(failure) && self.tries < TRIES {
+        if is_temporary(failure) && self.tries < MAX_RETRIES {
             self.tries += 1;
         } else {
             self.provider += 1;
@@ -47,7 +47,7 @@ impl Retry {
 pub(crate) fn failure(error: &Error) -> Failure {
     let name = match error.retry_after_ms {
         _ if error.at.as_deref() == Some("/budget") => BUDGET,
-        Some(ms) if ms > LONGEST_WAIT_MS => EXHAUSTED,
+        Some(ms) if ms > MAX_WAIT_MS => EXHAUSTED,
         _ => error.code.name(),
     };
     Failure { name: name.to_owned(), message: error.to_string() }

@@ -50,9 +50,9 @@ mod tests {
         claim.context = Some(json!({"schedule": {"slug": "morning", "slotAt": "2027-02-03T08:00:00.000Z",
             "timezone": "Europe/Zurich", "targetAgent": "coding-worker", "payload": {"a": "b"}}}));
         assert_eq!(agent(&claim), CODING_WORKER);
-        let told = note(&claim).unwrap();
+        let note = note(&claim).unwrap();
         for part in ["\"morning\"", "2027-02-03T08:00:00.000Z", "Europe/Zurich", r#"{"a":"b"}"#] {
-            assert!(told.contains(part), "{told}");
+            assert!(note.contains(part), "{note}");
         }
     }
 }

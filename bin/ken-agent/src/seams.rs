@@ -76,7 +76,7 @@ pub(crate) trait Tools: Send + Sync {
 
     /// Runs a call until it ends. Dropping the future kills the call. The model is shown an error, and the turn
     /// continues. `grant` is the permission from the policy.
-    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
+    fn call(&self, asked: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
 /// The caller of a tool, and its submission.
@@ -95,7 +95,7 @@ pub(crate) struct Caller {
 }
 
 /// The maximum depth of workers that give tasks to workers.
-const MOST_DEPTH: u32 = 4;
+const MAX_DEPTH: u32 = 4;
 
 impl Caller {
     /// Returns the agent of a submission: the orchestrator, or the agent that the submission's schedule names.
@@ -137,12 +137,12 @@ impl Caller {
     }
 
     pub(crate) fn may_delegate(&self) -> bool {
-        self.depth < MOST_DEPTH
+        self.depth < MAX_DEPTH
     }
 }
 
 /// Keys of calls for which an approval was requested ([`Call::key`]).
-pub(crate) type AskedCalls = HashSet<String>;
+pub(crate) type CallsWithApproval = HashSet<String>;
 
 /// The id of an approval. ken-tools uses it up before it starts the process.
 pub(crate) type Grant = String;
@@ -151,8 +151,8 @@ pub(crate) type Grant = String;
 pub(crate) trait Policy: Send + Sync {
     /// Returns the calls of a submission for which an approval was requested. Such a call may be repeated after a
     /// crash, because its grant can be used only once.
-    fn asked_calls(&self, _claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
-        Box::pin(std::future::ready(Ok(AskedCalls::new())))
+    fn calls_with_approval(&self, _claim: &Claim) -> Pending<'static, Result<CallsWithApproval, Error>> {
+        Box::pin(std::future::ready(Ok(CallsWithApproval::new())))
     }
 
     /// Resolves when this process stops. A turn that waits for an approval is then left to the next process.
@@ -162,19 +162,19 @@ pub(crate) trait Policy: Send + Sync {
 
     /// Returns the grant of a call that needs an approval. An error is the reason why the call may not run, for the
     /// model. Events in the meantime, such as the start of the wait for an approval, are recorded through `events`.
-    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
+    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
 }
 
 /// A call that is to be run.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedCall {
     pub(crate) caller: Caller,
     pub(crate) call: Call,
     /// Whether a governing rule requires a person to approve the call, regardless of the tool's own description.
     pub(crate) ask: bool,
 }
 
-impl Asked {
+impl RequestedCall {
     /// The call in the form that other parts accept, without a grant.
     pub(crate) fn request(&self) -> CallTool {
         request(&self.caller.claim, &self.caller.agent, &self.call, self.ask)
@@ -220,13 +220,13 @@ pub(crate) struct Task {
 /// Where a running tool call of a turn sends its events.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
-    sender: mpsc::Sender<Told>,
+    sender: mpsc::Sender<CallMessage>,
     task: Option<TaskRef>,
 }
 
 /// A message from a running tool call to its turn.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum CallMessage {
     /// An event of a running call, or of its task or worker.
     Event(Box<Body>, Option<TaskRef>),
     /// Requests a reply when all events sent before it are on disk.
@@ -234,7 +234,7 @@ pub(crate) enum Told {
 }
 
 impl Events {
-    pub(crate) fn new(sender: mpsc::Sender<Told>) -> Events {
+    pub(crate) fn new(sender: mpsc::Sender<CallMessage>) -> Events {
         Events { sender, task: None }
     }
 
@@ -246,19 +246,19 @@ impl Events {
     /// Sends an event of the call itself, or of its task. Waits while the queue of the submission is full. If the
     /// submission has ended, the event is dropped.
     pub(crate) async fn send(&self, body: Body) {
-        _ = self.sender.send(Told::Event(Box::new(body), self.task.clone())).await;
+        _ = self.sender.send(CallMessage::Event(Box::new(body), self.task.clone())).await;
     }
 
     /// Sends an event of the worker, or of something below it.
     pub(crate) async fn send_of(&self, body: Body, of: TaskRef) {
-        _ = self.sender.send(Told::Event(Box::new(body), Some(of))).await;
+        _ = self.sender.send(CallMessage::Event(Box::new(body), Some(of))).await;
     }
 
     /// Waits until all events sent so far are on disk. After the submission has ended it waits forever, because its
     /// caller is about to be dropped.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
-        _ = self.sender.send(Told::Flush(done)).await;
+        _ = self.sender.send(CallMessage::Flush(done)).await;
         if flushed.await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -274,7 +274,7 @@ pub(crate) struct ListedMayRun;
 
 #[cfg(test)]
 impl Policy for ListedMayRun {
-    fn check(&self, _asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, _asked: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

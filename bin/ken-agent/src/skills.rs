@@ -9,7 +9,7 @@ use ken_types::fence::fence_as;
 use tokio::time::Instant;
 
 /// How long the texts are used before they are read again.
-const FRESH: Duration = Duration::from_millis(500);
+const CACHE_TIME: Duration = Duration::from_millis(500);
 /// The maximum size of the list of skills in a request, in bytes: about a thousand tokens.
 const LIST_BYTES: usize = 4 * 1024;
 
@@ -35,14 +35,14 @@ impl Skills {
     }
 
     /// Reads the texts when the program starts, so that the log immediately shows which are left out.
-    pub(crate) fn look(&self) {
+    pub(crate) fn load(&self) {
         self.known();
     }
 
     fn known(&self) -> Arc<Known> {
         let mut last = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((read, known)) = &*last
-            && read.elapsed() < FRESH
+            && read.elapsed() < CACHE_TIME
         {
             return known.clone();
         }

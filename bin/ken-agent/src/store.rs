@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ken_claims::patiently;
+use ken_claims::call_until_answered;
 use ken_types::ops::store::{
     AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission, StreamPage,
     StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
@@ -42,17 +42,17 @@ impl WireStore {
     /// Reads a history. If it does not fit into one line of the wire, it is read with three calls, with a number of
     /// sources that always fits.
     async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
-        match patiently::<SubmissionsHistory>(&self.pool, args).await {
+        match call_until_answered::<SubmissionsHistory>(&self.pool, args).await {
             Err(error) if error.code == Code::TooLarge => {}
             answer => return answer,
         }
         let mut args = args.clone();
         let search = args.search.take();
-        let mut history = patiently::<SubmissionsHistory>(&self.pool, &args).await?;
+        let mut history = call_until_answered::<SubmissionsHistory>(&self.pool, &args).await?;
         if let Some(mut search) = search {
             search.limit = search.limit.min(LONG_SOURCES);
-            history.known = patiently::<KnowledgeSearch>(&self.pool, &search).await?.found;
-            history.remembered = patiently::<MemorySearch>(&self.pool, &search).await?.found;
+            history.known = call_until_answered::<KnowledgeSearch>(&self.pool, &search).await?.found;
+            history.remembered = call_until_answered::<MemorySearch>(&self.pool, &search).await?.found;
         }
         Ok(history)
     }
@@ -60,11 +60,11 @@ impl WireStore {
 
 impl Store for WireStore {
     async fn append(&self, args: AppendEvents) -> Result<(), Error> {
-        patiently::<SubmissionsAppend>(&self.pool, &args).await.map(|_| ())
+        call_until_answered::<SubmissionsAppend>(&self.pool, &args).await.map(|_| ())
     }
 
     async fn settle(&self, args: SettleSubmission) -> Result<(), Error> {
-        patiently::<SubmissionsSettle>(&self.pool, &args).await.map(|_| ())
+        call_until_answered::<SubmissionsSettle>(&self.pool, &args).await.map(|_| ())
     }
 
     async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {
@@ -78,6 +78,6 @@ impl Store for WireStore {
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        patiently::<StreamsRead>(&self.pool, &args).await
+        call_until_answered::<StreamsRead>(&self.pool, &args).await
     }
 }

@@ -24,7 +24,7 @@ use crate::model::Model;
 use crate::recorder::Recorder;
 use crate::retry::failure;
 use crate::scheduled;
-use crate::seams::{AskedCalls, Caller, Seams, TASK, request};
+use crate::seams::{Caller, CallsWithApproval, Seams, TASK, request};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Ending, Plan, TurnState};
@@ -75,18 +75,18 @@ impl<S: Store, M: Model> Agent<S, M> {
         }
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
-        let mut asked = match claim.attempt > 1 {
-            true => self.seams.policy.asked_calls(claim).await?,
-            false => AskedCalls::new(),
+        let mut with_approval = match claim.attempt > 1 {
+            true => self.seams.policy.calls_with_approval(claim).await?,
+            false => CallsWithApproval::new(),
         };
-        asked.extend(self.unasked(claim, &state, &asked).await);
+        with_approval.extend(self.calls_without_approval(claim, &state, &with_approval).await);
         // A task continues where its worker stopped, and a call with a requested approval continues with that request.
         // A call that never runs without an approval had not begun if none was requested.
         let tools = &self.seams.tools;
         state.resume(&|call| {
             call.name == TASK
                 || tools.is_idempotent(&call.name)
-                || asked.contains(&call.key())
+                || with_approval.contains(&call.key())
                 || tools.approval(&call.name) == Some(Approval::Ask)
         });
         Ok(state)
@@ -94,9 +94,14 @@ impl<S: Store, M: Model> Agent<S, M> {
 
     /// Returns interrupted calls for which no approval was requested, but whose tool requires one according to its
     /// preview. They had not begun, because they cannot run without an approval.
-    async fn unasked(&self, claim: &Claim, state: &TurnState, asked: &AskedCalls) -> AskedCalls {
+    async fn calls_without_approval(
+        &self,
+        claim: &Claim,
+        state: &TurnState,
+        asked: &CallsWithApproval,
+    ) -> CallsWithApproval {
         let tools = &self.seams.tools;
-        let mut unasked = AskedCalls::new();
+        let mut unasked = CallsWithApproval::new();
         for (agent, call) in state.running(scheduled::agent(claim)) {
             if asked.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
                 continue;
@@ -109,7 +114,7 @@ impl<S: Store, M: Model> Agent<S, M> {
     }
 
     /// Loads the background of the turns. A submission that only has to be closed does not need it.
-    async fn prepare(&self, submission: &mut Turns<'_, S, M>) -> Result<(), Error> {
+    async fn prepare(&self, submission: &mut SubmissionLoop<'_, S, M>) -> Result<(), Error> {
         if submission.plan.ending.is_some() {
             return Ok(());
         }
@@ -139,7 +144,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             Some(Err(error)) => submission.plan.ending = Some(Ending::Defect(error.to_string())),
             None => {}
         }
-        submission.plan.models = match asked_model(claim) {
+        submission.plan.models = match requested_model(claim) {
             Some(model) => vec![model.to_owned()],
             None => info.models,
         };
@@ -148,14 +153,14 @@ impl<S: Store, M: Model> Agent<S, M> {
 }
 
 /// Returns the model that the prompt requests. If there is one, no other model is called.
-fn asked_model(claim: &Claim) -> Option<&str> {
+fn requested_model(claim: &Claim) -> Option<&str> {
     claim.context.as_ref()?.get("model")?.as_str()
 }
 
 /// The turns of the submission's own agent.
-type Turns<'a, S, M> = TurnLoop<'a, Recorder<S>, M>;
+type SubmissionLoop<'a, S, M> = TurnLoop<'a, Recorder<S>, M>;
 
-async fn settle<S: Store, M: Model>(submission: Turns<'_, S, M>) -> Result<Outcome, Error> {
+async fn settle<S: Store, M: Model>(submission: SubmissionLoop<'_, S, M>) -> Result<Outcome, Error> {
     drop(submission.abort); // `Leases` detects by this that it is too late for an abort
     let state = &submission.journal.state;
     let mut settlement = state.settlement(&submission.plan);

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
-use crate::seams::{Asked, Grant, ListedMayRun, NoWorkers, Pending, Seams, Tools};
+use crate::seams::{Grant, ListedMayRun, NoWorkers, Pending, RequestedCall, Seams, Tools};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::store::Store;
@@ -137,7 +137,7 @@ pub(crate) struct MemoryModel {
     pub(crate) answers: Arc<Vec<Vec<Act>>>,
     /// How often ken-model may die. Further [`Act::Die`] actions are skipped.
     pub(crate) deaths: Arc<Mutex<u32>>,
-    pub(crate) asked: Arc<Mutex<Vec<Generate>>>,
+    pub(crate) requests: Arc<Mutex<Vec<Generate>>>,
     /// Whether to refuse a prompt with past exchanges as too long.
     pub(crate) refuses_history: bool,
 }
@@ -148,7 +148,7 @@ impl MemoryModel {
             models: vec!["test/one".into()],
             answers: Arc::new(answers),
             deaths: Arc::default(),
-            asked: Arc::default(),
+            requests: Arc::default(),
             refuses_history: false,
         }
     }
@@ -170,7 +170,7 @@ impl Model for MemoryModel {
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
         let request = &request.clone().with_past_messages();
-        self.asked.lock().unwrap().push(request.clone());
+        self.requests.lock().unwrap().push(request.clone());
         let answers = request.messages.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
         let place = answers.filter(|message| matches!(message, Message::Assistant { .. })).count();
         let prompt =
@@ -305,7 +305,7 @@ impl Tools for TestTools {
         name == "again"
     }
 
-    fn call(&self, asked: Asked, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, asked: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = asked.call;
         let id = in_session(asked.caller.session.as_str(), &call.id);
         self.ran.lock().unwrap().push(id);
@@ -313,7 +313,7 @@ impl Tools for TestTools {
             match call.name.as_str() {
                 "broken" => Err("it broke".to_owned()),
                 "slow" => std::future::pending().await,
-                name => Ok(ToolResult::said(format!("{name} ran"))),
+                name => Ok(ToolResult::of_text(format!("{name} ran"))),
             }
         })
     }

@@ -11,11 +11,11 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::Instant;
 
-use crate::seams::{Asked, Grant, Pending, Tools, reason};
+use crate::seams::{Grant, Pending, RequestedCall, Tools, reason};
 
 /// How long the list of tools is used before it is read again. A turn that begins later sees new
 /// files in `tools.d`.
-const FRESH: Duration = Duration::from_millis(500);
+const CACHE_TIME: Duration = Duration::from_millis(500);
 /// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ impl WireTools {
 impl Tools for WireTools {
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let is_fresh = self.lock().read.is_some_and(|read| read.elapsed() < FRESH);
+            let is_fresh = self.lock().read.is_some_and(|read| read.elapsed() < CACHE_TIME);
             if is_fresh {
                 return;
             }
@@ -93,7 +93,7 @@ impl Tools for WireTools {
         })
     }
 
-    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, asked: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
         let args = CallTool { grant, ..asked.request() };
         Box::pin(async move {
@@ -111,14 +111,14 @@ impl Tools for WireTools {
             match called {
                 Ok(called) if called.is_error => Err(called.result.text()),
                 Ok(called) => Ok(called.result),
-                Err(error) => Err(words(&args.name, &error)),
+                Err(error) => Err(message(&args.name, &error)),
             }
         })
     }
 }
 
 /// Returns the message of a refused call, for the model.
-fn words(tool: &str, error: &Error) -> String {
+fn message(tool: &str, error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => {
             format!("The tool {tool} was interrupted. Whether it took effect is unknown.")

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::builtin;
-use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, Told};
-use crate::turn_state::{Call, MOST_REPEATS, REPEATS_TOLD, since};
+use crate::seams::{CallMessage, Caller, Events, RequestedCall, Seams, TASK, Task};
+use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.
 const AT_ONCE: usize = 16;
@@ -20,7 +20,7 @@ const WAITING: usize = 64;
 
 /// The running calls. Dropping this kills them.
 pub(crate) struct Running {
-    events: mpsc::Receiver<Told>,
+    events: mpsc::Receiver<CallMessage>,
     _tasks: JoinSet<()>,
 }
 
@@ -44,7 +44,7 @@ impl Running {
     }
 
     /// The next event; `None` when all calls have ended. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Told> {
+    pub(crate) async fn next(&mut self) -> Option<CallMessage> {
         self.events.recv().await
     }
 }
@@ -57,14 +57,14 @@ pub(crate) const SAME_CALL: &str = "\n[This is the same call ";
 async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let mut result = match call.arguments {
-        _ if repeats >= MOST_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
+        _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
         // Arguments that are not valid JSON are stored as text.
         _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
     };
-    if repeats >= REPEATS_TOLD {
+    if repeats >= REPEATS_BEFORE_NOTE {
         let note = format!(
-            "{SAME_CALL}{repeats} times in a row; after {MOST_REPEATS} the turn is ended. Change the arguments, use \
+            "{SAME_CALL}{repeats} times in a row; after {MAX_REPEATS} the turn is ended. Change the arguments, use \
              another tool, or answer."
         );
         result = result.map(|mut result| {
@@ -76,7 +76,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
         tool_name: call.name,
         tool_call_id: call.id,
         is_error: result.is_err(),
-        result: result.unwrap_or_else(ToolResult::said),
+        result: result.unwrap_or_else(ToolResult::of_text),
         duration_ms: since(started, Timestamp::now()),
         interrupted: false,
     };
@@ -133,13 +133,13 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     if !tools.iter().any(|tool| tool.name == call.name) {
         return Err(format!("{NO_TOOL}{}`.", call.name));
     }
-    let asked = Asked { caller, call: call.clone(), ask: asking.is_some() };
+    let requested = RequestedCall { caller, call: call.clone(), ask: asking.is_some() };
     if is_own {
-        return seams.tools.call(asked, None).await;
+        return seams.tools.call(requested, None).await;
     }
-    let grant = seams.policy.check(asked.clone(), events.clone()).await;
+    let grant = seams.policy.check(requested.clone(), events.clone()).await;
     let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
-    seams.tools.call(asked, grant).await
+    seams.tools.call(requested, grant).await
 }
 
 /// Gives a task to a worker. Records `task_start`, the worker's events and `task`. The task has the id of the
@@ -189,7 +189,7 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
 
 fn task_result(value: Value) -> ToolResult {
     match value {
-        Value::String(said) => ToolResult::said(said),
+        Value::String(said) => ToolResult::of_text(said),
         value => builtin::result(value),
     }
 }

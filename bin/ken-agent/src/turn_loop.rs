@@ -17,17 +17,17 @@ use crate::budget::Budget;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, Reply};
 use crate::retry::{failure, jittered};
-use crate::seams::{Caller, Seams, Told};
+use crate::seams::{CallMessage, Caller, Seams};
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
 use crate::validation;
 
 /// The number of times that ken-model may die during one call. After that, the call has failed.
-const DEATHS: u32 = 3;
+const MAX_DEATHS: u32 = 3;
 /// The pause before the next attempt to call a ken-model that could not be reached, and the maximum number of such
 /// pauses at the start of a submission.
 const PAUSE: Duration = Duration::from_millis(50);
-const PAUSES: u32 = 100;
+const MAX_PAUSES: u32 = 100;
 
 pub(crate) struct TurnLoop<'a, J, M> {
     pub(crate) journal: J,
@@ -101,13 +101,13 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     fn is_overspent(&mut self) -> bool {
         let demand = self.caller.rules.max_cost().filter(|_| self.caller.depth == 0);
         let spent = (self.journal.state().usage.cost.total * 1e6).round() / 1e6;
-        let Some(demand) = demand.filter(|demand| spent >= demand.wanted && spent > 0.0) else {
+        let Some(demand) = demand.filter(|demand| spent >= demand.value && spent > 0.0) else {
             return false;
         };
         if self.plan.ending.is_none() {
             self.plan.ending = Some(Ending::Rule(format!(
                 "The rule {} allows a cost of ${}, and ${spent} is spent.",
-                demand.rule, demand.wanted
+                demand.rule, demand.value
             )));
         }
         true
@@ -155,7 +155,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     /// of the answer. This is not possible if the answer so far contains thoughts or tool calls, because they cannot be
     /// continued.
     async fn call_model(&mut self, model: usize) -> Result<(), Error> {
-        for _ in 0..DEATHS {
+        for _ in 0..MAX_DEATHS {
             let mut answer = Answer::default();
             let before = self.journal.state().next_index;
             match self.receive(model, &mut answer).await? {
@@ -254,14 +254,14 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     async fn run_tools(&mut self, mut running: Running) -> Result<(), Error> {
         loop {
             match self.outside(running.next()).await? {
-                Some(Some(Told::Event(body, of))) => {
+                Some(Some(CallMessage::Event(body, of))) => {
                     self.journal.record(*body, of).await?;
                     self.note_approvals();
                     if self.is_overspent() {
                         return Ok(());
                     }
                 }
-                Some(Some(Told::Flush(done))) => {
+                Some(Some(CallMessage::Flush(done))) => {
                     self.journal.flush().await?;
                     _ = done.send(());
                 }
@@ -340,7 +340,7 @@ pub(crate) async fn info(model: &impl Model) -> Result<ModelState, Error> {
     let mut tries = 0;
     loop {
         match model.info().await {
-            Err(_) if tries < PAUSES => tokio::time::sleep(PAUSE).await,
+            Err(_) if tries < MAX_PAUSES => tokio::time::sleep(PAUSE).await,
             answer => return answer,
         }
         tries += 1;

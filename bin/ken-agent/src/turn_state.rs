@@ -23,22 +23,22 @@ pub(crate) use turn::{Call, Draft, MessageState, Turn, task_end};
 
 use serde_json::Value;
 
-use crate::governance::Demand;
+use crate::governance::Requirement;
 use crate::retry::{Retry, is_overflow};
 
 /// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
-pub(crate) const MOST_TURNS: u32 = 64;
+pub(crate) const MAX_TURNS: u32 = 64;
 /// The maximum number of reminders of a required tool, and the maximum number of times that an answer is rewritten.
-const MOST_REMINDERS: u32 = 2;
-const MOST_REVISIONS: u32 = 1;
+const MAX_REMINDERS: u32 = 2;
+const MAX_REVISIONS: u32 = 1;
 /// The tools whose results count as sources of an answer.
 const TASK_TOOL: &str = "task";
 const SEARCH_TOOL: &str = "knowledge_search";
 /// The provider that answers only with quotations of its sources.
-const QUOTING: &str = "rules";
+const QUOTING_PROVIDER: &str = "rules";
 /// The number of identical calls in a row after which the model is warned, and the number after which it is stopped.
-pub(crate) const REPEATS_TOLD: u32 = 3;
-pub(crate) const MOST_REPEATS: u32 = 5;
+pub(crate) const REPEATS_BEFORE_NOTE: u32 = 3;
+pub(crate) const MAX_REPEATS: u32 = 5;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnState {
@@ -66,7 +66,7 @@ pub(crate) struct TurnState {
     pub(crate) repeats: u32,
     last_calls: Vec<(String, Value)>,
     /// A message to the model whose start is recorded, but not its end: a worker's prompt, or a note.
-    saying: Option<Box<Message>>,
+    open_message: Option<Box<Message>>,
     /// Whether the worker's prompt has been recorded on the stream.
     is_prompted: bool,
     /// The number of notes to the model about required tools, and about answers that failed validation.
@@ -231,7 +231,7 @@ impl TurnState {
 
     /// Whether an approval event must not be recorded: it is already recorded, or it decides a request that is not
     /// pending. A call that is repeated after a crash sends all of its approval events again.
-    pub(crate) fn knows(&self, body: &Body) -> bool {
+    pub(crate) fn is_redundant(&self, body: &Body) -> bool {
         match body {
             Body::ApprovalRequested { request_id, .. } => {
                 self.approvals.contains(request_id) || self.decided.contains(request_id)
@@ -288,7 +288,7 @@ impl TurnState {
                 }
             }
             Body::MessageStart { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
-                self.saying = Some(Box::new(message.clone()))
+                self.open_message = Some(Box::new(message.clone()))
             }
             Body::Validation { verdict, violations, .. } => {
                 self.validation = Some(Validation {
@@ -332,11 +332,11 @@ impl TurnState {
     fn keep(&mut self, message: Message) {
         match &message {
             Message::User { .. } => {
-                self.saying = None;
+                self.open_message = None;
                 self.is_prompted = true;
             }
             Message::Signal { .. } => {
-                self.saying = None;
+                self.open_message = None;
                 // If the last answer was validated, the note is about that. Otherwise it is about a required tool.
                 match self.validation.take() {
                     Some(_) => self.revisions += 1,
@@ -404,8 +404,8 @@ impl TurnState {
             return None;
         }
         if let Some(missing) = self.missing(plan) {
-            return (self.reminders < MOST_REMINDERS).then(|| {
-                let tool = missing.wanted.0.join(", ");
+            return (self.reminders < MAX_REMINDERS).then(|| {
+                let tool = missing.value.0.join(", ");
                 Objection::Says(format!(
                     "The rule {} wants the tool {tool} to be used before you answer. Call it now, then answer.",
                     missing.rule
@@ -414,7 +414,7 @@ impl TurnState {
         }
         match &self.validation {
             None if self.is_judged(plan) => Some(Objection::IsNotJudged),
-            Some(found) if !found.has_passed && self.revisions < MOST_REVISIONS => {
+            Some(found) if !found.has_passed && self.revisions < MAX_REVISIONS => {
                 let violations = found.violations.iter().map(|each| format!("- {each}\n"));
                 Some(Objection::Says(format!(
                     "Your answer does not pass:\n{}Write the whole answer anew without these faults. Do not mention this note.",
@@ -426,8 +426,8 @@ impl TurnState {
     }
 
     /// Returns a required tool that has not been called successfully.
-    pub(super) fn missing<'a>(&self, plan: &'a Plan) -> Option<&'a Demand<Patterns>> {
-        let is_used = |demand: &&Demand<Patterns>| self.used.iter().any(|tool| demand.wanted.fit(tool));
+    pub(super) fn missing<'a>(&self, plan: &'a Plan) -> Option<&'a Requirement<Patterns>> {
+        let is_used = |demand: &&Requirement<Patterns>| self.used.iter().any(|tool| demand.value.match_text(tool));
         plan.duties.required.iter().find(|demand| !is_used(demand))
     }
 
@@ -435,7 +435,7 @@ impl TurnState {
     /// engine only quotes its sources, so without a rule its answer is not validated.
     fn is_judged(&self, plan: &Plan) -> bool {
         let has_sources = || plan.duties.has_knowledge || !self.found().is_empty();
-        let quotes = || self.model.as_ref().is_some_and(|model| model.provider == QUOTING);
+        let quotes = || self.model.as_ref().is_some_and(|model| model.provider == QUOTING_PROVIDER);
         plan.operation == OperationKind::Prompt && (plan.duties.is_judged || !quotes() && has_sources())
     }
 

@@ -7,14 +7,14 @@ use ken_types::event::{Body, Judgement};
 use ken_types::rule::Law;
 use serde_json::{Value, json};
 
-use crate::governance::Demand;
-use crate::seams::{Asked, Caller, Seams};
+use crate::governance::Requirement;
+use crate::seams::{Caller, RequestedCall, Seams};
 use crate::turn_state::Call;
 
 /// The name of the tool that judges a text by the laws.
-const JUDGE: &str = "judge_text";
+const JUDGE_TOOL: &str = "judge_text";
 /// The maximum number of violations that a model is told.
-const MOST_FAULTS: usize = 20;
+const MAX_VIOLATIONS: usize = 20;
 
 /// Compares an answer with its sources, each an id and a text. Only a contradiction is a violation, because an answer
 /// may say more than its sources.
@@ -26,7 +26,7 @@ pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
         kinds.into_iter().any(|kind| kind == Kind::Contradicted)
     });
     let violations: Vec<String> = contradicted
-        .take(MOST_FAULTS)
+        .take(MAX_VIOLATIONS)
         .map(|sentence| {
             let source = sentence.passage.and_then(|passage| evidence.get(passage.source));
             let id = source.map_or("a source", |(id, _)| id.as_str());
@@ -46,7 +46,7 @@ pub(crate) async fn by_laws(
     caller: &Caller,
     text: &str,
     evidence: &[(String, String)],
-    demand: &Demand<BTreeMap<Law, f64>>,
+    requirement: &Requirement<BTreeMap<Law, f64>>,
 ) -> Result<Body, String> {
     let sources =
         evidence.iter().filter(|(_, text)| !text.trim().is_empty()).map(|(id, text)| json!({"id": id, "text": text}));
@@ -55,8 +55,8 @@ pub(crate) async fn by_laws(
         true => json!({"text": text}),
         false => json!({"text": text, "sources": sources}),
     };
-    let asked = Asked { caller: caller.clone(), call: Call::internal(JUDGE, arguments), ask: false };
-    let judgement = seams.tools.call(asked, None).await?.details;
+    let requested = RequestedCall { caller: caller.clone(), call: Call::internal(JUDGE_TOOL, arguments), ask: false };
+    let judgement = seams.tools.call(requested, None).await?.details;
     let scores = judgement.get("scores").cloned().unwrap_or_default();
     let status = judgement.get("pass_fail_status").and_then(Value::as_str);
     let status = status.ok_or("its judgement has no status")?;
@@ -64,11 +64,11 @@ pub(crate) async fn by_laws(
     if status == "FAIL" {
         violations.extend(texts(judgement.get("violations")));
     }
-    for (law, least) in &demand.wanted {
+    for (law, least) in &requirement.value {
         let score = scores.get(law.name()).and_then(Value::as_f64);
         let score = score.ok_or_else(|| format!("its judgement has no {}", law.name()))?;
         if score < *least {
-            violations.push(format!("{} is {score}, the rule {} wants {least}", law.name(), demand.rule));
+            violations.push(format!("{} is {score}, the rule {} wants {least}", law.name(), requirement.rule));
             violations.extend(texts(judgement.get("recommendations")));
         }
     }
@@ -82,7 +82,7 @@ pub(crate) async fn by_laws(
     if violations.is_empty() && status == "FAIL" {
         violations.push("It does not pass the laws.".to_owned());
     }
-    violations.truncate(MOST_FAULTS);
+    violations.truncate(MAX_VIOLATIONS);
     let support = judgement.pointer("/support/score").and_then(Value::as_f64);
     Ok(judged(violations, scores, support))
 }

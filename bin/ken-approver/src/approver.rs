@@ -7,8 +7,8 @@ use ken_types::Error;
 use ken_types::config::{Approvals, Unattended};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::ops::approvals::{
-    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsOf, ApprovalsPut, Asked, AskedCall, DecideApproval, Decision,
-    GetApproval, OfSubmission, PutApproval, RequestApproval,
+    Approval, ApprovalState, ApprovalsDecide, ApprovalsGet, ApprovalsOf, ApprovalsPut, CallWithApproval,
+    DecideApproval, Decision, GetApproval, OfSubmission, PutApproval, RequestApproval,
 };
 use ken_types::ops::tools::{Need, Preview, ToolsPreview};
 use ken_wire::{Daemon, Pool};
@@ -48,23 +48,23 @@ impl Approver {
     /// Returns whether a call needs an approval and, if it does, the stored request. The description of the call comes
     /// from a preview by ken-tools, not from the caller, so a person always decides about the actual call. Fails if
     /// `time` is over.
-    pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<Asked, Error> {
+    pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<ApprovalState, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
         if let Some(used) = self.used(&args, &submission, time).await? {
-            return Ok(Asked::Request(Box::new(used)));
+            return Ok(ApprovalState::Request(Box::new(used)));
         }
         let preview = self.tools.call::<ToolsPreview>(&args.call, time).await?;
         match preview.approval {
-            Need::None => return Ok(Asked::Free),
-            Need::Deny => return Ok(Asked::Denied(preview.reason.unwrap_or_default())),
+            Need::None => return Ok(ApprovalState::Free),
+            Need::Deny => return Ok(ApprovalState::Denied(preview.reason.unwrap_or_default())),
             Need::Ask => {}
         }
         let put = self.put(args, preview, agent, submission)?;
         let left = until.saturating_duration_since(Instant::now());
         let stored = self.store.call::<ApprovalsPut>(&put, left).await?;
         self.stored.notify_one();
-        Ok(Asked::Request(Box::new(stored)))
+        Ok(ApprovalState::Request(Box::new(stored)))
     }
 
     /// Returns the request whose grant this call has already used; `None` if there is none. The call was interrupted
@@ -76,9 +76,9 @@ impl Approver {
         time: Duration,
     ) -> Result<Option<Approval>, Error> {
         let of = OfSubmission { submission_id: submission.clone() };
-        let asked = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
-        let same = |call: &&AskedCall| call.call_id == args.call_id && call.task_id == args.task_id;
-        let Some(id) = asked.iter().find(same).and_then(|call| call.used.clone()) else {
+        let calls = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
+        let same = |call: &&CallWithApproval| call.call_id == args.call_id && call.task_id == args.task_id;
+        let Some(id) = calls.iter().find(same).and_then(|call| call.used.clone()) else {
             return Ok(None);
         };
         let get = GetApproval { id, wait_ms: 0 };

@@ -13,23 +13,23 @@ use crate::approver::Approver;
 
 const CALL: Duration = Duration::from_secs(10);
 /// The pause after a failed call of the store, and the shortest pause between two calls.
-const RETRY: Duration = Duration::from_secs(1);
-const SHORTEST: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     loop {
         let pause = match approver.store.call::<ApprovalsExpire>(&Nothing {}, CALL).await {
             Ok(Expired { next: None, .. }) => None,
-            Ok(Expired { next: Some(next), .. }) => Some(until(next).max(SHORTEST)),
+            Ok(Expired { next: Some(next), .. }) => Some(until(next).max(MIN_PAUSE)),
             Err(error) => {
                 tracing::warn!("requests cannot be let expire: {}", error.message);
-                Some(RETRY)
+                Some(RETRY_PAUSE)
             }
         };
         tokio::select! {
             () = stop.stopped() => return,
             () = approver.stored.notified() => {}
-            () = over(pause) => {}
+            () = pause_over(pause) => {}
         }
     }
 }
@@ -40,7 +40,7 @@ fn until(then: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }
 
-async fn over(pause: Option<Duration>) {
+async fn pause_over(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,

@@ -28,14 +28,14 @@ fn read(settings: &Settings) -> Approved {
 }
 
 /// Whether a person has approved exactly these changes with the plan of this run.
-pub(crate) fn frees(settings: &Settings, changes: &[Entry]) -> bool {
+pub(crate) fn covers(settings: &Settings, changes: &[Entry]) -> bool {
     let approved = read(settings).edits;
     !changes.is_empty() && changes.iter().all(|change| approved.contains(change))
 }
 
 /// Uses up the approval of these changes before they are made. This is written to disk before the first file changes,
 /// so an interrupted change must be approved again, but none is made twice with one approval.
-pub(crate) fn strike(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<(), Error> {
+pub(crate) fn use_up(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<(), Error> {
     let mut approved = read(settings);
     let before = approved.edits.len();
     approved.edits.retain(|edit| !changes.contains(edit));

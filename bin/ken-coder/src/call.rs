@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use clap::Args;
-use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::json;
 use serde::de::DeserializeOwned;
 
@@ -48,7 +48,7 @@ impl<O: Operation> Filter for Call<O> {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let operation: O = json::from_value(json::parse(input.as_bytes(), MAX_DEPTH)?)?;
         let settings = Settings::load()?;
         Ok(match self.preview {

@@ -18,7 +18,7 @@ pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
 pub(crate) const MAX_FILES: usize = 2_000;
 /// A change of at most this many files syncs each new file before it is renamed. A larger change syncs the whole file
 /// system once.
-const SYNCED_ALONE: usize = 16;
+const MAX_SINGLE_SYNCS: usize = 16;
 
 /// The content and the permissions that a file gets.
 #[derive(Debug, Clone)]
@@ -209,7 +209,7 @@ fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<Place>, Error> 
 }
 
 fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> Result<(), Error> {
-    let alone = changes.len() <= SYNCED_ALONE;
+    let alone = changes.len() <= MAX_SINGLE_SYNCS;
     for folder in &record.folders {
         tree.make_folder(folder)?;
     }
@@ -248,11 +248,11 @@ fn check(tree: &Tree, place: &Place, change: &Change) -> Result<Option<Node>, Er
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
     match version(&now) == change.before.as_ref() {
         true => Ok(now),
-        false => Err(meanwhile(place)),
+        false => Err(conflict_error(place)),
     }
 }
 
-fn meanwhile(place: &Place) -> Error {
+fn conflict_error(place: &Place) -> Error {
     Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
 }
 

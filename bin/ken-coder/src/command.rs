@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::change::record;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::journal::{Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
@@ -28,7 +28,7 @@ const MAX_TIMEOUT: f64 = 590.0;
 const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The maximum number of files that a reply lists.
-const LISTED: usize = 100;
+const MAX_LISTED: usize = 100;
 /// The maximum size of a program in the workspace whose content is checked, in bytes.
 const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
 /// The maximum number of words of a command line, and of bytes of all of them.
@@ -55,7 +55,7 @@ pub(crate) struct Run {
 /// The outcome of a command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     /// The id of the run, for `ken undo` and `ken diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<String>,
@@ -87,11 +87,11 @@ impl Operation for Run {
         may reach the hosts that the rule of its folder names, through a proxy), \
         timeoutSeconds (default 120), maxBytes (of each output; default 262144: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
-    type Answer = Ran;
+    type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let argv = self.argv()?;
-        let program = within(settings, Access::Read, || {
+        let program = run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             tree.folder(&self.cwd)?;
             Ok(program_digest(&tree, &self.cwd, &argv))
@@ -102,8 +102,8 @@ impl Operation for Run {
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::shown)});
-        let summary = format!("Run {} in {}", shown(&argv), self.cwd);
+            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe)});
+        let summary = format!("Run {} in {}", command_line(&argv), self.cwd);
         let risk = match (is_read_only, &self.shell, &network) {
             (true, ..) => Risk::Low,
             (false, None, None) => Risk::Medium,
@@ -122,7 +122,7 @@ impl Operation for Run {
         ))
     }
 
-    fn run(&self, settings: &Settings) -> Result<Ran, Error> {
+    fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
         let allowed = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
@@ -186,13 +186,13 @@ fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
 }
 
 /// Formats the command as one short line for people.
-fn shown(argv: &[String]) -> String {
-    const SHOWN: usize = 120;
+fn command_line(argv: &[String]) -> String {
+    const MAX_CHARACTERS: usize = 120;
     let is_quoted = |word: &str| word.contains(char::is_whitespace) || word.is_empty();
     let words = argv.iter().map(|word| if is_quoted(word) { format!("{word:?}") } else { word.clone() });
     let mut line = words.collect::<Vec<_>>().join(" ");
     line.retain(|letter| !letter.is_control());
-    shortened(&line, SHOWN)
+    shortened(&line, MAX_CHARACTERS)
 }
 
 /// The state between the start of a command and its end. It holds the lock of the journal.
@@ -203,15 +203,15 @@ struct Open {
 }
 
 /// Runs a command and records what it changes. A command without write access needs no record.
-pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Ran, Error> {
+pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        within(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
+        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
         let ended = sandbox::run(settings, job)?;
-        return Ok(ran(job, ended, None, None));
+        return Ok(result(job, ended, None, None));
     }
-    let open = within(settings, Access::Write, || begin(settings, command, job))?;
+    let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
     let ended = sandbox::run(settings, job);
-    within(settings, Access::Write, || {
+    run_confined(settings, Access::Write, || {
         let Open { journal, snapshot, mut record } = open;
         let tree = Tree::open(&settings.root)?;
         let found = snapshot.changes(settings, &tree, &record.scope);
@@ -222,7 +222,7 @@ pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Re
             false => journal.end(&record)?,
         }
         journal.prune_sometimes();
-        Ok(ran(job, ended?, Some(found), Some(record.run)))
+        Ok(result(job, ended?, Some(found), Some(record.run)))
     })
 }
 
@@ -239,9 +239,9 @@ fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Erro
     Ok(Open { journal, snapshot, record })
 }
 
-fn ran(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> Ran {
+fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> RunResult {
     let (files, unsaved) = found.map_or_else(Default::default, |found| (found.files, found.unsaved));
-    Ran {
+    RunResult {
         run: run.filter(|_| !files.is_empty()),
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
@@ -254,12 +254,12 @@ fn ran(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<Stri
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
         changed_count: files.len(),
-        changed: files.into_iter().take(LISTED).map(|entry| entry.path).collect(),
-        not_saved: unsaved.into_iter().take(LISTED).collect(),
+        changed: files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
+        not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
     }
 }
 
-impl Answer for Ran {
+impl Answer for RunResult {
     fn verdict(&self) -> Ending {
         match self.status {
             0 => Ending::Positive,
@@ -311,7 +311,7 @@ const TESTS: [(&str, &[&str]); 6] = [
 impl Test {
     /// Returns the command that runs the tests.
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
-        let argv = within(settings, Access::Read, || {
+        let argv = run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             for (file, argv) in TESTS {
                 if tree.stat(&self.cwd.join(file), Links::Refuse)?.is_some() {
@@ -340,13 +340,13 @@ impl Operation for Test {
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
-    type Answer = Ran;
+    type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.command(settings)?.preview(settings)
     }
 
-    fn run(&self, settings: &Settings) -> Result<Ran, Error> {
+    fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         self.command(settings)?.run(settings)
     }
 }

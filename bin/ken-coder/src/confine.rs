@@ -23,7 +23,7 @@ pub(crate) enum Access {
 }
 
 /// Runs `work` in a confined thread. Fails with the reason if the kernel cannot confine it.
-pub(crate) fn within<T: Send>(
+pub(crate) fn run_confined<T: Send>(
     settings: &Settings,
     access: Access,
     work: impl FnOnce() -> Result<T, Error> + Send,

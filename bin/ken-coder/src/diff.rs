@@ -12,7 +12,7 @@ pub(crate) const MAX_DIFF: usize = 128 * 1024;
 /// The maximum size of a file whose diff is shown, in bytes. A larger file is only named.
 const MAX_FILE: usize = 2 * 1024 * 1024;
 /// How long the search for the smallest diff of a file can take. After that, a larger diff is used.
-const PATIENCE: Duration = Duration::from_millis(200);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(200);
 const CONTEXT: usize = 3;
 
 /// A diff that is built file by file and stays within its limit.
@@ -63,7 +63,7 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
         Some(_) => format!("{side}/{place}"),
         None => "/dev/null".to_owned(),
     };
-    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old, new);
+    let diff = TextDiff::configure().timeout(SEARCH_TIMEOUT).diff_lines(old, new);
     let mut unified = diff.unified_diff();
     unified.context_radius(CONTEXT).header(&name("a", before), &name("b", after));
     text + &unified.to_string()

@@ -13,7 +13,7 @@ use ken_types::share;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::files::{place_of, walk};
 use crate::place::Place;
 use crate::preview::Preview;
@@ -22,10 +22,10 @@ use crate::tree::{Links, Tree};
 
 /// The maximum size of a file that is read, in bytes.
 const FILE_BYTES: u64 = 256 * 1024;
-/// A page ends when it has this many bytes of JSON. A file with more than `LONGEST` bytes is left out, because
+/// A page ends when it has this many bytes of JSON. A file with more than `MAX_REPLY_BYTES` bytes is left out, because
 /// ken-tools passes on at most 128 KiB.
 const PAGE_BYTES: usize = 64 * 1024;
-const LONGEST: usize = 120 * 1024;
+const MAX_REPLY_BYTES: usize = 120 * 1024;
 /// The maximum number of files that one page examines, and of files in a collection.
 const PAGE_FILES: usize = 1_000;
 const FILES: usize = 50_000;
@@ -76,17 +76,17 @@ impl Operation for Documents {
     type Answer = Page;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        Ok(Preview::free(settings, "file.read", &Place::default()))
+        Ok(Preview::of_read(settings, "file.read", &Place::default()))
     }
 
     fn run(&self, settings: &Settings) -> Result<Page, Error> {
         match self.collection {
-            Collection::Workspace => within(settings, Access::Read, || self.page(settings, lines)),
+            Collection::Workspace => run_confined(settings, Access::Read, || self.page(settings, lines)),
             Collection::Share => match share::folders().into_iter().next() {
                 None => Ok(self.empty()),
                 Some(root) => {
                     let settings = settings.at(root);
-                    within(&settings, Access::Read, || self.page(&settings, markdown))
+                    run_confined(&settings, Access::Read, || self.page(&settings, markdown))
                 }
             },
         }
@@ -95,7 +95,7 @@ impl Operation for Documents {
 
 /// A function that splits a file into sections. It takes the name and the text, and returns `None` if the file is not a
 /// document.
-type Cut = fn(&str, &str) -> Option<Vec<Section>>;
+type Split = fn(&str, &str) -> Option<Vec<Section>>;
 
 fn is_markdown(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|kind| kind == "md" || kind == "markdown")
@@ -118,7 +118,7 @@ impl Documents {
         Page { gone: self.known.keys().cloned().collect(), next: self.until.clone(), ..Page::default() }
     }
 
-    fn page(&self, settings: &Settings, cut: Cut) -> Result<Page, Error> {
+    fn page(&self, settings: &Settings, cut: Split) -> Result<Page, Error> {
         let tree = Tree::open(&settings.root)?;
         let files = self.files(settings);
         let mut page = self.empty();
@@ -173,7 +173,7 @@ fn read(tree: &Tree, place: &Place) -> Option<(String, String)> {
 }
 
 /// Returns a document and its size as JSON in bytes, or `None` if it is too long.
-fn document(place: &Place, digest: String, text: &str, cut: Cut) -> Option<(ReadDocument, usize)> {
+fn document(place: &Place, digest: String, text: &str, cut: Split) -> Option<(ReadDocument, usize)> {
     let pieces = cut(place.as_str(), text)?.into_iter().map(|section| Piece {
         title: section.title,
         line: section.line as u64,
@@ -182,7 +182,7 @@ fn document(place: &Place, digest: String, text: &str, cut: Cut) -> Option<(Read
     });
     let document = ReadDocument { path: place.as_str().to_owned(), digest, pieces: pieces.collect() };
     let length = serde_json::to_string(&document).ok()?.len();
-    (document.pieces.len() <= DOCUMENT_PIECES && length <= LONGEST).then_some((document, length))
+    (document.pieces.len() <= DOCUMENT_PIECES && length <= MAX_REPLY_BYTES).then_some((document, length))
 }
 
 impl Answer for Page {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::approved;
 use crate::call::Operation;
 use crate::change::{MAX_FILES, Plan, action, commit, record};
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::journal::{Journal, Record};
 use crate::patch;
 use crate::place::Place;
@@ -22,7 +22,7 @@ use crate::tree::Tree;
 
 /// The outcome of a change.
 #[derive(Debug, Serialize)]
-pub(crate) struct Changed {
+pub(crate) struct ChangeResult {
     /// The id of the run, for `ken undo` and `ken diff`.
     run: String,
     changed: Vec<ChangedFile>,
@@ -37,18 +37,18 @@ struct ChangedFile {
     digest: Option<String>,
 }
 
-impl From<Record> for Changed {
-    fn from(record: Record) -> Changed {
+impl From<Record> for ChangeResult {
+    fn from(record: Record) -> ChangeResult {
         let file = |entry: crate::journal::Entry| ChangedFile {
             action: action(entry.before.as_ref(), entry.after.as_ref()),
             digest: entry.after.map(|version| version.digest),
             path: entry.path,
         };
-        Changed { run: record.run, changed: record.files.into_iter().map(file).collect() }
+        ChangeResult { run: record.run, changed: record.files.into_iter().map(file).collect() }
     }
 }
 
-impl Answer for Changed {
+impl Answer for ChangeResult {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for ChangedFile { path, action, .. } in &self.changed {
             writeln!(to, "{action} {path}")?;
@@ -73,10 +73,10 @@ impl<E: Edits> Operation for E {
     const COMMAND: &'static str = E::COMMAND;
     const ABOUT: &'static str = E::ABOUT;
     const FIELDS: &'static str = E::FIELDS;
-    type Answer = Changed;
+    type Answer = ChangeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        within(settings, Access::Read, || {
+        run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             let mut plan = Plan::new(&tree);
             self.plan(&mut plan)?;
@@ -84,8 +84,8 @@ impl<E: Edits> Operation for E {
         })
     }
 
-    fn run(&self, settings: &Settings) -> Result<Changed, Error> {
-        within(settings, Access::Write, || {
+    fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
+        run_confined(settings, Access::Write, || {
             let tree = Tree::open(&settings.root)?;
             let journal = Journal::lock(&settings.state)?;
             recover(settings, &tree, &journal)?;
@@ -100,8 +100,8 @@ impl<E: Edits> Operation for E {
             if changes.is_empty() {
                 return Ok(record.into());
             }
-            approved::strike(settings, &journal, &edits)?;
-            commit(&tree, &journal, record, &changes).map(Changed::from)
+            approved::use_up(settings, &journal, &edits)?;
+            commit(&tree, &journal, record, &changes).map(ChangeResult::from)
         })
     }
 }

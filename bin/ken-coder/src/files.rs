@@ -8,11 +8,11 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::place::Place;
 use crate::preview::Preview;
 use crate::settings::Settings;
-use crate::tree::{Links, Tree, in_words};
+use crate::tree::{Links, Tree, kind_name};
 
 /// The maximum size of a file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -58,7 +58,7 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Listed {
+pub(crate) struct ListResult {
     path: Place,
     entries: Vec<ListedEntry>,
     /// Whether there are more entries than the listed ones.
@@ -79,14 +79,14 @@ impl Operation for List {
     const ABOUT: &'static str = "List the files of a folder";
     const FIELDS: &'static str = "Fields: path (the folder; default: the workspace), depth (levels, default 2), \
         maxEntries (default 500), all (true: also what git ignores).";
-    type Answer = Listed;
+    type Answer = ListResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        Ok(Preview::free(settings, "file.list", &self.path))
+        Ok(Preview::of_read(settings, "file.list", &self.path))
     }
 
-    fn run(&self, settings: &Settings) -> Result<Listed, Error> {
-        within(settings, Access::Read, || {
+    fn run(&self, settings: &Settings) -> Result<ListResult, Error> {
+        run_confined(settings, Access::Read, || {
             // Fail early if the path is not a folder or leads through a link.
             Tree::open(&settings.root)?.folder(&self.path)?;
             let most = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
@@ -97,17 +97,17 @@ impl Operation for List {
                 let kind = FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&about));
                 Some(ListedEntry {
                     path: place_of(settings, entry.path())?,
-                    kind: in_words(kind).trim_start_matches("a "),
+                    kind: kind_name(kind).trim_start_matches("a "),
                     bytes: about.is_file().then_some(about.len()),
                 })
             });
             let listed: Vec<_> = entries.by_ref().take(most).collect();
-            Ok(Listed { path: self.path.clone(), truncated: entries.next().is_some(), entries: listed })
+            Ok(ListResult { path: self.path.clone(), truncated: entries.next().is_some(), entries: listed })
         })
     }
 }
 
-impl Answer for Listed {
+impl Answer for ListResult {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for entry in &self.entries {
             let end = if entry.kind == "folder" { "/" } else { "" };
@@ -135,7 +135,7 @@ pub(crate) struct Read {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WasRead {
+pub(crate) struct ReadResult {
     path: Place,
     /// The digest of the whole file, for the field `expect` of a change.
     digest: String,
@@ -153,14 +153,14 @@ impl Operation for Read {
     const ABOUT: &'static str = "Read a text file";
     const FIELDS: &'static str =
         "Fields: path, firstLine (default 1), lines (default: all), maxBytes (of the text; default 24576).";
-    type Answer = WasRead;
+    type Answer = ReadResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        Ok(Preview::free(settings, "file.read", &self.path))
+        Ok(Preview::of_read(settings, "file.read", &self.path))
     }
 
-    fn run(&self, settings: &Settings) -> Result<WasRead, Error> {
-        within(settings, Access::Read, || {
+    fn run(&self, settings: &Settings) -> Result<ReadResult, Error> {
+        run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             let node = tree.read(&self.path, Links::Follow, MAX_FILE)?;
             let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
@@ -172,7 +172,7 @@ impl Operation for Read {
 }
 
 impl Read {
-    fn part(&self, text: &str, digest: String) -> WasRead {
+    fn part(&self, text: &str, digest: String) -> ReadResult {
         let first = self.first_line.unwrap_or(1).max(1);
         let most = self.max_bytes.unwrap_or(TEXT_BYTES).min(MAX_TEXT_BYTES);
         let lines = text.split_inclusive('\n').count();
@@ -190,7 +190,7 @@ impl Read {
             part.push_str(line);
             taken += 1;
         }
-        WasRead {
+        ReadResult {
             path: self.path.clone(),
             digest,
             bytes: text.len(),
@@ -202,7 +202,7 @@ impl Read {
     }
 }
 
-impl Answer for WasRead {
+impl Answer for ReadResult {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         to.write_str(&self.text)
     }

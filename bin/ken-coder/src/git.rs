@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::call::Operation;
 use crate::command::journaled;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::network::{Network, git_variables, host_of};
 use crate::place::Place;
 use crate::policy::{self, Approval};
@@ -48,7 +48,7 @@ const OPTIONS: [(&str, &str); 7] = [
 const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 
 const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
-const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
+const DIFF_SCRIPT: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
 const HISTORY: &str = "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
 /// Prepares the commit in the temporary directory without making it. The id of the tree identifies exactly what the
 /// commit would contain. The copy of the index keeps its time stamp, because git uses it to recognise files that
@@ -121,7 +121,7 @@ impl<'a> Git<'a> {
             let message = format!("{}: a repository is repos/NAME or projects/NAME", self.repo);
             return Err(Error::invalid("/repo", message));
         }
-        within(self.settings, Access::Read, || Tree::open(&self.settings.root)?.folder(self.repo).map(drop))?;
+        run_confined(self.settings, Access::Read, || Tree::open(&self.settings.root)?.folder(self.repo).map(drop))?;
         let mut argv = ["sh", "-c", self.script, "git"].map(str::to_owned).to_vec();
         argv.extend(self.words.iter().cloned());
         Ok(Job {
@@ -211,7 +211,7 @@ macro_rules! looking {
             type Answer = Printed;
 
             fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-                Ok(Preview::free(settings, $action, &self.repo))
+                Ok(Preview::of_read(settings, $action, &self.repo))
             }
 
             fn run(&self, settings: &Settings) -> Result<Printed, Error> {
@@ -268,7 +268,7 @@ impl Changes {
         }
         words.push("--".to_owned());
         words.extend(paths(&self.repo, &self.paths));
-        Ok((LOOK, words))
+        Ok((DIFF_SCRIPT, words))
     }
 }
 
@@ -442,7 +442,7 @@ impl Operation for Push {
 }
 
 fn shown(network: Option<&Network<'_>>) -> serde_json::Value {
-    network.map_or(serde_json::Value::Bool(false), Network::shown)
+    network.map_or(serde_json::Value::Bool(false), Network::describe)
 }
 
 /// Returns the network that a remote needs, or `None` if the remote is a folder of the workspace.
@@ -451,7 +451,7 @@ fn network_of<'a>(settings: &'a Settings, repo: &Place, at: &str, url: &str) -> 
     if let Some(host) = host_of(url) {
         let host = host.map_err(&forbidden)?;
         let network = Network::of(settings, repo).map_err(|error| Error { at: Some(at.to_owned()), ..error })?;
-        return match network.admits(&host) {
+        return match network.allows(&host) {
             true => Ok(Some(network)),
             false => Err(forbidden(format!("the rule of {repo} does not name the host {host}"))),
         };
@@ -483,7 +483,8 @@ impl Clone {
             return Err(Error::invalid("/url", "it is not the URL of a repository"));
         }
         let network = network_of(settings, &self.repo, "/url", &self.url)?;
-        let there = within(settings, Access::Read, || Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse))?;
+        let there =
+            run_confined(settings, Access::Read, || Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse))?;
         match there {
             None => Ok(network),
             Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
@@ -511,7 +512,7 @@ impl Operation for Clone {
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let network = self.check(settings)?;
         // The folder must exist before the sandbox can be given access to it.
-        within(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
+        run_confined(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
         let git = Git {
             write: std::slice::from_ref(&self.repo),
             network,
@@ -520,7 +521,7 @@ impl Operation for Clone {
         let cloned = git.change(Self::COMMAND);
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
-            let _ = within(settings, Access::Write, || {
+            let _ = run_confined(settings, Access::Write, || {
                 Tree::open(&settings.root)?.remove_folder(&self.repo);
                 Ok(())
             });

@@ -25,15 +25,15 @@ use crate::place::Place;
 use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The journal of a run is removed when its last change is older than this.
-pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The maximum size of all contents together, in bytes. Above it, the oldest runs are removed.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 /// The minimum time between two removals of old runs.
-const PRUNED_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 /// The maximum number of new contents that are synced one by one. More are synced together.
-const SYNCED_ALONE: usize = 16;
+const MAX_SINGLE_SYNCS: usize = 16;
 
 /// A change, with the state of each file before and after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ impl Journal {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = OwnedFd::from(options.open(&path).map_err(|error| failed(&path, error))?);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LOCK_TIMEOUT;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -169,7 +169,7 @@ impl Journal {
 
     /// Syncs stored contents to the disk.
     pub(crate) fn sync(&self, digests: &[String]) -> Result<(), Error> {
-        if digests.len() > SYNCED_ALONE {
+        if digests.len() > MAX_SINGLE_SYNCS {
             let folder = File::open(&self.state).map_err(|error| failed(&self.state, error))?;
             return rustix::fs::syncfs(&folder).map_err(|errno| failed(&self.state, errno));
         }
@@ -236,13 +236,13 @@ impl Journal {
         Ok(runs)
     }
 
-    /// Removes runs that are too old or beyond the size limit, at most once per `PRUNED_EVERY`.
+    /// Removes runs that are too old or beyond the size limit, at most once per `PRUNE_INTERVAL`.
     pub(crate) fn prune_sometimes(&self) {
         let mark = self.state.join("pruned");
         let age = fs::metadata(&mark).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-        if age.is_none_or(|age| age >= PRUNED_EVERY) {
+        if age.is_none_or(|age| age >= PRUNE_INTERVAL) {
             // An error is ignored, because the change itself succeeded.
-            let _ = self.prune(KEPT, MAX_BYTES);
+            let _ = self.prune(MAX_AGE, MAX_BYTES);
             let _ = fs::write(&mark, "");
         }
     }

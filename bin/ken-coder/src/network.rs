@@ -34,13 +34,13 @@ impl Network<'_> {
         }
     }
 
-    pub(crate) fn admits(&self, host: &Host) -> bool {
+    pub(crate) fn allows(&self, host: &Host) -> bool {
         self.rule.hosts.contains(host)
     }
 
     /// Returns the hosts, and for which of them a key is added. It is shown to the person who approves the call, and is
     /// part of the fingerprint.
-    pub(crate) fn shown(&self) -> Value {
+    pub(crate) fn describe(&self) -> Value {
         let keys: Vec<&Host> = self.rule.keys.keys().collect();
         json!({"hosts": self.rule.hosts, "keysFor": keys, "private": self.rule.private})
     }
@@ -111,15 +111,15 @@ impl Proxy {
         let mut text = serde_json::to_string(rules).map_err(|error| failed(&error))?;
         text.push('\n');
         let mut line = String::new();
-        let told = input.write_all(text.as_bytes()).and_then(|()| BufReader::new(output).read_line(&mut line));
-        let ready = told.ok().and_then(|_| serde_json::from_str(&line).ok());
+        let sent = input.write_all(text.as_bytes()).and_then(|()| BufReader::new(output).read_line(&mut line));
+        let ready = sent.ok().and_then(|_| serde_json::from_str(&line).ok());
         match ready {
             Some(ready) => Ok(Proxy { child, _input: input, ready }),
             None => {
                 let _ = child.kill();
-                let said = child.wait_with_output().map(|ended| ended.stderr).unwrap_or_default();
-                let said: Option<Value> = serde_json::from_slice(&said).ok();
-                let own = said.and_then(|said| serde_json::from_value(said.get("error")?.clone()).ok());
+                let error = child.wait_with_output().map(|ended| ended.stderr).unwrap_or_default();
+                let error: Option<Value> = serde_json::from_slice(&error).ok();
+                let own = error.and_then(|error| serde_json::from_value(error.get("error")?.clone()).ok());
                 Err(own.unwrap_or_else(|| failed(&"it ended at once")))
             }
         }

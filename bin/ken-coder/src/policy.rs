@@ -27,9 +27,9 @@ pub(crate) struct CommandVerdict {
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
-        None => free("nothing changes"),
-        Some((WorkspacePolicy::AutoEdit, _)) => free("a rule of the operator lets these files be edited"),
-        Some((WorkspacePolicy::Ask, _)) => ask("files are changed"),
+        None => without_approval("nothing changes"),
+        Some((WorkspacePolicy::AutoEdit, _)) => without_approval("a rule of the operator lets these files be edited"),
+        Some((WorkspacePolicy::Ask, _)) => with_approval("files are changed"),
         Some((WorkspacePolicy::Deny, place)) => denied(place),
     }
 }
@@ -38,7 +38,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
 pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
     match denied_below(workspace, folder) {
         true => denied(folder),
-        false => ask(why),
+        false => with_approval(why),
     }
 }
 
@@ -55,11 +55,11 @@ pub(crate) fn of_command(
     let listed = rule_of(workspace, cwd).is_some_and(|rule| rule.commands.iter().any(|known| known == argv));
     let forbidden = scope.iter().find(|folder| denied_below(workspace, folder));
     let verdict = match forbidden {
-        _ if is_read_only => free("the command only reads"),
+        _ if is_read_only => without_approval("the command only reads"),
         Some(folder) => denied(folder),
-        None if listed => free("a rule of the operator names this command"),
-        None if has_network => ask("a command is run that reaches the network"),
-        None => ask("a command is run"),
+        None if listed => without_approval("a rule of the operator names this command"),
+        None if has_network => with_approval("a command is run that reaches the network"),
+        None => with_approval("a command is run"),
     };
     CommandVerdict { verdict, is_read_only }
 }
@@ -70,11 +70,11 @@ fn is_path_safe(settings: &Settings) -> bool {
     std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
 }
 
-pub(crate) fn free(reason: &str) -> Verdict {
+pub(crate) fn without_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::None, reason: reason.to_owned() }
 }
 
-fn ask(reason: &str) -> Verdict {
+fn with_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 

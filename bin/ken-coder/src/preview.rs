@@ -11,7 +11,7 @@ use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
 use crate::place::Place;
-use crate::policy::{Approval, Verdict, free, of_files};
+use crate::policy::{Approval, Verdict, of_files, without_approval};
 use crate::settings::Settings;
 use crate::tree::digest;
 
@@ -32,7 +32,7 @@ pub(crate) struct Preview {
 
 /// The data that a fingerprint covers, in this order.
 #[derive(Serialize)]
-struct Exact<'a> {
+struct FingerprintData<'a> {
     action_type: &'a str,
     target: &'a str,
     action: &'a Value,
@@ -55,7 +55,7 @@ impl Preview {
         (sandbox, state): (&str, &Value),
     ) -> Preview {
         let target = target.or_dot().to_owned();
-        let exact = Exact {
+        let exact = FingerprintData {
             action_type,
             target: &target,
             action: &action,
@@ -78,8 +78,8 @@ impl Preview {
     }
 
     /// Returns the preview of a call that only reads.
-    pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
-        let verdict = free("it only reads");
+    pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
+        let verdict = without_approval("it only reads");
         let about = (format!("Read {target}"), target, Risk::Low);
         Preview::new(settings, verdict, action_type, about, Value::Null, None, ("read", &Value::Null))
     }
@@ -112,8 +112,8 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
-        if verdict.approval == Approval::Ask && approved::frees(settings, &plan.entries()) {
-            verdict = free("a person approved exactly this with the plan");
+        if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {
+            verdict = without_approval("a person approved exactly this with the plan");
         }
         let target = common(&places);
         let runs = places.iter().any(|place| is_run_by_tools(place));
@@ -123,9 +123,9 @@ impl Preview {
         };
         let summary = summary(&places, removed, &target);
         // The shown action lists a limited number of files. The fingerprint covers all of them.
-        const SHOWN: usize = 200;
+        const MAX_SHOWN_BYTES: usize = 200;
         let all = Value::from(files);
-        let shown: Vec<_> = all.as_array().into_iter().flatten().take(SHOWN).cloned().collect();
+        let shown: Vec<_> = all.as_array().into_iter().flatten().take(MAX_SHOWN_BYTES).cloned().collect();
         let action = serde_json::json!({"files": shown, "count": places.len()});
         Preview::new(
             settings,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approved;
 use crate::call::Operation;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::edits::{OneEdit, plan_of};
 use crate::journal::Journal;
 use crate::place::Place;
@@ -28,12 +28,12 @@ pub(crate) struct Propose {
 
 /// The reply: the files whose edits need no further approval.
 #[derive(Debug, Serialize)]
-pub(crate) struct Proposed {
+pub(crate) struct ProposeResult {
     run: String,
     approved: Vec<Place>,
 }
 
-impl Answer for Proposed {
+impl Answer for ProposeResult {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for path in &self.approved {
             writeln!(to, "approved {path}")?;
@@ -62,11 +62,11 @@ impl Operation for Propose {
     const FIELDS: &'static str = "Fields: summary (what the plan is for), edits (as in `apply`). The edits are not made yet. Once a \
         person has approved the plan, each file can be changed to its state after all edits without another approval, once, and \
         only if it has not changed since the plan was made.";
-    type Answer = Proposed;
+    type Answer = ProposeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.check(settings)?;
-        within(settings, Access::Read, || {
+        run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             let preview = Preview::of_plan(settings, &plan_of(&tree, &self.edits)?);
             let first = self.summary.trim().lines().next().unwrap_or_default();
@@ -75,9 +75,9 @@ impl Operation for Propose {
         })
     }
 
-    fn run(&self, settings: &Settings) -> Result<Proposed, Error> {
+    fn run(&self, settings: &Settings) -> Result<ProposeResult, Error> {
         self.check(settings)?;
-        within(settings, Access::Write, || {
+        run_confined(settings, Access::Write, || {
             let tree = Tree::open(&settings.root)?;
             let journal = Journal::lock(&settings.state)?;
             let edits = plan_of(&tree, &self.edits)?.entries();
@@ -87,7 +87,7 @@ impl Operation for Propose {
             }
             let paths: Vec<Place> = edits.iter().map(|edit| edit.path.clone()).collect();
             approved::keep(settings, &journal, edits)?;
-            Ok(Proposed { run: settings.run.clone(), approved: paths })
+            Ok(ProposeResult { run: settings.run.clone(), approved: paths })
         })
     }
 }

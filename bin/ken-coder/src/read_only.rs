@@ -105,7 +105,7 @@ impl Program {
 mod tests {
     use super::is_read_only;
 
-    fn looks(line: &str) -> bool {
+    fn is_read_only_line(line: &str) -> bool {
         is_read_only(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -123,7 +123,7 @@ mod tests {
             "stat -c %s a",
             "true",
         ] {
-            assert!(looks(line), "{line}");
+            assert!(is_read_only_line(line), "{line}");
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
             "ls;rm",
             "Ls",
         ] {
-            assert!(!looks(line), "{line}");
+            assert!(!is_read_only_line(line), "{line}");
         }
     }
 }

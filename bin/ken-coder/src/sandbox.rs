@@ -22,7 +22,7 @@ const PROCESSES: &str = "512";
 const DISK: u64 = 2 * 1024 * 1024 * 1024;
 const DISK_LEFT: u64 = 256 * 1024 * 1024;
 /// How often the disk space is checked.
-const LOOK: Duration = Duration::from_millis(100);
+const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit statuses of ken-sandbox(1) itself.
 const TIMED_OUT: i32 = 124;
 const CANNOT_CONFINE: i32 = 125;
@@ -54,14 +54,14 @@ pub(crate) struct Ended {
     pub(crate) timed_out: bool,
     /// Why it was stopped, if not by the timeout.
     pub(crate) stopped: Option<String>,
-    pub(crate) stdout: Kept,
-    pub(crate) stderr: Kept,
+    pub(crate) stdout: CapturedOutput,
+    pub(crate) stderr: CapturedOutput,
     pub(crate) duration: Duration,
 }
 
 /// Describes what the program can access, as text for a fingerprint.
 pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
-    let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
+    let network = network.map_or_else(|| "no network".to_owned(), |network| network.describe().to_string());
     let write: Vec<String> = write.iter().map(Place::to_string).collect();
     let read: Vec<String> = settings.workspace.read.iter().map(|path| path.display().to_string()).collect();
     format!(
@@ -86,8 +86,8 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (stopped, stdout, stderr) = std::thread::scope(|scope| {
         let also_done = done.clone();
-        let out = scope.spawn(move || Kept::read(stdout, job.keep, &done));
-        let err = scope.spawn(move || Kept::read(stderr, job.keep, &also_done));
+        let out = scope.spawn(move || CapturedOutput::read(stdout, job.keep, &done));
+        let err = scope.spawn(move || CapturedOutput::read(stderr, job.keep, &also_done));
         if let (Some(mut stdin), Some(text)) = (stdin, job.stdin) {
             scope.spawn(move || {
                 // An error is ignored, because a command need not read all of its input.
@@ -146,11 +146,11 @@ fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<
 fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<String> {
     let (mut open, mut stopped) = (2, None);
     while open > 0 || !matches!(child.try_wait(), Ok(Some(_))) {
-        match outputs_done.recv_timeout(if open > 0 { LOOK } else { LOOK / 20 }) {
+        match outputs_done.recv_timeout(if open > 0 { DISK_CHECK_INTERVAL } else { DISK_CHECK_INTERVAL / 20 }) {
             Ok(()) => open -= 1,
             Err(RecvTimeoutError::Timeout) => {}
             // Both outputs are closed, but the sandbox still runs.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 20),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(DISK_CHECK_INTERVAL / 20),
         }
         if stopped.is_none()
             && let Some(why) = disk.is_filled()
@@ -202,24 +202,24 @@ fn limit() -> Option<u64> {
 }
 
 /// Returns the error of ken-sandbox itself, which is one line of JSON, or `None` if the output comes from the command.
-fn own_error(stderr: &Kept) -> Option<Error> {
-    let said: serde_json::Value = serde_json::from_slice(&stderr.head).ok()?;
-    serde_json::from_value(said.get("error")?.clone()).ok()
+fn own_error(stderr: &CapturedOutput) -> Option<Error> {
+    let error: serde_json::Value = serde_json::from_slice(&stderr.head).ok()?;
+    serde_json::from_value(error.get("error")?.clone()).ok()
 }
 
 /// The start and the end of an output.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CapturedOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     /// The length of the whole output, in bytes.
     pub(crate) bytes: u64,
 }
 
-impl Kept {
+impl CapturedOutput {
     /// Reads an output to its end, then sends a message to `done`. Keeps the first and the last `most / 2` bytes.
-    fn read(from: Option<impl Read>, most: usize, done: &Sender<()>) -> Kept {
-        let (mut kept, mut buffer) = (Kept::default(), [0; 16 * 1024]);
+    fn read(from: Option<impl Read>, most: usize, done: &Sender<()>) -> CapturedOutput {
+        let (mut kept, mut buffer) = (CapturedOutput::default(), [0; 16 * 1024]);
         if let Some(mut from) = from {
             loop {
                 match from.read(&mut buffer) {
@@ -269,16 +269,16 @@ pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
 
 #[cfg(test)]
 mod tests {
-    use super::Kept;
+    use super::CapturedOutput;
 
     #[test]
     fn the_middle_of_a_flood_is_left_out() {
-        let mut kept = Kept::default();
+        let mut kept = CapturedOutput::default();
         for _ in 0..100 {
             kept.add(b"0123456789", 15);
         }
         assert_eq!(kept.text(), "012345678901234\n[970 bytes are left out]\n567890123456789");
-        let mut small = Kept::default();
+        let mut small = CapturedOutput::default();
         small.add("grün".as_bytes(), 3);
         assert_eq!(small.text(), "grün");
     }

@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::files::{place_of, walk};
 use crate::place::Place;
 use crate::preview::Preview;
@@ -43,7 +43,7 @@ pub(crate) struct Search {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     matches: Vec<Match>,
     files_searched: usize,
     /// The number of files that were not searched: binary and large ones, and those that are not regular files.
@@ -64,15 +64,15 @@ impl Operation for Search {
     const ABOUT: &'static str = "Search the text of files";
     const FIELDS: &'static str = "Fields: pattern (a regular expression), literal (true: plain text), ignoreCase, path (a folder), \
         glob (such as *.rs), maxMatches (default 100), all (true: also what git ignores).";
-    type Answer = Found;
+    type Answer = SearchResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        Ok(Preview::free(settings, "file.search", &self.path))
+        Ok(Preview::of_read(settings, "file.search", &self.path))
     }
 
-    fn run(&self, settings: &Settings) -> Result<Found, Error> {
+    fn run(&self, settings: &Settings) -> Result<SearchResult, Error> {
         let pattern = self.compiled()?;
-        within(settings, Access::Read, || self.search(settings, &pattern))
+        run_confined(settings, Access::Read, || self.search(settings, &pattern))
     }
 }
 
@@ -93,7 +93,7 @@ impl Search {
         })
     }
 
-    fn search(&self, settings: &Settings, pattern: &Regex) -> Result<Found, Error> {
+    fn search(&self, settings: &Settings, pattern: &Regex) -> Result<SearchResult, Error> {
         let tree = Tree::open(&settings.root)?;
         tree.folder(&self.path)?;
         let most = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
@@ -103,7 +103,7 @@ impl Search {
             let mut globs = OverrideBuilder::new(settings.root.join(self.path.as_str()));
             walk.overrides(globs.add(glob).map_err(wrong)?.build().map_err(wrong)?);
         }
-        let mut found = Found { matches: Vec::new(), files_searched: 0, files_skipped: 0, truncated: false };
+        let mut found = SearchResult { matches: Vec::new(), files_searched: 0, files_skipped: 0, truncated: false };
         for entry in walk.build().flatten() {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;
@@ -135,7 +135,7 @@ impl Search {
     }
 }
 
-impl Answer for Found {
+impl Answer for SearchResult {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for Match { path, line, text } in &self.matches {
             writeln!(to, "{path}:{line}:{text}")?;

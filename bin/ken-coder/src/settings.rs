@@ -39,8 +39,8 @@ impl Settings {
         let workspace = read(&places.config)?;
         let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
-        let root = made(&root, 0o755, &FOLDERS)?;
-        let state = made(&state, 0o700, &["journal", "objects", "pending", "plans"])?;
+        let root = create_folder(&root, 0o755, &FOLDERS)?;
+        let state = create_folder(&state, 0o700, &["journal", "objects", "pending", "plans"])?;
         if state.starts_with(&root) {
             return Err(Error::invalid(
                 "workspace.root",
@@ -109,7 +109,7 @@ fn read(config: &Path) -> Result<Workspace, Error> {
     }
 }
 
-fn made(folder: &Path, mode: u32, below: &[&str]) -> Result<PathBuf, Error> {
+fn create_folder(folder: &Path, mode: u32, below: &[&str]) -> Result<PathBuf, Error> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::unavailable(format!("the folder {} cannot be made: {error}", path.display()))
     };

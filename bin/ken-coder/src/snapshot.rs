@@ -50,15 +50,15 @@ impl Stamp {
 
 /// A file that has been read, with the time of reading.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Seen {
+struct KnownFile {
     stamp: Stamp,
     version: Version,
     at: i128,
 }
 
-impl Seen {
+impl KnownFile {
     /// Whether a file with this stamp certainly still has the content that was read.
-    fn holds(&self, stamp: &Stamp) -> bool {
+    fn is_current(&self, stamp: &Stamp) -> bool {
         self.stamp == *stamp && self.stamp.changed + TICK < self.at
     }
 }
@@ -71,7 +71,7 @@ fn now() -> i128 {
 /// The files below some folders at a point in time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    files: BTreeMap<Place, Seen>,
+    files: BTreeMap<Place, KnownFile>,
     /// Files whose content is not stored: those beyond the limits, and those that are not regular files.
     unsaved: BTreeSet<Place>,
     folders: BTreeSet<Place>,
@@ -87,14 +87,14 @@ impl Snapshot {
         scope: &[Place],
     ) -> Result<Snapshot, Error> {
         let notes = journal.notes();
-        let mut known: BTreeMap<Place, Seen> =
+        let mut known: BTreeMap<Place, KnownFile> =
             fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let (places, folders) = found(settings, scope);
+        let (places, folders) = find_files(settings, scope);
         let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
         for place in places {
             let saved = match snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
-                true => seen(tree, journal, &place, known.get(&place)),
+                true => read_file(tree, journal, &place, known.get(&place)),
                 false => None,
             };
             match saved {
@@ -121,7 +121,7 @@ impl Snapshot {
 
     /// Returns the files for the record of a command that is about to start.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let entry = |(path, seen): (&Place, &Seen)| Entry {
+        let entry = |(path, seen): (&Place, &KnownFile)| Entry {
             path: path.clone(),
             before: Some(seen.version.clone()),
             after: None,
@@ -155,7 +155,7 @@ pub(crate) struct Differences {
 
 enum Before {
     Absent,
-    Was(Version, Option<Seen>),
+    Was(Version, Option<KnownFile>),
     Unknown,
 }
 
@@ -167,7 +167,7 @@ fn differences<'a>(
     known: impl Iterator<Item = &'a Place>,
     before: &dyn Fn(&Place) -> Before,
 ) -> Differences {
-    let (places, folders) = found(settings, scope);
+    let (places, folders) = find_files(settings, scope);
     let mut places: BTreeSet<Place> = places.into_iter().collect();
     places.extend(known.cloned());
     let mut differences =
@@ -189,7 +189,7 @@ fn differences<'a>(
             }
         };
         if let (Some(seen), Some(stamp)) = (&seen, &stamp)
-            && seen.holds(stamp)
+            && seen.is_current(stamp)
         {
             continue;
         }
@@ -208,10 +208,10 @@ fn differences<'a>(
 
 /// Reads a file unless its known state still holds. Returns its current state, and how many bytes of it are new in the
 /// journal.
-fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> Option<(Seen, u64)> {
+fn read_file(tree: &Tree, journal: &Journal, place: &Place, known: Option<&KnownFile>) -> Option<(KnownFile, u64)> {
     let stat = tree.stat(place, Links::Refuse).ok()??;
     let stamp = Stamp::of(&stat);
-    if let Some(known) = known.filter(|known| known.holds(&stamp) && journal.has(&known.version.digest)) {
+    if let Some(known) = known.filter(|known| known.is_current(&stamp) && journal.has(&known.version.digest)) {
         return Some((known.clone(), 0));
     }
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -221,13 +221,13 @@ fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> 
     let node = tree.read(place, Links::Refuse, MAX_FILE).ok()??;
     let is_new = journal.keep(&node.version.digest, &node.bytes).ok()?;
     let bytes = if is_new { node.bytes.len().max(1) as u64 } else { 0 };
-    let seen = Seen { stamp, version: node.version, at };
+    let seen = KnownFile { stamp, version: node.version, at };
     Some((seen, bytes))
 }
 
 /// Returns the files and folders below some folders, and the files from which git runs programs by itself: its
 /// configuration and hooks.
-fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) {
+fn find_files(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) {
     let (mut files, mut folders) = (Vec::new(), BTreeSet::new());
     for folder in scope {
         for entry in walk(settings, folder, false).build().flatten() {
@@ -271,7 +271,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             .into_iter()
             .filter_map(|entry| Some((entry.path, entry.before?)))
             .collect();
-        let begun = begun(&record);
+        let begun = begin_time(&record);
         let was = |place: &Place| match before.get(place) {
             Some(version) => Before::Was(version.clone(), None),
             None => Before::Absent,
@@ -285,7 +285,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
 }
 
 /// Returns the time at which the change began, in nanoseconds since 1970.
-fn begun(record: &Record) -> i128 {
+fn begin_time(record: &Record) -> i128 {
     let at: Option<ken_types::time::Timestamp> = record.at.parse().ok();
     at.map_or(i128::MAX, |at| i128::from(at.millis()) * 1_000_000)
 }

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::place::Place;
 
 /// How often resolving a path is tried when renames elsewhere in the tree interfere (EAGAIN of openat2(2)).
-const TRIES: usize = 16;
+const MAX_ATTEMPTS: usize = 16;
 
 /// The state of a file, used for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +77,9 @@ impl Tree {
         let mut flags = OFlags::PATH;
         flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
         match self.resolve(place, flags, links) {
-            Ok(opened) => fstat(&opened).map(Some).map_err(|errno| refused(place, errno)),
+            Ok(opened) => fstat(&opened).map(Some).map_err(|errno| resolve_error(place, errno)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(refused(place, errno)),
+            Err(errno) => Err(resolve_error(place, errno)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Tree {
                 let version = Version::of(&bytes, 0o777, true);
                 return Ok(Some(Node { version, bytes }));
             }
-            other => return Err(forbidden(place, &format!("is {}", in_words(other)))),
+            other => return Err(forbidden(place, &format!("is {}", kind_name(other)))),
         }
         if stat.st_nlink > 1 {
             let message = format!("has {} hard links, so it may be a file outside of the workspace", stat.st_nlink);
@@ -107,8 +107,8 @@ impl Tree {
             return Err(too_large());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = self.resolve(place, flags, links).map_err(|errno| refused(place, errno))?;
-        let now = fstat(&opened).map_err(|errno| refused(place, errno))?;
+        let opened = self.resolve(place, flags, links).map_err(|errno| resolve_error(place, errno))?;
+        let now = fstat(&opened).map_err(|errno| resolve_error(place, errno))?;
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
             return Err(Error::conflict(format!("{place} is being replaced")));
         }
@@ -130,8 +130,8 @@ impl Tree {
         bytes: &[u8],
         sync: bool,
     ) -> Result<(), Error> {
-        let (folder, _) = self.around(place)?;
-        let failed = |errno: Errno| refused(place, errno);
+        let (folder, _) = self.open_parent(place)?;
+        let failed = |errno: Errno| resolve_error(place, errno);
         if version.link {
             return symlinkat(bytes, &folder, name).map_err(failed);
         }
@@ -148,29 +148,31 @@ impl Tree {
 
     /// Renames a staged file to its final name. Fails if a file has that name already.
     pub(crate) fn put(&self, place: &Place, staged: &str) -> Result<(), Error> {
-        let (folder, name) = self.around(place)?;
+        let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::NOREPLACE).map_err(|errno| match errno {
             Errno::EXIST => Error::conflict(format!("{place} has been created meanwhile")),
-            errno => refused(place, errno),
+            errno => resolve_error(place, errno),
         })
     }
 
     /// Exchanges a file and a staged one atomically.
     pub(crate) fn exchange(&self, place: &Place, staged: &str) -> Result<(), Error> {
-        let (folder, name) = self.around(place)?;
-        renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE).map_err(|errno| refused(place, errno))
+        let (folder, name) = self.open_parent(place)?;
+        renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE)
+            .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Renames a file to a temporary name beside it.
     pub(crate) fn set_aside(&self, place: &Place, staged: &str) -> Result<(), Error> {
-        let (folder, name) = self.around(place)?;
-        renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE).map_err(|errno| refused(place, errno))
+        let (folder, name) = self.open_parent(place)?;
+        renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE)
+            .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Moves a file with a temporary name out of the workspace. Fails if `to` is in another file system.
     pub(crate) fn move_out(&self, place: &Place, staged: &str, to: &Path) -> Result<(), Error> {
-        let (folder, _) = self.around(place)?;
-        renameat_with(&folder, staged, CWD, to, RenameFlags::NOREPLACE).map_err(|errno| refused(place, errno))
+        let (folder, _) = self.open_parent(place)?;
+        renameat_with(&folder, staged, CWD, to, RenameFlags::NOREPLACE).map_err(|errno| resolve_error(place, errno))
     }
 
     /// Reads a file with a temporary name beside `place`.
@@ -180,36 +182,37 @@ impl Tree {
     }
 
     pub(crate) fn remove(&self, place: &Place) -> Result<(), Error> {
-        let (folder, name) = self.around(place)?;
-        unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| refused(place, errno))
+        let (folder, name) = self.open_parent(place)?;
+        unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| resolve_error(place, errno))
     }
 
     /// Removes a staged file if it exists.
     pub(crate) fn discard(&self, place: &Place, staged: &str) {
-        if let Ok((folder, _)) = self.around(place) {
+        if let Ok((folder, _)) = self.open_parent(place) {
             let _ = unlinkat(&folder, staged, AtFlags::empty());
         }
     }
 
     /// Removes a folder if it is empty.
     pub(crate) fn remove_folder(&self, place: &Place) {
-        if let Ok((folder, name)) = self.around(place) {
+        if let Ok((folder, name)) = self.open_parent(place) {
             let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
         }
     }
 
     /// Creates a folder if it does not exist. Its parent folder must exist.
     pub(crate) fn make_folder(&self, place: &Place) -> Result<(), Error> {
-        let (around, name) = self.around(place)?;
+        let (around, name) = self.open_parent(place)?;
         match mkdirat(&around, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(refused(place, errno)),
+            Err(errno) => Err(resolve_error(place, errno)),
         }
     }
 
     /// Opens a folder. No component of its path can be a symbolic link.
     pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
-        self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse).map_err(|errno| refused(place, errno))
+        self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse)
+            .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Syncs the file system to the disk.
@@ -224,11 +227,13 @@ impl Tree {
     }
 
     fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {
-        let (folder, name) = self.around(place)?;
-        readlinkat(&folder, name, Vec::new()).map(std::ffi::CString::into_bytes).map_err(|errno| refused(place, errno))
+        let (folder, name) = self.open_parent(place)?;
+        readlinkat(&folder, name, Vec::new())
+            .map(std::ffi::CString::into_bytes)
+            .map_err(|errno| resolve_error(place, errno))
     }
 
-    fn around<'a>(&self, place: &'a Place) -> Result<(OwnedFd, &'a str), Error> {
+    fn open_parent<'a>(&self, place: &'a Place) -> Result<(OwnedFd, &'a str), Error> {
         let (folder, name) = place.split().ok_or_else(|| forbidden(place, "is the workspace itself"))?;
         Ok((self.folder(&folder)?, name))
     }
@@ -239,7 +244,7 @@ impl Tree {
         let mut tries = 0;
         loop {
             match openat2(&self.root, place.or_dot(), flags | OFlags::CLOEXEC, Mode::empty(), how) {
-                Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
+                Err(Errno::AGAIN | Errno::INTR) if tries < MAX_ATTEMPTS => tries += 1,
                 result => return result,
             }
         }
@@ -251,7 +256,7 @@ fn forbidden(place: &Place, why: &str) -> Error {
 }
 
 /// Returns the error for a path that the kernel did not resolve, or for an operation that failed.
-fn refused(place: &Place, errno: Errno) -> Error {
+fn resolve_error(place: &Place, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),
         Errno::XDEV => forbidden(place, "leads out of the workspace"),
@@ -266,7 +271,7 @@ fn refused(place: &Place, errno: Errno) -> Error {
     }
 }
 
-pub(crate) fn in_words(kind: FileType) -> &'static str {
+pub(crate) fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a file",
         FileType::Directory => "a folder",

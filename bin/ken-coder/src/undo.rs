@@ -5,40 +5,40 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::id::Mint;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
 use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
-use crate::confine::{Access, within};
+use crate::confine::{Access, run_confined};
 use crate::diff::Diff as Shown;
-use crate::journal::{Journal as Kept, KEPT, MAX_BYTES, Record};
+use crate::journal::{Journal as Kept, MAX_AGE, MAX_BYTES, Record};
 use crate::place::Place;
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
 use crate::tree::{Links, Node, Tree, Version};
 
 /// The files that a run changed, from before its first change to after its last one.
-struct Whole {
-    files: BTreeMap<Place, Span>,
+struct RunChanges {
+    files: BTreeMap<Place, FileChange>,
     folders: Vec<Place>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Span {
+struct FileChange {
     before: Option<Version>,
     after: Option<Version>,
     /// Whether somebody else changed the file between two changes of the run.
     is_broken: bool,
 }
 
-impl Whole {
-    fn of(records: Vec<Record>) -> Whole {
-        let mut whole = Whole { files: BTreeMap::new(), folders: Vec::new() };
+impl RunChanges {
+    fn of(records: Vec<Record>) -> RunChanges {
+        let mut whole = RunChanges { files: BTreeMap::new(), folders: Vec::new() };
         for record in records {
             for entry in record.files {
-                let span = whole.files.entry(entry.path).or_insert_with(|| Span {
+                let span = whole.files.entry(entry.path).or_insert_with(|| FileChange {
                     before: entry.before.clone(),
                     after: entry.before.clone(),
                     is_broken: false,
@@ -88,7 +88,7 @@ pub(crate) struct Undo {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Undone {
+pub(crate) struct UndoResult {
     run: String,
     /// The run that can undo this undo; absent if nothing was restored.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,23 +109,23 @@ impl Report for Undo {
     const AFTER_HELP: &'static str = "A file that was changed since is refused and named.\n\n\
         Exit status: 0 all are as they were before the run, 1 some were refused, 2 an error.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let undone = within(&settings, Access::Write, || self.undo(&settings))?;
+        let undone = run_confined(&settings, Access::Write, || self.undo(&settings))?;
         Ok(reply.send(&undone))
     }
 }
 
 impl Undo {
-    fn undo(&self, settings: &Settings) -> Result<Undone, Error> {
+    fn undo(&self, settings: &Settings) -> Result<UndoResult, Error> {
         let tree = Tree::open(&settings.root)?;
         let journal = Kept::lock(&settings.state)?;
         recover(settings, &tree, &journal)?;
         let (run, records) = find(settings, &journal, &self.run)?;
-        let whole = Whole::of(records);
+        let whole = RunChanges::of(records);
         let (mut changes, mut refused) = (Changes::new(), Vec::new());
         for (path, span) in &whole.files {
-            match back(&tree, &journal, path, span) {
+            match restoring_change(&tree, &journal, path, span) {
                 Ok(Some(change)) => {
                     changes.insert(path.clone(), change);
                 }
@@ -146,12 +146,12 @@ impl Undo {
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
         }
-        Ok(Undone { run, undo, restored, refused })
+        Ok(UndoResult { run, undo, restored, refused })
     }
 }
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
-fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option<Change>, String> {
+fn restoring_change(tree: &Tree, journal: &Kept, path: &Place, span: &FileChange) -> Result<Option<Change>, String> {
     let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
@@ -177,7 +177,7 @@ fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option
     Ok(Some(Change { before: now, after }))
 }
 
-impl Answer for Undone {
+impl Answer for UndoResult {
     fn verdict(&self) -> Verdict {
         match self.refused.is_empty() {
             true => Verdict::Positive,
@@ -226,9 +226,9 @@ impl Report for Diff {
     const NAME: &'static str = "ken-coder diff";
     const ABOUT: &'static str = "Show what a run changed";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let found = within(&settings, Access::Read, || self.diff(&settings))?;
+        let found = run_confined(&settings, Access::Read, || self.diff(&settings))?;
         Ok(reply.send(&found))
     }
 }
@@ -239,7 +239,7 @@ impl Diff {
         let journal = Kept::reader(&settings.state);
         let (run, records) = find(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
-        for (path, span) in Whole::of(records).files {
+        for (path, span) in RunChanges::of(records).files {
             // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
             // whether it is the same.
             let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
@@ -286,9 +286,9 @@ impl Report for Journal {
     const NAME: &'static str = "ken-coder journal";
     const ABOUT: &'static str = "List the runs that changed files, newest first";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let runs = within(&settings, Access::Read, || {
+        let runs = run_confined(&settings, Access::Read, || {
             let journal = Kept::reader(&settings.state);
             let mut runs = Vec::new();
             for (run, _) in journal.runs()? {
@@ -296,7 +296,7 @@ impl Report for Journal {
                 runs.push(RunOf {
                     at: records.last().map(|record| record.at.clone()).unwrap_or_default(),
                     changes: records.len(),
-                    files: Whole::of(records).files.len(),
+                    files: RunChanges::of(records).files.len(),
                     run,
                 });
             }
@@ -318,7 +318,7 @@ impl Answer for Runs {
 #[derive(Args)]
 pub(crate) struct Prune {
     /// Keep runs of the last N days
-    #[arg(long, value_name = "N", default_value_t = KEPT.as_secs() / 86_400)]
+    #[arg(long, value_name = "N", default_value_t = MAX_AGE.as_secs() / 86_400)]
     days: u64,
     /// Keep at most N MiB of contents
     #[arg(long, value_name = "N", default_value_t = MAX_BYTES / 1024 / 1024)]
@@ -337,9 +337,9 @@ impl Report for Prune {
     const NAME: &'static str = "ken-coder prune";
     const ABOUT: &'static str = "Remove old runs from the journal, as every change does once an hour";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let pruned = within(&settings, Access::Write, || {
+        let pruned = run_confined(&settings, Access::Write, || {
             let journal = Kept::lock(&settings.state)?;
             recover(&settings, &Tree::open(&settings.root)?, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));

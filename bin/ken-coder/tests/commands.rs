@@ -250,7 +250,7 @@ fn a_push_reaches_a_remote_of_the_workspace_only() {
     for remote in ["far", "shell"] {
         let call = json!({"repo": "repos/site", "remote": remote});
         let output = home.command(&["push", "--preview", "--json", &call.to_string()]).output().unwrap();
-        assert!(common::said(&output).contains("forbidden"), "{output:?}");
+        assert!(common::output_text(&output).contains("forbidden"), "{output:?}");
         assert_eq!(home.refused("push", &call)["code"], "forbidden");
     }
 }
@@ -279,7 +279,7 @@ fn without_the_kernels_help_nothing_is_done() {
             }
             let output = command.output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{words:?} {output:?}");
-            assert!(common::said(&output).contains(named), "{words:?} {output:?}");
+            assert!(common::output_text(&output).contains(named), "{words:?} {output:?}");
         }
         assert!(!home.path("repos/site/b").exists());
     }

@@ -65,8 +65,8 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
         ("AGENTS.md", "only files of a repository"),
         ("other/x/y", "only files of a repository"),
     ] {
-        let said = home.why_not("write", &json!({"path": path, "content": "x"}));
-        assert!(said.contains(why), "{path}: {said}");
+        let error = home.why_not("write", &json!({"path": path, "content": "x"}));
+        assert!(error.contains(why), "{path}: {error}");
     }
     assert_eq!(home.why_not("list", &json!({"path": "repos/site/folder-out"})).matches("symbolic link").count(), 1);
     let found = home.done("search", &json!({"pattern": "secret"}));
@@ -222,8 +222,8 @@ fn a_patch_applies_as_a_whole_or_not_at_all() {
         ("--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+new\n", "is there already"),
         ("--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n", "not all of its lines"),
     ] {
-        let said = home.why_not("patch", &json!({"patch": text, "folder": "repos/site"}));
-        assert!(said.contains(why), "{text}: {said}");
+        let error = home.why_not("patch", &json!({"patch": text, "folder": "repos/site"}));
+        assert!(error.contains(why), "{text}: {error}");
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 #[path = "common/server.rs"]
 mod server;
 
-use common::{Home, said, sandbox_is_built};
+use common::{Home, output_text, sandbox_is_built};
 use serde_json::{Value, json};
 use server::{Server, certificate};
 
@@ -15,7 +15,7 @@ const KEY: &str = "ghp_planted-in-secrets.env";
 
 /// Returns a home with a repository `repos/site` that has a commit, and a server with a bare repository. A rule allows
 /// both addresses of the server.
-fn world() -> (Home, Server) {
+fn repository_and_server() -> (Home, Server) {
     sandbox_is_built();
     let home = Home::new();
     let served = home.folder().join("served");
@@ -61,14 +61,14 @@ fn commit(home: &Home, text: &str) {
 
 #[test]
 fn a_push_and_a_clone_go_through_the_proxy() {
-    let (home, server) = world();
+    let (home, server) = repository_and_server();
     home.git(&["remote", "add", "origin", &format!("http://{}/site.git", server.plain)]);
     commit(&home, "two");
     let preview = home.preview("push", &json!({"repo": "repos/site"}));
     assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("git.push")));
     assert_eq!(preview["action"]["network"]["hosts"][0], server.plain.to_string());
     let output = call(&home, "push", &json!({"repo": "repos/site"}));
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let served =
         |home: &Home| home.git(&["ls-remote", &home.folder().join("served/site.git").display().to_string(), "main"]);
     assert!(served(&home).starts_with(&home.git(&["rev-parse", "HEAD"])));
@@ -77,7 +77,7 @@ fn a_push_and_a_clone_go_through_the_proxy() {
     let preview = home.preview("clone", &clone);
     assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("repo.clone")));
     let output = call(&home, "clone", &clone);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     assert_eq!(home.text("repos/copy/a.txt"), "two");
     assert_eq!(home.refused("clone", &clone)["code"], "conflict");
     // No key was sent, because the rule has no key for the host without TLS.
@@ -86,11 +86,11 @@ fn a_push_and_a_clone_go_through_the_proxy() {
 
 #[test]
 fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
-    let (home, server) = world();
+    let (home, server) = repository_and_server();
     home.git(&["remote", "add", "origin", &format!("https://{}/site.git", server.secure)]);
     commit(&home, "three");
     let output = call(&home, "push", &json!({"repo": "repos/site"}));
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let keys = server.keys();
     assert!(!keys.is_empty() && keys.iter().all(|key| key.as_deref() == Some(&format!("Bearer {KEY}"))), "{keys:?}");
 
@@ -138,7 +138,7 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
 
 #[test]
 fn nothing_else_is_reached() {
-    let (home, server) = world();
+    let (home, server) = repository_and_server();
     let (plain, gateway) = (server.plain, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let gateway = gateway.local_addr().unwrap();
     let cases = [
@@ -168,7 +168,7 @@ fn nothing_else_is_reached() {
 
 #[test]
 fn the_network_is_what_a_rule_names() {
-    let (home, server) = world();
+    let (home, server) = repository_and_server();
     for (name, url) in [
         ("unnamed", "https://example.org/x.git".to_owned()),
         ("password", format!("http://user:word@{}/site.git", server.plain)),

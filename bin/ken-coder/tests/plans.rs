@@ -130,7 +130,7 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     // A command cannot create a plan by writing its file, because that is outside the workspace.
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
     let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
-    assert!(common::said(&nobody).contains("KEN_RUN"), "{nobody:?}");
+    assert!(common::output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
     for wrong in [
         json!({"summary": " ", "edits": [{"path": "repos/site/b", "content": "x"}]}),
         json!({"summary": "x", "edits": []}),

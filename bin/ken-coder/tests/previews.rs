@@ -139,7 +139,7 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         (json!({"argv": ["ls"], "cwd": "repos/plain", "timeoutSeconds": 0}), "above 0"),
         (json!({"argv": ["x".repeat(200_000)], "cwd": "repos/plain"}), "at most"),
     ] {
-        let said = home.why_not("run", &call);
-        assert!(said.contains(why), "{call}: {said}");
+        let error = home.why_not("run", &call);
+        assert!(error.contains(why), "{call}: {error}");
     }
 }

@@ -148,7 +148,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
     let output = home.command(&["undo", "abd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(common::said(&output).contains("worked in"), "{output:?}");
+    assert!(common::output_text(&output).contains("worked in"), "{output:?}");
 }
 
 #[test]

@@ -17,13 +17,13 @@ use crate::gate::Caller;
 use crate::observer::AuditObserver;
 
 /// The time limit of a workflow. Each step has a shorter one.
-const LONGEST: Duration = Duration::from_secs(600);
+const WORKFLOW_TIMEOUT: Duration = Duration::from_secs(600);
 /// The time limit for receiving a whole body.
-const BODY_TIME: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// POST /v1/execute and /execute
 pub(crate) async fn execute(app: Arc<Cognitive>, caller: Caller, mut request: Request) -> Result<Response, Failure> {
-    let bytes = tokio::time::timeout(BODY_TIME, request.body());
+    let bytes = tokio::time::timeout(BODY_TIMEOUT, request.body());
     let bytes = bytes.await.map_err(|_| Failure::too_slow("the body took too long"))??;
     let body = Body::read(&bytes)?;
     let definition = body.definition(&app.catalog, app.engine.protocols())?;
@@ -34,7 +34,8 @@ pub(crate) async fn execute(app: Arc<Cognitive>, caller: Caller, mut request: Re
     let data = body.data(&definition)?;
     app.sessions.claim(&session, caller.user_id())?;
     let observer = AuditObserver::new(&app.metrics, request.id(), caller.user_id());
-    let run = Run { deadline: Some(Instant::now() + LONGEST), settings: app.engine.settings(), observer: &observer };
+    let run =
+        Run { deadline: Some(Instant::now() + WORKFLOW_TIMEOUT), settings: app.engine.settings(), observer: &observer };
     let outcome = app.engine.run(&definition, &data, run).await?;
     app.metrics.workflow(&definition, &outcome);
     let mut records = observer.into_records();
@@ -58,7 +59,7 @@ fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Calle
 
 /// The fields that the response and the session's history share.
 #[derive(Serialize)]
-struct Rest<'a> {
+struct SharedFields<'a> {
     workflow: &'a str,
     status: Status,
     results: &'a Results,
@@ -77,7 +78,7 @@ fn answer(
     request: &Request,
     caller: &Caller,
 ) -> Result<Response, Failure> {
-    let rest = Rest {
+    let rest = SharedFields {
         workflow: &outcome.workflow,
         status: outcome.status,
         results: &outcome.results,

@@ -13,7 +13,7 @@ use crate::limits::{Group, Payer};
 
 /// What a route requires.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Gate {
+pub(crate) struct Access {
     /// The name of the route in metrics.
     pub(crate) route: &'static str,
     pub(crate) need: Need,
@@ -37,7 +37,7 @@ impl Caller {
 pub(crate) async fn pass<F, W>(
     app: Arc<Cognitive>,
     request: Request,
-    gate: Gate,
+    gate: Access,
     function: F,
 ) -> Result<Response, Failure>
 where
@@ -55,7 +55,7 @@ where
     done
 }
 
-async fn guarded<F, W>(app: &Arc<Cognitive>, request: Request, gate: Gate, function: F) -> Result<Response, Failure>
+async fn guarded<F, W>(app: &Arc<Cognitive>, request: Request, gate: Access, function: F) -> Result<Response, Failure>
 where
     F: FnOnce(Arc<Cognitive>, Caller, Request) -> W,
     W: Future<Output = Result<Response, Failure>>,

@@ -64,7 +64,7 @@ impl Limits {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
         let both = [(self.groups.get(group as usize).and_then(Option::as_ref), group.name()), (quota, "quota")];
         for (window, name) in both {
-            let found = window.map(|window| window.look(payer));
+            let found = window.map(|window| window.peek(payer));
             if let Some(quota) = found.filter(|quota| quota.retry_after_ms.is_some()) {
                 return Err(Refusal { quota, name });
             }

@@ -56,12 +56,12 @@ impl Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("ken"),
             requests: Family::default(),
-            request_duration: Family::new_with_constructor(durations),
+            request_duration: Family::new_with_constructor(duration_histogram),
             requests_open: Gauge::default(),
             workflows: Family::default(),
             steps: Family::default(),
-            step_duration: Family::new_with_constructor(durations),
-            step_quality: Family::new_with_constructor(shares),
+            step_duration: Family::new_with_constructor(duration_histogram),
+            step_quality: Family::new_with_constructor(ratio_histogram),
             low_quality: Counter::default(),
             coherence_failures: Counter::default(),
             retries: Counter::default(),
@@ -208,12 +208,12 @@ impl Metrics {
 }
 
 /// Returns a histogram for ratios, with buckets of a tenth each.
-fn shares() -> Histogram {
+fn ratio_histogram() -> Histogram {
     Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 }
 
 /// Returns a histogram for durations, with buckets from 0.1 ms to 10 s.
-fn durations() -> Histogram {
+fn duration_histogram() -> Histogram {
     Histogram::new([
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     ])

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use crate::file;
 
 /// The timeout of ken-textgen for checking a model. It reads only tables, not weights.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Access to the stored choice and to ken-textgen.
 pub(crate) struct Models {
@@ -75,7 +75,7 @@ impl Models {
         };
         let mut command = Command::new(&self.textgen);
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = tokio::time::timeout(CHECK_TIMEOUT, command.output()).await;
         let output = output.map_err(|_| Error::deadline("ken-textgen did not answer in time"))?.map_err(absent)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),

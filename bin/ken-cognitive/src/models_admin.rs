@@ -14,7 +14,7 @@ use crate::gate::Caller;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Activate {
+struct ActivateBody {
     alias: String,
 }
 
@@ -25,7 +25,7 @@ pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<R
 
 /// POST /admin/models/activate
 pub(crate) async fn activate(app: Arc<Cognitive>, caller: Caller, mut request: Request) -> Result<Response, Failure> {
-    let Activate { alias } = fields(request.value().await?)?;
+    let ActivateBody { alias } = fields(request.value().await?)?;
     let known = app.models.aliases().await?;
     if !known.iter().any(|known| known.alias == alias) {
         let names: Vec<&str> = known.iter().map(|known| known.alias.as_str()).collect();

@@ -34,7 +34,7 @@ const TEXT_CHARACTERS: usize = 4_000;
 /// The payload of a run. Unknown fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct Question {
     text: String,
     actor_id: Option<String>,
     conversation_id: Option<String>,
@@ -46,34 +46,36 @@ struct Asked {
     fetch_top_k: Option<u64>,
 }
 
-impl Asked {
+impl Question {
     /// Reads a payload. An `invalid` error has a pointer into the payload.
-    fn read(payload: &Value) -> Result<Asked, Error> {
-        let asked: Asked = strict::from_value(payload.clone())?;
+    fn read(payload: &Value) -> Result<Question, Error> {
+        let question: Question = strict::from_value(payload.clone())?;
         let invalid = |at: &str, why: String| Err(Error::invalid(at, why));
-        if asked.text.trim().is_empty() {
+        if question.text.trim().is_empty() {
             return invalid("/text", "text is blank".to_owned());
         }
-        if asked.text.chars().count() > TEXT_CHARACTERS {
+        if question.text.chars().count() > TEXT_CHARACTERS {
             return invalid("/text", format!("text has more than {TEXT_CHARACTERS} characters"));
         }
         let choices = [
-            ("/depth", &asked.depth, ["basic", "standard", "deep"]),
-            ("/webFetch", &asked.web_fetch, ["auto", "always", "never"]),
+            ("/depth", &question.depth, ["basic", "standard", "deep"]),
+            ("/webFetch", &question.web_fetch, ["auto", "always", "never"]),
         ];
         for (at, given, known) in choices {
             if given.as_ref().is_some_and(|given| !known.contains(&given.as_str())) {
                 return invalid(at, format!("it must be one of {}", known.join(", ")));
             }
         }
-        let ranges =
-            [("/maxContextTokens", asked.max_context_tokens, 200..=7_500), ("/fetchTopK", asked.fetch_top_k, 1..=20)];
+        let ranges = [
+            ("/maxContextTokens", question.max_context_tokens, 200..=7_500),
+            ("/fetchTopK", question.fetch_top_k, 1..=20),
+        ];
         for (at, given, range) in ranges {
             if given.is_some_and(|given| !range.contains(&given)) {
                 return invalid(at, format!("it is not {} to {}", range.start(), range.end()));
             }
         }
-        Ok(asked)
+        Ok(question)
     }
 
     fn arguments(&self) -> Value {
@@ -94,7 +96,7 @@ impl Asked {
 }
 
 pub(crate) fn check(payload: &Value) -> Result<(), Error> {
-    Asked::read(payload).map(drop)
+    Question::read(payload).map(drop)
 }
 
 /// Returns the description of the workflow for clients.
@@ -156,7 +158,7 @@ struct Draft {
 }
 
 /// The end of a run: its result, and the digests of the blobs to which the result refers.
-pub(crate) type Ended = Result<(Value, Vec<String>), Failure>;
+pub(crate) type RunEnd = Result<(Value, Vec<String>), Failure>;
 
 /// Why a run stops: a step failed, or an event could not be recorded because another process has claimed the run.
 enum Stop {
@@ -174,7 +176,7 @@ impl Research {
     }
 
     /// Executes a run. Fails if it could not be recorded.
-    pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<Ended, Error> {
+    pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<RunEnd, Error> {
         match self.steps(run, deadline).await {
             Ok(ended) => Ok(Ok(ended)),
             Err(Stop::Failed(failure)) => Ok(Err(failure)),
@@ -184,13 +186,13 @@ impl Research {
 
     async fn steps(&self, run: &Run, deadline: Instant) -> Result<(Value, Vec<String>), Stop> {
         let failed = |name: &'static str| move |error: Error| Stop::Failed(failure(name, error.to_string()));
-        let asked = Asked::read(run.payload()).map_err(failed("InvalidRequest"))?;
-        let found: Material = step(run, "search", self.search(run, &asked)).await?;
+        let question = Question::read(run.payload()).map_err(failed("InvalidRequest"))?;
+        let found: Material = step(run, "search", self.search(run, &question)).await?;
         let digests = self.keep(&found).await.map_err(failed("StoreUnavailable"))?;
         if found.sources.is_empty() && found.entries.is_empty() {
             return nothing(&found).map(|result| (result, digests)).map_err(Stop::Failed);
         }
-        let request = request(&asked, &found);
+        let request = request(&question, &found);
         let mut draft: Draft = step(run, "answer", self.answer(&request, deadline)).await?;
         let mut unsupported = found.unsupported(&draft);
         if !unsupported.is_empty() {
@@ -204,7 +206,7 @@ impl Research {
         Ok((result(&found, draft, &unsupported), digests))
     }
 
-    async fn search(&self, run: &Run, asked: &Asked) -> Result<Material, Error> {
+    async fn search(&self, run: &Run, asked: &Question) -> Result<Material, Error> {
         let scope = self.scope(asked).await?;
         let call = CallTool {
             name: TOOL.to_owned(),
@@ -233,7 +235,7 @@ impl Research {
 
     /// Returns the scope of the session. The error is `forbidden` if the actor or the conversation is not that of the
     /// session.
-    async fn scope(&self, asked: &Asked) -> Result<Option<Scope>, Error> {
+    async fn scope(&self, asked: &Question) -> Result<Option<Scope>, Error> {
         let Some(session) = &asked.session else {
             return Ok(None);
         };
@@ -326,7 +328,7 @@ const SYSTEM: &str = "You answer a question from the sources below, and from not
                       sentence rests on in brackets after it, as in [web-1]. Where sources disagree, say so. What they do not \
                       tell, say that they do not tell it.";
 
-fn request(asked: &Asked, found: &Material) -> Generate {
+fn request(asked: &Question, found: &Material) -> Generate {
     let pages = found.sources.iter().map(|page| Source {
         id: page.id.clone(),
         kind: SourceKind::Web,
@@ -415,12 +417,12 @@ fn without_ids(text: &str) -> String {
 /// Returns the result if no source was found. It is a failure if no source could be reached.
 fn nothing(found: &Material) -> Result<Value, Failure> {
     if !found.failures.is_empty() {
-        let told = found.failures.iter().map(|failed| {
+        let failures = found.failures.iter().map(|failed| {
             let field = |name: &str| failed.get(name).and_then(Value::as_str).unwrap_or_default();
             format!("{}: {}", field("at"), field("error"))
         });
-        let told: Vec<String> = told.collect();
-        return Err(failure("NothingReached", told.join("; ")));
+        let failures: Vec<String> = failures.collect();
+        return Err(failure("NothingReached", failures.join("; ")));
     }
     let draft = Draft {
         text: "The search found nothing about this.".to_owned(),

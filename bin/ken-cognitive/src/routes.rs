@@ -6,7 +6,7 @@ use ken_http::{Area, Failure, Request, Response, Routes};
 
 use crate::admission::Need;
 use crate::app::Cognitive;
-use crate::gate::{Caller, Gate, pass};
+use crate::gate::{Access, Caller, pass};
 use crate::keys::Role;
 use crate::limits::Group;
 use crate::{execute, health, keys_admin, listings, metrics_page, models_admin, openapi};
@@ -25,45 +25,45 @@ pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
 }
 
 fn open(routes: Routes<Cognitive>) -> Routes<Cognitive> {
-    let health = gate("health", Need::Nothing, None);
+    let health = access("health", Need::Nothing, None);
     let routes = add(routes, "GET /health", health, health::health);
     let routes = add(routes, "GET /health/detailed", health, health::detailed);
-    let openapi = gate("openapi", Need::Nothing, None);
+    let openapi = access("openapi", Need::Nothing, None);
     let routes = add(routes, "GET /openapi.json", openapi, openapi::document);
-    let metrics = |need| gate("metrics", need, Some(Group::Metrics));
+    let metrics = |need| access("metrics", need, Some(Group::Metrics));
     let routes = add(routes, "GET /metrics", metrics(ADMIN), metrics_page::metrics);
     add(routes, "GET /metrics/prometheus", metrics(Need::Scraper), metrics_page::prometheus)
 }
 
 fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
-    let execute = gate("execute", USER, Some(Group::Execute));
+    let execute = access("execute", USER, Some(Group::Execute));
     let routes = add(routes, "POST /v1/execute", execute, execute::execute);
     let routes = add(routes, "POST /execute", execute, execute::execute);
-    let protocols = gate("protocols", READ, Some(Group::Protocols));
+    let protocols = access("protocols", READ, Some(Group::Protocols));
     let routes = add(routes, "GET /v1/protocols", protocols, listings::protocols);
     let routes = add(routes, "GET /protocols", protocols, listings::protocols);
-    let templates = gate("templates", READ, Some(Group::Templates));
+    let templates = access("templates", READ, Some(Group::Templates));
     let routes = add(routes, "GET /v1/templates", templates, listings::templates);
     let routes = add(routes, "GET /templates", templates, listings::templates);
-    let session = gate("session", READ, Some(Group::Session));
+    let session = access("session", READ, Some(Group::Session));
     add(routes, "GET /v1/session/:id", session, listings::session)
 }
 
 fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
-    let models = gate("models", ADMIN, Some(Group::Admin));
+    let models = access("models", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/models", models, models_admin::list);
     let routes = add(routes, "POST /admin/models/activate", models, models_admin::activate);
-    let keys = gate("api_keys", ADMIN, Some(Group::Admin));
+    let keys = access("api_keys", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
     let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);
     add(routes, "DELETE /admin/api-keys/:user_id", keys, keys_admin::remove)
 }
 
-fn gate(route: &'static str, need: Need, group: Option<Group>) -> Gate {
-    Gate { route, need, group }
+fn access(route: &'static str, need: Need, group: Option<Group>) -> Access {
+    Access { route, need, group }
 }
 
-fn add<F, W>(routes: Routes<Cognitive>, pattern: &str, gate: Gate, function: F) -> Routes<Cognitive>
+fn add<F, W>(routes: Routes<Cognitive>, pattern: &str, gate: Access, function: F) -> Routes<Cognitive>
 where
     F: Fn(Arc<Cognitive>, Caller, Request) -> W + Copy + Send + Sync + 'static,
     W: Future<Output = Result<Response, Failure>> + Send + 'static,

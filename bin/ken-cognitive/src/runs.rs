@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ken_claims::{Claiming, Held, Run, Worker};
+use ken_claims::{Claimer, Held, Run, Worker};
 use ken_flow::{
     Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Status, StepEnd, StepName, recorded,
 };
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 32;
 /// Claims runs until the server stops.
 pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
     let socket = places.socket("store");
-    let claiming = Claiming {
+    let claiming = Claimer {
         worker: Runner { app, research: Research::new(&places), store: Pool::new(socket.clone()) },
         held,
         work: Work::Runs,
@@ -57,12 +57,12 @@ impl Worker for Runner {
                 _ = aborted.wait_for(|aborted| *aborted) => Err(Verdict::Abort.of_run()),
             },
         };
-        run.end_naming(ended).await
+        run.end_with_blobs(ended).await
     }
 }
 
 impl Runner {
-    async fn execute(&self, run: &Run, deadline: Instant) -> Result<research::Ended, Error> {
+    async fn execute(&self, run: &Run, deadline: Instant) -> Result<research::RunEnd, Error> {
         if run.workflow() == research::NAME {
             return self.research.execute(run, deadline).await;
         }
@@ -203,8 +203,8 @@ impl Observer for RunRecorder<'_> {
     fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
         Box::pin(async move {
             self.observer.event(event).await?;
-            let told = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
-            self.keep(self.run.log("warn", event.name(), json!({"governance": told})).await)
+            let event_json = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
+            self.keep(self.run.log("warn", event.name(), json!({"governance": event_json})).await)
         })
     }
 }

@@ -33,7 +33,7 @@ impl<K: Copy + Eq + Hash> Window<K> {
     }
 
     /// Returns the quota without counting a request.
-    pub(crate) fn look(&self, caller: K) -> Quota {
+    pub(crate) fn peek(&self, caller: K) -> Quota {
         self.find(caller, false)
     }
 
@@ -125,12 +125,12 @@ mod tests {
     #[test]
     fn checks_and_refused_requests_are_not_counted() {
         let (window, hand) = window("1/minute");
-        assert_eq!(window.look(1).remaining, 1);
+        assert_eq!(window.peek(1).remaining, 1);
         assert_eq!(window.take(1).retry_after_ms, None);
         for _ in 0..5 {
             assert!(window.take(1).retry_after_ms.is_some());
         }
-        assert_eq!(window.look(2).remaining, 1);
+        assert_eq!(window.peek(2).remaining, 1);
         *hand.lock().unwrap() = Duration::from_secs(60);
         assert_eq!(window.take(1).retry_after_ms, None);
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::json;
 
 use crate::answer::State;
@@ -30,10 +30,10 @@ impl Filter for Esl {
         self.text.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let text = text_of(input)?;
         let mut reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
-        reading.heed(risk::find(&text));
+        reading.adjust_for_risk(risk::find(&text));
         Ok(reply.send(&State { text: &text, reading: &reading }))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature:
         return;
     };
     of_place(notes, at, &mut feature);
-    if !note.is_muted() {
+    if !note.is_ignored() {
         of_itself(token, note.key, feature);
     }
 }
@@ -76,10 +76,10 @@ fn of_meaning(note: &Note, feature: &mut impl FnMut(u64)) {
 
 /// Calls `feature` for every sequence of three to five letters of `<word>`.
 fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
-    const ROOM: usize = 40;
-    let mut padded = [0u8; ROOM];
+    const BUFFER_BYTES: usize = 40;
+    let mut padded = [0u8; BUFFER_BYTES];
     padded[0] = b'<';
-    let len = form.len().min(ROOM - 16);
+    let len = form.len().min(BUFFER_BYTES - 16);
     for (to, from) in padded.iter_mut().skip(1).zip(form.iter().take(len)) {
         *to = *from;
     }

@@ -24,8 +24,8 @@ fn is(token: Option<&Token>, words: &[&str]) -> bool {
 /// Returns the end of the clause that continues at `from`. It ends at a mark, a contrast or another negator, or after a
 /// limited number of words.
 fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
-    const LONGEST: usize = 8;
-    let rest = tokens.iter().zip(notes).skip(from).take(LONGEST);
+    const MAX_WORDS: usize = 8;
+    let rest = tokens.iter().zip(notes).skip(from).take(MAX_WORDS);
     let goes_on =
         |(token, note): &(&Token, &Note)| token.is_word() && !note.is(Class::Negator) && !note.is(Class::Contrast);
     from + rest.take_while(goes_on).count()

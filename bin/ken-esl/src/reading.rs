@@ -16,32 +16,32 @@ const MAX_EVIDENCE: usize = 3;
 const MAX_TEMPORAL: usize = 8;
 
 /// The maximum confidence. It is below 1 because a model that is trained on examples can always be wrong.
-const MOST_CONFIDENT: f32 = 0.98;
+const MAX_CONFIDENCE: f32 = 0.98;
 
 /// The maximum magnitude of the valence score of a neutral text.
 const NEUTRAL_SCORE: f32 = 0.05;
 
 /// The minimum magnitude of the score of a text that is not neutral.
-const LEAST_SCORE: f32 = 0.06;
+const MIN_SCORE: f32 = 0.06;
 
 /// The minimum score with which a text is not neutral even if no label with a polarity is close to its threshold. A
 /// text can express an opinion without an emotion.
-const OUTSPOKEN: f32 = 0.45;
+const CLEAR_SCORE: f32 = 0.45;
 
 /// The minimum intensity of the emotion of a writer who may be in danger.
-const GRAVE: f32 = 0.6;
+const RISK_INTENSITY: f32 = 0.6;
 
 /// The margin above its threshold that an emotion gets if the model does not know it but the text names it.
-const NAMED: f32 = 0.5;
+const NAMED_MARGIN: f32 = 0.5;
 
 /// The margin by which an emotion is moved ahead of another one.
-const AHEAD: f32 = 0.01;
+const REORDER_MARGIN: f32 = 0.01;
 
 /// An emotion with the valence of the text becomes the state if it is this close to the strongest one.
-const HARDLY_WEAKER: f32 = 0.5;
+const MIN_RELATIVE_INTENSITY: f32 = 0.5;
 
 /// The minimum magnitude of a score that makes the valence mixed if it contradicts the state.
-const LOUD: f32 = 0.2;
+const MIXED_SCORE: f32 = 0.2;
 
 /// An emotion that was detected.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn of(table: &Table, words: &mut WordSums, text: &str) -> Reading {
-        let mut reader = Reader::default();
+        let mut reader = WindowCombiner::default();
         let mut source = Tokens::new(text);
         while let Some(window) = Window::next(table, words, &mut source) {
             reader.take(table, &window);
@@ -96,7 +96,7 @@ impl Reading {
     }
 
     /// Adjusts the reading if the writer may be in danger. Such a text is never positive or neutral.
-    pub(crate) fn heed(&mut self, risk: Vec<Span>) {
+    pub(crate) fn adjust_for_risk(&mut self, risk: Vec<Span>) {
         if risk.is_empty() {
             return;
         }
@@ -110,24 +110,24 @@ impl Reading {
                 Feeling {
                     emotion: SADNESS,
                     margin: 0.0,
-                    intensity: GRAVE,
-                    confidence: GRAVE,
+                    intensity: RISK_INTENSITY,
+                    confidence: RISK_INTENSITY,
                     evidence: risk.iter().copied().take(MAX_EVIDENCE).collect(),
                 },
             );
         }
         self.feelings.retain(|feeling| feeling.emotion != NEUTRAL);
         if let Some(first) = self.feelings.first_mut() {
-            first.intensity = first.intensity.max(GRAVE);
+            first.intensity = first.intensity.max(RISK_INTENSITY);
             self.confidence = first.confidence;
         }
-        let strongest = self.feelings.first().map_or(GRAVE, |feeling| feeling.intensity);
+        let strongest = self.feelings.first().map_or(RISK_INTENSITY, |feeling| feeling.intensity);
         for feeling in &mut self.feelings {
             feeling.intensity = feeling.intensity.min(strongest);
         }
         self.valence = Valence::Negative;
-        self.valence_score = self.valence_score.min(-GRAVE);
-        self.salience = self.salience.max(GRAVE);
+        self.valence_score = self.valence_score.min(-RISK_INTENSITY);
+        self.salience = self.salience.max(RISK_INTENSITY);
         self.risk = risk;
     }
 
@@ -144,7 +144,7 @@ impl Reading {
 }
 
 /// Combines the windows of a text.
-struct Reader {
+struct WindowCombiner {
     scores: [f32; SCORES],
     tokens: usize,
     polarity: f32,
@@ -164,9 +164,9 @@ struct Reader {
     languages: [usize; LANGUAGES.len()],
 }
 
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader {
+impl Default for WindowCombiner {
+    fn default() -> WindowCombiner {
+        WindowCombiner {
             scores: [0.0; SCORES],
             tokens: 0,
             polarity: 0.0,
@@ -187,7 +187,7 @@ impl Default for Reader {
     }
 }
 
-impl Reader {
+impl WindowCombiner {
     fn take(&mut self, table: &Table, window: &Window) {
         let weight = window.tokens.len();
         for (sum, score) in self.scores.iter_mut().zip(&window.scores) {
@@ -202,7 +202,7 @@ impl Reader {
         self.has_negation |= findings.has_negation;
         self.has_contrast |= findings.has_contrast();
         self.is_ironic |= findings.is_ironic;
-        self.is_torn |= findings.is_torn();
+        self.is_torn |= findings.has_opposite_sides();
         self.take_words(table, window);
         self.take_evidence(table, window);
         self.take_named(window);
@@ -269,7 +269,7 @@ impl Reader {
             match self.evidence.iter_mut().find(|best| best.0 == emotion) {
                 Some((_, _, spans)) if spans.len() < MAX_EVIDENCE => spans.push(span),
                 Some(_) => {}
-                None => self.evidence.push((emotion, NAMED, vec![span])),
+                None => self.evidence.push((emotion, NAMED_MARGIN, vec![span])),
             }
         }
     }
@@ -281,10 +281,10 @@ impl Reader {
         let mut feelings = if self.tokens == 0 { Vec::new() } else { self.feelings(table) };
         self.rank(&mut feelings, clarity);
         let (valence, valence_score) = self.valence(table, &feelings, clarity);
-        if agree(&mut feelings, valence) {
+        if align_state(&mut feelings, valence) {
             self.rank(&mut feelings, clarity);
         }
-        let (valence, valence_score) = follow(&feelings, valence, valence_score);
+        let (valence, valence_score) = align_valence(&feelings, valence, valence_score);
         let neutral = sigmoid(self.scores[NEUTRAL] - table.threshold(NEUTRAL));
         let strongest = feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = strongest.map(|feeling| feeling.intensity).fold(0.0, f32::max);
@@ -333,7 +333,7 @@ impl Reader {
             let alike =
                 |best: &&(usize, f32, Vec<Span>)| best.0 < LABELS && best.2.iter().any(|span| spans.contains(span));
             let margins = self.evidence.iter().filter(alike).map(|best| margin(best.0));
-            margins.map(|margin| margin + AHEAD).fold(NAMED, f32::max)
+            margins.map(|margin| margin + REORDER_MARGIN).fold(NAMED_MARGIN, f32::max)
         };
         let named = self.evidence.iter().filter(|best| best.0 >= LABELS);
         let named = named.map(|best| (best.0, outright(&best.2)));
@@ -355,7 +355,7 @@ impl Reader {
     fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
         for feeling in &mut *feelings {
             feeling.intensity = self.intensity(feeling, 1.0);
-            feeling.confidence = (sigmoid(feeling.margin + 0.2) * clarity).min(MOST_CONFIDENT);
+            feeling.confidence = (sigmoid(feeling.margin + 0.2) * clarity).min(MAX_CONFIDENCE);
         }
         feelings.sort_by(|a, b| {
             let stronger = b.intensity.total_cmp(&a.intensity);
@@ -394,11 +394,11 @@ impl Reader {
         let is_torn = self.is_torn || self.has_contrast && has(Valence::Positive) && has(Valence::Negative);
         match (positive >= 0.0, negative >= 0.0) {
             _ if is_torn && score.abs() < 0.5 => (Valence::Mixed, score),
-            (false, false) if score.abs() < OUTSPOKEN => (Valence::Neutral, score * (NEUTRAL_SCORE / OUTSPOKEN)),
+            (false, false) if score.abs() < CLEAR_SCORE => (Valence::Neutral, score * (NEUTRAL_SCORE / CLEAR_SCORE)),
             (false, false) if score > 0.0 => (Valence::Positive, score),
             (false, false) => (Valence::Negative, score),
-            _ if positive >= negative => (Valence::Positive, score.max(LEAST_SCORE)),
-            _ => (Valence::Negative, score.min(-LEAST_SCORE)),
+            _ if positive >= negative => (Valence::Positive, score.max(MIN_SCORE)),
+            _ => (Valence::Negative, score.min(-MIN_SCORE)),
         }
     }
 }
@@ -406,34 +406,34 @@ impl Reader {
 /// If the state does not have the valence of the text, moves an emotion with that valence to the front. This is done
 /// only if that emotion is hardly weaker than the state or the state is neutral. Returns whether there was such an
 /// emotion.
-fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
+fn align_state(feelings: &mut [Feeling], valence: Valence) -> bool {
     let Some(first) = feelings.first().filter(|first| first.opposes(valence)) else {
         return false;
     };
     let margin = first.margin;
-    let least = if first.emotion == NEUTRAL { f32::MIN } else { margin - HARDLY_WEAKER };
+    let least = if first.emotion == NEUTRAL { f32::MIN } else { margin - MIN_RELATIVE_INTENSITY };
     let agreeing = |feeling: &&mut Feeling| feeling.valence() == valence && feeling.margin >= least;
     let Some(feeling) = feelings.iter_mut().find(agreeing) else {
         return false;
     };
-    feeling.margin = margin + AHEAD;
+    feeling.margin = margin + REORDER_MARGIN;
     true
 }
 
 /// Changes the valence to that of the state. If the words clearly express the opposite, the valence is mixed.
-fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) {
+fn align_valence(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) {
     let opposed = |first: &&Feeling| first.emotion != NEUTRAL && first.opposes(valence);
     let Some(first) = feelings.first().filter(opposed) else {
         return (valence, score);
     };
-    if score.abs() >= LOUD {
+    if score.abs() >= MIXED_SCORE {
         return (Valence::Mixed, score);
     }
     let felt = first.intensity * EMOTIONS[first.emotion].polarity / 4.0;
     let score = 0.5 * (score + felt);
     match first.valence() {
-        Valence::Positive => (Valence::Positive, score.max(LEAST_SCORE)),
-        _ => (Valence::Negative, score.min(-LEAST_SCORE)),
+        Valence::Positive => (Valence::Positive, score.max(MIN_SCORE)),
+        _ => (Valence::Negative, score.min(-MIN_SCORE)),
     }
 }
 

@@ -31,24 +31,24 @@ const THRESHOLD: f32 = -0.5;
 
 /// The amount that each doubling of the number of windows adds to the threshold. It is necessary because one of many
 /// windows exceeds a fixed threshold by chance.
-const RAISE: f32 = 0.25;
+const THRESHOLD_RAISE: f32 = 0.25;
 
 /// The number of features below which the score is lowered; a text with as many has about ten words. Each halving of
-/// the number lowers the score by [`LOWER`]. In a short text each word has a large influence, and "I couldn't be
+/// the number lowers the score by [`SHORT_TEXT_PENALTY`]. In a short text each word has a large influence, and "I couldn't be
 /// happier" contains words that are typical of despair.
-const ENOUGH: usize = 48;
-const LOWER: f32 = 0.6;
+const MIN_FEATURES: usize = 48;
+const SHORT_TEXT_PENALTY: f32 = 0.6;
 
-/// The sizes of the windows that are scored, in words. A text of up to [`LARGE`] words is scored as a whole, like the
+/// The sizes of the windows that are scored, in words. A text of up to [`LARGE_WINDOW`] words is scored as a whole, like the
 /// training texts. A longer one is scored in windows of both sizes, so that a single sentence in a long letter is
 /// detected.
-const LARGE: usize = 40;
-const SMALL: usize = 10;
+const LARGE_WINDOW: usize = 40;
+const SMALL_WINDOW: usize = 10;
 
 /// The words to show are chosen from this number of features, those with the largest weights.
-const STRONGEST: usize = 8;
+const MAX_FEATURES: usize = 8;
 /// The maximum number of spans that are shown.
-const PLACES: usize = 3;
+const MAX_SPANS: usize = 3;
 
 /// Returns the spans of the words with the largest weights, in the order of the text. Empty if nothing suggests danger.
 pub(crate) fn find(text: &str) -> Vec<Span> {
@@ -83,13 +83,13 @@ impl<'a> Model<'a> {
     /// Returns the spans of the words with the largest weights in the window with the highest score. Empty if no window
     /// reaches the threshold.
     pub(crate) fn find(&self, text: &str) -> Vec<Span> {
-        let mut large = Windows::new(LARGE);
+        let mut large = Windows::new(LARGE_WINDOW);
         let mut small: Option<Windows> = None;
         each_feature(text, |hash, word, span| {
-            if word == LARGE && small.is_none() {
+            if word == LARGE_WINDOW && small.is_none() {
                 // The text is longer than one large window. At this point, that window still contains all features so
                 // far.
-                let mut windows = Windows::new(SMALL);
+                let mut windows = Windows::new(SMALL_WINDOW);
                 let earlier = large.features.iter();
                 earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
                 small = Some(windows);
@@ -106,7 +106,7 @@ impl<'a> Model<'a> {
             small.judge(self);
             worst = worst.or(small.worst);
         }
-        if worst.score >= THRESHOLD + RAISE * worst.windows.ilog2() as f32 {
+        if worst.score >= THRESHOLD + THRESHOLD_RAISE * worst.windows.ilog2() as f32 {
             strongest(worst.features)
         } else {
             Vec::new()
@@ -117,8 +117,8 @@ impl<'a> Model<'a> {
     fn score(&self, features: &[Feature]) -> f32 {
         let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
         let count = features.len().max(1);
-        let halvings = (ENOUGH / count).max(1).ilog2();
-        self.bias + sum as f32 * self.unit / (count as f32).sqrt() - LOWER * halvings as f32
+        let halvings = (MIN_FEATURES / count).max(1).ilog2();
+        self.bias + sum as f32 * self.unit / (count as f32).sqrt() - SHORT_TEXT_PENALTY * halvings as f32
     }
 
     /// Returns the weight of a feature, in the model's unit.
@@ -217,7 +217,7 @@ struct Feature {
 }
 
 /// Returns the spans of the features with the largest weights, in the order of the text. Features that overlap form one
-/// span. Features are taken until there are [`PLACES`] spans.
+/// span. Features are taken until there are [`MAX_SPANS`] spans.
 fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
     features.retain(|feature| feature.weight > 0);
     features.sort_by_key(|feature| (Reverse(feature.weight), feature.word));
@@ -233,8 +233,8 @@ fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
         });
         spans
     };
-    let mut places = (0..=STRONGEST).rev().map(merged);
-    places.find(|places| places.len() <= PLACES).unwrap_or_default()
+    let mut places = (0..=MAX_FEATURES).rev().map(merged);
+    places.find(|places| places.len() <= MAX_SPANS).unwrap_or_default()
 }
 
 /// Kinds of features. The keys of different kinds are never equal except by a hash collision.

@@ -70,7 +70,7 @@ impl Findings {
     }
 
     /// Whether the two sides of a contrast have opposite signs.
-    pub(crate) fn is_torn(&self) -> bool {
+    pub(crate) fn has_opposite_sides(&self) -> bool {
         let [before, after] = self.sides;
         before * after < 0.0 && before.abs().min(after.abs()) >= 1.0
     }
@@ -151,29 +151,29 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
 pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     let has = |rule: Rule| table.rules.has(rule);
     if has(Rule::Muting) {
-        mute_negated_families(table, notes, scores);
+        remove_negated_families(table, notes, scores);
     }
     if has(Rule::Denial) && !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
     if has(Rule::Turns) {
-        affirm_turns(table, notes, scores);
+        affirm_negated_praise(table, notes, scores);
     }
     if has(Rule::Emoji) {
         read_emoji(table, tokens, notes, scores);
     }
     if has(Rule::RareWords) {
-        trust_rare_words(table, tokens, notes, scores);
+        raise_rare_emotions(table, tokens, notes, scores);
     }
     if findings.is_ironic && has(Rule::Irony) {
-        turn(table, scores);
+        apply_irony(table, scores);
     } else if !findings.has_denial && has(Rule::OneMind) {
-        be_of_one_mind(table, notes, scores);
+        remove_opposite_feelings(table, notes, scores);
     }
     if findings.is_own && has(Rule::Shades) {
-        own_up(table, notes, scores);
+        raise_own_feelings(table, notes, scores);
     }
-    let contrast = findings.contrast.filter(|_| findings.is_torn() && has(Rule::Contrast));
+    let contrast = findings.contrast.filter(|_| findings.has_opposite_sides() && has(Rule::Contrast));
     if let Some(contrast) = contrast {
         weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
     }
@@ -182,7 +182,7 @@ pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes:
 /// Applied if all named feelings are negated.
 fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]) {
     match (findings.negated_good, findings.negated_bad) {
-        (true, true) => neither(scores),
+        (true, true) => apply_neither_nor(scores),
         (false, true) => {
             scores[NEUTRAL] += WEAK;
             scores[NEGATIVE] -= STRONG;
@@ -201,7 +201,7 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
 }
 
 /// Treats praise that only looks negated as praise: "not bad", "doesn't get any better".
-fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+fn affirm_negated_praise(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate() {
         let is_good = note.is_feeling() && !note.is_negated;
         let Some(entry) = note.entry.filter(|entry| is_good && entry.valence > 0.5) else {
@@ -234,7 +234,7 @@ fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32
 
 /// Some emotions are so rare in the training texts that the model hardly knows their words. Therefore a single word
 /// that names such an emotion is sufficient.
-fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
+fn raise_rare_emotions(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     for (token, note) in tokens.iter().zip(notes) {
         let is_said = token.is_word() && note.width == 1 && note.is_feeling() && !note.is_negated;
         if let Some(Class::Emotion(emotion @ (RELIEF | PRIDE | EMBARRASSMENT))) = note.class().filter(|_| is_said) {
@@ -244,7 +244,7 @@ fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mu
 }
 
 /// Neither feeling is felt: "I am neither happy nor sad".
-fn neither(scores: &mut [f32; SCORES]) {
+fn apply_neither_nor(scores: &mut [f32; SCORES]) {
     scores.iter_mut().take(LABELS).for_each(|score| *score -= WEAK);
     scores[NEUTRAL] += WEAK + STRONG;
     scores[POSITIVE] -= STRONG;
@@ -254,11 +254,11 @@ fn neither(scores: &mut [f32; SCORES]) {
 
 /// If all words of feeling have the same sign, removes feelings of the other sign: "This is hopeless" is not optimism.
 /// If no feeling is left, the named one is used.
-fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
-    let said = || notes.iter().filter(|note| note.is_feeling());
-    let valences = || said().filter_map(|note| note.entry).map(|entry| entry.valence);
+fn remove_opposite_feelings(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    let feelings = || notes.iter().filter(|note| note.is_feeling());
+    let valences = || feelings().filter_map(|note| note.entry).map(|entry| entry.valence);
     let sum: f32 = valences().sum();
-    if sum.abs() < OUTSPOKEN || valences().any(|valence| valence * sum < 0.0) {
+    if sum.abs() < MIN_SUM || valences().any(|valence| valence * sum < 0.0) {
         return;
     }
     for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
@@ -277,7 +277,7 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     if (0..LABELS).any(is_felt) {
         return;
     }
-    for note in said() {
+    for note in feelings() {
         if let Some(Class::Emotion(emotion)) = note.class()
             && emotion < LABELS
         {
@@ -287,7 +287,7 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
 }
 
 /// The minimum sum over the words of feeling that overrules the model.
-const OUTSPOKEN: f32 = 2.0;
+const MIN_SUM: f32 = 2.0;
 
 /// Returns the families of some emotions, one bit each.
 fn families(classes: impl Iterator<Item = Class>) -> u32 {
@@ -299,7 +299,7 @@ fn families(classes: impl Iterator<Item = Class>) -> u32 {
 }
 
 /// Returns the families of the feelings that are named and not negated.
-fn felt(notes: &[Note]) -> u32 {
+fn felt_families(notes: &[Note]) -> u32 {
     let plain = notes.iter().filter(|note| !note.is_negated && note.is_feeling());
     families(plain.filter_map(Note::class))
 }
@@ -315,7 +315,7 @@ fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
 
 /// Removes an emotion if all of its words are negated, or are parts of phrases with another meaning. If the model could
 /// not detect that, its score has no meaning.
-fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+fn remove_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     let has_some = |note: &Note| note.is_negated || note.overruled.is_some();
     if !notes.iter().any(has_some) {
         return;
@@ -323,7 +323,7 @@ fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORE
     let of = |holds: fn(&&Note) -> bool| families(notes.iter().filter(holds).filter_map(Note::class));
     let overruled = families(notes.iter().filter_map(|note| note.overruled));
     let negated = of(|note| note.is_negated && note.is_feeling());
-    let heard = !felt(notes) & !(1 << Family::Surprise as u32);
+    let heard = !felt_families(notes) & !(1 << Family::Surprise as u32);
     move_families((negated | overruled) & heard, -STRONG, scores);
     let unseen = overruled & heard;
     for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
@@ -335,13 +335,13 @@ fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORE
 
 /// Weakens feelings that are named only before a contrast: "He was sad, but he is happy now".
 fn weigh_sides((before, after): (&[Note], &[Note]), scores: &mut [f32; SCORES]) {
-    let (before, after) = (felt(before), felt(after));
+    let (before, after) = (felt_families(before), felt_families(after));
     move_families(before & !after, -0.5 * WEAK, scores);
     move_families(after & !before, 0.5 * WEAK, scores);
 }
 
 /// Applies irony: praise means the opposite.
-fn turn(table: &Table, scores: &mut [f32; SCORES]) {
+fn apply_irony(table: &Table, scores: &mut [f32; SCORES]) {
     for (label, emotion) in EMOTIONS.iter().take(LABELS).enumerate() {
         if emotion.family == Family::Joy {
             scores[label] = (scores[label] - STRONG).min(table.threshold(label) - 0.5);
@@ -355,10 +355,10 @@ fn turn(table: &Table, scores: &mut [f32; SCORES]) {
 }
 
 /// The maximum number of words between "I" and a feeling of the writer.
-const OWN_REACH: usize = 5;
+const MAX_WORDS_AFTER_I: usize = 5;
 
 /// If writers name a shade of an emotion as their own feeling, adds the emotion: "I'm disappointed" is sadness.
-fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+fn raise_own_feelings(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate().filter(|(_, note)| !note.is_negated) {
         let Some(Class::Emotion(shade)) = note.class().filter(|_| !note.is_name) else {
             continue;
@@ -366,7 +366,7 @@ fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
         let Some(whole) = [SADNESS, ANGER, FEAR].into_iter().find(|whole| shades(*whole).contains(&shade)) else {
             continue;
         };
-        let before = notes.get(at.saturating_sub(OWN_REACH)..at).unwrap_or_default();
+        let before = notes.get(at.saturating_sub(MAX_WORDS_AFTER_I)..at).unwrap_or_default();
         if before.iter().any(|note| note.is(Class::Myself)) {
             let margin = scores[shade] - table.threshold(shade);
             raise(table, scores, whole, margin.max(0.3) + 0.05);

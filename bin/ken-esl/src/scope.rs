@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::token::Token;
 
 /// Maximum scope of a negator, in words. Clauses are rarely longer, and a mark or a contrast ends the scope earlier.
-const REACH: usize = 5;
+const MAX_SCOPE: usize = 5;
 
 /// The maximum length of a phrase in the lexicon, in words.
 const MAX_PHRASE: usize = 4;
@@ -58,13 +58,13 @@ impl Note {
     }
 
     /// Whether the word on its own is ignored, because it is negated or part of a name.
-    pub(crate) fn is_muted(&self) -> bool {
+    pub(crate) fn is_ignored(&self) -> bool {
         self.is_name || self.is_negated && self.is_feeling()
     }
 }
 
 /// Replaces a stretched word, such as "looooove", with the normal word if the lexicon contains it.
-pub(crate) fn settle(table: &Table, token: &mut Token) {
+pub(crate) fn normalize_stretched(table: &Table, token: &mut Token) {
     if token.stretched.is_none() {
         return;
     }
@@ -104,7 +104,7 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
         at += match longest_phrase(table, rest) {
             Some((entry, width)) => {
                 rest.iter_mut().take(width).for_each(|note| {
-                    note.overruled = note.entry.filter(|word| contradict(entry, *word)).map(|word| word.class);
+                    note.overruled = note.entry.filter(|word| contradicts(entry, *word)).map(|word| word.class);
                     note.entry = None;
                     note.width = 0;
                     note.is_name = entry.class == Class::Name;
@@ -126,7 +126,7 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
 }
 
 /// Whether a phrase means the opposite of one of its words.
-fn contradict(phrase: Entry, word: Entry) -> bool {
+fn contradicts(phrase: Entry, word: Entry) -> bool {
     phrase.valence.abs() >= 1.0 && phrase.valence * word.valence < 0.0
 }
 
@@ -184,7 +184,7 @@ fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
             Some(Class::Negator) => {
                 // "not just" and "not only" affirm. A second negator ends the scope of the first: "not without".
                 let is_list = token.is("nor") || token.is("neither");
-                reach = if follows_restrict || reach > 0 && !is_list { 0 } else { REACH };
+                reach = if follows_restrict || reach > 0 && !is_list { 0 } else { MAX_SCOPE };
                 continue;
             }
             Some(Class::Contrast | Class::Restrict) => reach = 0,

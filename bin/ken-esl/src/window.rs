@@ -5,7 +5,7 @@ use crate::feature;
 use crate::idiom;
 use crate::rule::Rule;
 use crate::rules;
-use crate::scope::{Note, annotate, settle};
+use crate::scope::{Note, annotate, normalize_stretched};
 use crate::span::Span;
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
@@ -35,7 +35,7 @@ impl Window {
             let ends = token.kind == Kind::Mark && matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
             tokens.push(token);
             if let Some(token) = tokens.last_mut() {
-                settle(table, token);
+                normalize_stretched(table, token);
             }
             if tokens.len() >= MAX_TOKENS || ends && tokens.len() >= FULL_SENTENCES {
                 break;
@@ -56,13 +56,13 @@ impl Window {
         let findings = rules::find(&tokens, &notes);
         rules::apply(table, &findings, &tokens, &notes, &mut scores);
         let mut window = Window { tokens, notes, sums, hidden, scores, findings };
-        window.trust_strong_words(table);
+        window.remove_opposite_of_strong_words(table);
         window
     }
 
     /// Ensures that a strong word of feeling is not evidence for another family, even if the words look similar:
     /// "furious" is not "curious". The model confuses such words if they are rare in the training texts.
-    fn trust_strong_words(&mut self, table: &Table) {
+    fn remove_opposite_of_strong_words(&mut self, table: &Table) {
         if self.findings.is_ironic || !table.rules.has(Rule::StrongWords) {
             return;
         }
@@ -106,7 +106,7 @@ impl Window {
 /// Returns the contribution of each token, and their sum.
 fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note]) -> (Vec<Part>, Sum) {
     /// The number of tokens whose sum fits into 16 bits, if each has fewer than a hundred features.
-    const FEW: usize = 32;
+    const MAX_TOKENS_IN_16_BITS: usize = 32;
     let mut total = Sum::ZERO;
     let (mut some, mut features) = (Part::ZERO, 0);
     let mut parts = Vec::with_capacity(tokens.len());
@@ -114,13 +114,13 @@ fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note])
     for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
         rows.len = 0;
         feature::of_place(notes, at, |feature| rows.take(table, feature));
-        let word = (!note.is_muted()).then(|| words.of(table, token, note.key));
+        let word = (!note.is_ignored()).then(|| words.of(table, token, note.key));
         let (mut part, count) = word.map_or((Part::ZERO, 0), |word| (word.part, word.count));
         table.add(rows.list(), &mut part.0);
         some.0.iter_mut().zip(&part.0).for_each(|(sum, number)| *sum += number);
         features += count + rows.len;
         parts.push(part);
-        if at % FEW == FEW - 1 {
+        if at % MAX_TOKENS_IN_16_BITS == MAX_TOKENS_IN_16_BITS - 1 {
             total.add(&some.0, features);
             (some, features) = (Part::ZERO, 0);
         }
@@ -143,16 +143,16 @@ impl Part {
 
 /// The rows of known features.
 struct Rows {
-    list: [u32; Rows::MOST],
+    list: [u32; Rows::MAX_ROWS],
     len: usize,
 }
 
 impl Rows {
     /// Maximum number of rows of a token: a word of 24 letters has 72 sequences of letters and six other features.
-    const MOST: usize = 96;
+    const MAX_ROWS: usize = 96;
 
     fn new() -> Rows {
-        Rows { list: [0; Rows::MOST], len: 0 }
+        Rows { list: [0; Rows::MAX_ROWS], len: 0 }
     }
 
     #[inline]

@@ -14,8 +14,8 @@ const LEARNT: &str = include_str!("../train/risk.tsv");
 
 /// The minimum share of messages of danger that are detected, and the maximum share of harmless messages that are
 /// classified as danger, in percent.
-const FEWEST: usize = 88;
-const MOST: usize = 14;
+const MIN_DETECTED: usize = 88;
+const MAX_FALSE_ALARMS: usize = 14;
 
 fn answers<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(&'a str, Value)> {
     let texts: Vec<&str> = texts.collect();
@@ -47,8 +47,8 @@ fn danger_is_detected_and_most_figures_of_speech_are_not() {
         seen as f64 / (seen + alarms.len()) as f64
     );
     println!("missed: {missed:#?}\nalarms: {alarms:#?}");
-    assert!(seen * 100 >= danger.len() * FEWEST, "{missed:#?}");
-    assert!(alarms.len() * 100 <= harmless.len() * MOST, "{alarms:#?}");
+    assert!(seen * 100 >= danger.len() * MIN_DETECTED, "{missed:#?}");
+    assert!(alarms.len() * 100 <= harmless.len() * MAX_FALSE_ALARMS, "{alarms:#?}");
 }
 
 #[test]

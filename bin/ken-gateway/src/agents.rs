@@ -132,7 +132,7 @@ async fn admitted(
     }
     match wait(gateway, request.shutdown(), &admission.submission_id, None).await? {
         Waited::Settled(standing) => settled(*standing, &admission, &stream_url),
-        Waited::Running(_) | Waited::Stopping => Ok(accepted(&admission, &stream_url)?.not_kept()),
+        Waited::Running(_) | Waited::Stopping => Ok(accepted(&admission, &stream_url)?.temporary()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ken_chat::{Connector, Done, Inbound, Received, Reply};
+use ken_chat::{Connector, Effect, Inbound, Received, Reply};
 use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Response, plain};
 use ken_types::event::{Failure as Cause, TurnResult};
@@ -132,7 +132,7 @@ struct Preference {
 }
 
 impl Preference {
-    fn noted_on(self, answer: ReplayableResponse) -> ReplayableResponse {
+    fn add_headers(self, answer: ReplayableResponse) -> ReplayableResponse {
         match self.applied {
             Some(applied) => answer.header("preference-applied", applied),
             None => answer,
@@ -193,14 +193,14 @@ async fn converse(
     preference.time = preference.time.saturating_sub(begun.elapsed());
     let event = event(&received, connector);
     match received.done {
-        Done::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
-        Done::Commanded(Reply { submission: Some(submission), session: Some(session), name, text, .. }) => {
+        Effect::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
+        Effect::Commanded(Reply { submission: Some(submission), session: Some(session), name, text, .. }) => {
             let turn = Turn::new(gateway, request, event, session, submission);
-            turn.compacted(gateway, request, preference, &name, &text).await
+            turn.compact_response(gateway, request, preference, &name, &text).await
         }
-        Done::Commanded(reply) => commanded(gateway, request, &received.event_id.0, &reply),
-        Done::Prompted { session, submission } => {
-            Turn::new(gateway, request, event, session, submission).answered(gateway, request, preference).await
+        Effect::Commanded(reply) => command_response(gateway, request, &received.event_id.0, &reply),
+        Effect::Prompted { session, submission } => {
+            Turn::new(gateway, request, event, session, submission).turn_response(gateway, request, preference).await
         }
     }
 }
@@ -214,7 +214,7 @@ fn event(received: &Received, connector: Connector) -> Value {
     })
 }
 
-fn commanded(
+fn command_response(
     gateway: &Gateway,
     request: &Request,
     event_id: &str,
@@ -265,7 +265,7 @@ impl Turn {
         wait(gateway, request.shutdown(), id, Some(preference.time)).await
     }
 
-    async fn answered(
+    async fn turn_response(
         self,
         gateway: &Gateway,
         request: &Request,
@@ -281,13 +281,13 @@ impl Turn {
                 };
                 self.running(standing.as_deref(), parts)?
             }
-            Waited::Stopping => self.running(None, Vec::new())?.not_kept(),
+            Waited::Stopping => self.running(None, Vec::new())?.temporary(),
         };
-        Ok(preference.noted_on(answer))
+        Ok(preference.add_headers(answer))
     }
 
     /// Returns the reply to `/compact`: that of a command, with the token budget that the compaction reports.
-    async fn compacted(
+    async fn compact_response(
         self,
         gateway: &Gateway,
         request: &Request,
@@ -314,9 +314,9 @@ impl Turn {
             }
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(_) => ReplayableResponse::json(202, &body)?,
-            Waited::Stopping => ReplayableResponse::json(202, &body)?.not_kept(),
+            Waited::Stopping => ReplayableResponse::json(202, &body)?.temporary(),
         };
-        Ok(preference.noted_on(answer))
+        Ok(preference.add_headers(answer))
     }
 
     fn settled(&self, standing: SubmissionStatus) -> Result<ReplayableResponse, Failure> {

@@ -18,7 +18,7 @@ pub(crate) struct DedupSlots {
 struct Free {
     /// Slots without an open call, each with its number and the number of its last call.
     slots: Vec<(u64, u64)>,
-    made: u64,
+    created: u64,
 }
 
 impl DedupSlots {
@@ -30,8 +30,8 @@ impl DedupSlots {
     pub(crate) fn take(&self) -> DedupSlot<'_> {
         let mut free = self.lock();
         let (slot, last) = free.slots.pop().unwrap_or_else(|| {
-            free.made += 1;
-            (free.made, 0)
+            free.created += 1;
+            (free.created, 0)
         });
         DedupSlot { slots: self, slot, number: last + 1 }
     }

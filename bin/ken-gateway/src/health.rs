@@ -14,7 +14,7 @@ use crate::app::Gateway;
 use crate::turn::no_model;
 
 /// The timeout of a call to a part.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// GET /health: 200 as long as the gateway answers.
 pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
@@ -44,14 +44,14 @@ pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response,
 /// Returns the reason why no model can be called. If ken-model does not reply, returns `None`, because it is then
 /// reported as not ready anyway.
 async fn lacks_model(gateway: &Gateway) -> Option<String> {
-    let state = gateway.models.get(PATIENCE).await.ok()?;
+    let state = gateway.models.get(CALL_TIMEOUT).await.ok()?;
     no_model(&state)
 }
 
 /// Whether the last write of the store succeeded. If the store does not reply, returns true, because it is then
 /// reported as not ready anyway.
 async fn can_write(gateway: &Gateway) -> bool {
-    let stats = gateway.store.pool().call::<ServiceStats>(&Nothing {}, PATIENCE).await;
+    let stats = gateway.store.pool().call::<ServiceStats>(&Nothing {}, CALL_TIMEOUT).await;
     !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
 }
 
@@ -63,7 +63,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
         Ok(parts) => names(parts, is_awaited),
         Err(_) => {
             let parts = [("store", gateway.store.pool()), ("model", &gateway.model), ("agent", &gateway.agent)];
-            silent(parts).await
+            unreachable_parts(parts).await
         }
     }
 }
@@ -82,13 +82,13 @@ fn names(parts: Vec<PartStatus>, are: impl Fn(&PartStatus) -> bool) -> Vec<Strin
 
 async fn parts(gateway: &Gateway) -> Result<Vec<PartStatus>, Error> {
     let args = StatusArgs::default();
-    let status = gateway.kend.call::<PartsStatus>(&args, PATIENCE).await;
+    let status = gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT).await;
     status.map(|status| status.parts)
 }
 
-async fn silent(parts: [(&str, &Pool); 3]) -> Vec<String> {
+async fn unreachable_parts(parts: [(&str, &Pool); 3]) -> Vec<String> {
     let [store, model, agent] = parts.map(|(name, part)| async move {
-        let answer = part.call::<ServicePing>(&Nothing {}, PATIENCE).await;
+        let answer = part.call::<ServicePing>(&Nothing {}, CALL_TIMEOUT).await;
         answer.is_err().then(|| name.to_owned())
     });
     let (store, model, agent) = tokio::join!(store, model, agent);

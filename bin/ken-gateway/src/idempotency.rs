@@ -39,7 +39,7 @@ impl ReplayableResponse {
 
     /// Marks the response as temporary: the work is still running, and a repeated request waits for it too instead of
     /// getting this response.
-    pub(crate) fn not_kept(mut self) -> ReplayableResponse {
+    pub(crate) fn temporary(mut self) -> ReplayableResponse {
         self.keep = false;
         self
     }

@@ -23,7 +23,7 @@ pub(crate) struct Identity {
 }
 
 /// Formats the place of a field for an error: as a JSON pointer in a body, as `?name` in a query.
-type At = fn(&str) -> String;
+type FormatPlace = fn(&str) -> String;
 
 fn in_query(name: &str) -> String {
     format!("?{name}")
@@ -68,7 +68,7 @@ impl Identity {
         self.scope(&["tui"], pointer)
     }
 
-    fn scope(self, connectors: &[&str], at: At) -> Result<Scope, Error> {
+    fn scope(self, connectors: &[&str], at: FormatPlace) -> Result<Scope, Error> {
         let text = |name: &str, value: Option<String>| -> Result<String, Error> {
             let missing = |error: Error| error.at(at(name));
             let value = required(name, value).map_err(missing)?;

@@ -32,9 +32,9 @@ const REMOVED: &str = "You may no longer write to me.";
 pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let named = |name| request.header(name).map(str::to_owned);
     let secret = named("x-telegram-bot-api-secret-token").or_else(|| named("x-messenger-secret-token"));
-    let asked = Secret { secret: secret.clone() };
+    let args = Secret { secret: secret.clone() };
     // Check the secret before the body is read.
-    let admitted = gateway.messenger.call::<ConnectorAdmit>(&asked, CALL).await;
+    let admitted = gateway.messenger.call::<ConnectorAdmit>(&args, CALL).await;
     admitted.map_err(deadline_as_unavailable)?;
     let bytes = request.body().await?;
     let update = String::from_utf8(bytes.to_vec()).map_err(|error| {
@@ -51,7 +51,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
 
 /// GET /api/connectors/messenger/status
 pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let state = stored(&gateway).await?;
+    let state = read_state(&gateway).await?;
     let body = json!({
         "connector": NAME,
         "dmPolicy": state.dm_policy,
@@ -64,7 +64,7 @@ pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response
 
 /// GET /api/connectors/messenger/health
 pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let state = stored(&gateway).await?;
+    let state = read_state(&gateway).await?;
     let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL).await;
     let connector = connector.map_err(deadline_as_unavailable)?;
     let mut users: BTreeSet<&str> = connector.configured_users.iter().map(String::as_str).collect();
@@ -96,7 +96,7 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
 }
 
 /// Returns the stored state without expired codes.
-async fn stored(gateway: &Gateway) -> Result<MessengerState, Failure> {
+async fn read_state(gateway: &Gateway) -> Result<MessengerState, Failure> {
     let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL).await?;
     let now = Timestamp::now();
     state.pending_pairings.retain(|pairing| pairing.expires_at > now);
@@ -247,7 +247,7 @@ pub(crate) async fn policy(gateway: Arc<Gateway>, mut request: Request) -> Resul
 
 /// GET /api/connectors/messenger/groups
 pub(crate) async fn groups(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    Response::json(200, &json!({"groups": stored(&gateway).await?.groups}))
+    Response::json(200, &json!({"groups": read_state(&gateway).await?.groups}))
 }
 
 #[derive(Debug, Deserialize)]
@@ -255,13 +255,13 @@ pub(crate) async fn groups(gateway: Arc<Gateway>, _: Request) -> Result<Response
 struct GroupBody {
     #[serde(default, deserialize_with = "given")]
     group_id: Option<String>,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     require_mention: bool,
     #[serde(default)]
     allow_from: Vec<String>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -81,8 +81,8 @@ mod tests {
             ("/parameters/Key/schema/maxLength", KEY_CHARACTERS),
             ("/parameters/instanceId/schema/maxLength", INSTANCE_BYTES),
         ] {
-            let said = document.pointer(&format!("/components{pointer}")).and_then(Value::as_u64);
-            assert_eq!(said, Some(limit as u64), "{pointer}");
+            let described = document.pointer(&format!("/components{pointer}")).and_then(Value::as_u64);
+            assert_eq!(described, Some(limit as u64), "{pointer}");
         }
     }
 }

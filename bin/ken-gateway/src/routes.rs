@@ -24,7 +24,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .guarded()
                 .media(Media::Any)
                 .typed_errors()
-                .for_pages(public::FOR_PAGES)
+                .for_pages(public::CORS_HEADERS)
                 .limited(api_rate),
         )
         .area(Area::below("channels").strict());

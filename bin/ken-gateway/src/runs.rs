@@ -45,7 +45,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         let subject = Subject::run(request.segment("runId"));
         return read::read(gateway, &request, subject).await;
     }
-    let by = by(&request);
+    let by = run_args(&request);
     let record = gateway.store.call::<RunsGet>(&by, CALL).await;
     Response::json(200, &record.map_err(|error| missing(error, &by))?)
 }
@@ -55,7 +55,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     let bytes = request.body().await?;
     // The body has no defined fields, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
-    let by = by(&request);
+    let by = run_args(&request);
     let work = async |_: Mint| {
         let aborted = gateway.store.change::<RunsAbort>(&by, CHANGE).await;
         let aborted = aborted.map_err(|error| missing(error, &by))?;
@@ -64,7 +64,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     once(&gateway, &request, b"{}", typed, work).await
 }
 
-fn by(request: &Request) -> ByRun {
+fn run_args(request: &Request) -> ByRun {
     ByRun { run_id: RunId(request.segment("runId").to_owned()) }
 }
 

@@ -21,9 +21,9 @@ use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Calls an operation that only reads.
-async fn ask<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
-    let asked = gateway.scheduler.call::<O>(args, CALL).await;
-    asked.map_err(deadline_as_unavailable)
+async fn read<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
+    let result = gateway.scheduler.call::<O>(args, CALL).await;
+    result.map_err(deadline_as_unavailable)
 }
 
 /// Calls an operation that makes a change. Repeating it is safe, because its ids are in `args` or it has the same
@@ -33,7 +33,7 @@ async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Er
     changed.map_err(change_failed)
 }
 
-fn of(request: &Request) -> OfSchedule {
+fn schedule_args(request: &Request) -> OfSchedule {
     OfSchedule { slug: request.segment("slug").to_owned(), owner: None }
 }
 
@@ -41,7 +41,7 @@ fn of(request: &Request) -> OfSchedule {
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     request.query()?;
     let all = ListSchedules { owner: None };
-    let mut list = serde_json::to_value(ask::<SchedulesList>(&gateway, &all).await?).map_err(unwritable)?;
+    let mut list = serde_json::to_value(read::<SchedulesList>(&gateway, &all).await?).map_err(unwritable)?;
     let items = list.get_mut("schedules").and_then(Value::as_array_mut);
     for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
         item.retain(|name, _| !["schedule", "timezone"].contains(&name.as_str()));
@@ -92,7 +92,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
 
 /// GET /api/schedules/:slug
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let schedule = ask::<SchedulesGet>(&gateway, &of(&request)).await?;
+    let schedule = read::<SchedulesGet>(&gateway, &schedule_args(&request)).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Resul
 
 /// DELETE /api/schedules/:slug
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let args = of(&request);
+    let args = schedule_args(&request);
     change::<SchedulesDelete>(&gateway, &args).await?;
     Response::json(200, &json!({"slug": args.slug, "deleted": true}))
 }
@@ -115,7 +115,7 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
 /// POST /api/schedules/:slug/pause
 pub(crate) async fn pause(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     request.no_fields().await?;
-    let args = of(&request);
+    let args = schedule_args(&request);
     let work = async |_: Mint| {
         change::<SchedulesPause>(&gateway, &args).await?;
         ReplayableResponse::json(200, &json!({"slug": args.slug, "paused": true}))
@@ -126,7 +126,7 @@ pub(crate) async fn pause(gateway: Arc<Gateway>, mut request: Request) -> Result
 /// POST /api/schedules/:slug/resume
 pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     request.no_fields().await?;
-    let args = of(&request);
+    let args = schedule_args(&request);
     let work = async |_: Mint| {
         let next = change::<SchedulesResume>(&gateway, &args).await?.next_fire_at;
         let body = json!({"slug": args.slug, "resumed": true, "nextFireAt": next});
@@ -153,13 +153,13 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
             ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL) => ended.map_err(deadline_as_unavailable)?,
             () = shutdown.requested() => run,
         };
-        waited(&slug, ended)
+        run_response(&slug, ended)
     };
     once(&gateway, &request, b"{}", plain, work).await
 }
 
 /// Returns the response to `?wait=1`.
-fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
+fn run_response(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
     #[derive(Serialize)]
     struct Waited<'a> {
         slug: &'a str,
@@ -183,7 +183,7 @@ fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
     let run = ScheduleRun { error, ..run };
     let response = ReplayableResponse::json(status, &Waited { slug, run, code })?;
     Ok(match status {
-        504 => response.not_kept(),
+        504 => response.temporary(),
         _ => response,
     })
 }
@@ -197,7 +197,7 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, PAGE_SCHEDULE_RUNS, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    let found = ask::<SchedulesRuns>(&gateway, &args).await?;
+    let found = read::<SchedulesRuns>(&gateway, &args).await?;
     let body = json!({"slug": args.slug, "runs": found.runs, "page": found.page});
     Response::json(200, &body)
 }
@@ -205,6 +205,6 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// GET /api/schedules/:slug/runs/:runId
 pub(crate) async fn get_run(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OneScheduleRun { slug: request.segment("slug").to_owned(), run_id: request.segment("runId").to_owned() };
-    let run = ask::<SchedulesRunGet>(&gateway, &args).await?;
+    let run = read::<SchedulesRunGet>(&gateway, &args).await?;
     Response::json(200, &json!({"slug": args.slug, "run": run}))
 }

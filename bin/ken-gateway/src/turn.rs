@@ -16,7 +16,7 @@ use crate::app::Gateway;
 use crate::store::CALL;
 
 /// How long one call to the store waits. The wire allows ten minutes.
-const ONE_WAIT: Duration = Duration::from_secs(300);
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to wait before the next attempt while the store restarts.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -41,7 +41,8 @@ pub(crate) async fn wait(
     let until = time.map(|time| Instant::now() + time);
     let mut standing = None;
     loop {
-        let left = until.map_or(ONE_WAIT, |until| until.saturating_duration_since(Instant::now()).min(ONE_WAIT));
+        let left =
+            until.map_or(CALL_TIMEOUT, |until| until.saturating_duration_since(Instant::now()).min(CALL_TIMEOUT));
         if left.is_zero() {
             return Ok(Waited::Running(standing));
         }

@@ -87,7 +87,7 @@ async fn admitted(
     {
         return ended(record, &url);
     }
-    Ok(accepted(&by.run_id, &url)?.not_kept())
+    Ok(accepted(&by.run_id, &url)?.temporary())
 }
 
 fn accepted(run: &RunId, url: &str) -> Result<ReplayableResponse, Failure> {

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Error, Filter, MAX_DEPTH, Replied, Reply};
 
 use crate::context::Context;
 use crate::input::{self, Subject};
@@ -63,7 +63,7 @@ impl Filter for Laws {
         self.text.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let known = self.known.get_or_init(|| self.read_known()).as_ref().map_err(Error::clone)?;
         let is_text = self.text.is_some() || !input::is_document(input);
         let mut subject = if is_text { Subject::of_text(input) } else { Subject::of_document(input)? };

@@ -12,12 +12,12 @@ use ureq::{Agent, SendBody};
 
 use crate::settings::Settings;
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of a call, from its beginning to the end of the answer.
-pub(crate) const CALL: Duration = Duration::from_secs(60);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection that was idle for longer is not used again: the platform may be closing it, and then nobody knows whether a
 /// message that was written into it arrived.
-const IDLE: Duration = Duration::from_secs(5);
+const MAX_IDLE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The outcome of a call.
@@ -68,8 +68,8 @@ impl Api {
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(CONNECT))
-            .max_idle_age(IDLE)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .max_idle_age(MAX_IDLE)
             .build();
         Some(Api {
             agent: Agent::new_with_config(config),
@@ -95,7 +95,12 @@ impl Api {
         let (answer, mut answered) = oneshot::channel();
         let (connected, is_connected) = oneshot::channel();
         let (go, may_go) = mpsc::sync_channel(1);
-        let body = Body { text: Cursor::new(fields.to_string()), connected: Some(connected), may_go, is_begun: false };
+        let body = Body {
+            text: Cursor::new(fields.to_string()),
+            connected: Some(connected),
+            may_send: may_go,
+            is_begun: false,
+        };
         let api = self.clone();
         let begun = thread::Builder::new().name(method.to_owned()).spawn(move || {
             _ = answer.send(api.ask(method, body, time));
@@ -145,11 +150,11 @@ impl Api {
     }
 }
 
-/// The body of a request. Its first byte is read only once `may_go` says so.
+/// The body of a request. Its first byte is read only once `may_send` says so.
 struct Body {
     text: Cursor<String>,
     connected: Option<oneshot::Sender<()>>,
-    may_go: mpsc::Receiver<()>,
+    may_send: mpsc::Receiver<()>,
     /// Whether a byte of it may have been sent.
     is_begun: bool,
 }
@@ -159,7 +164,7 @@ impl Read for Body {
         if let Some(connected) = self.connected.take() {
             _ = connected.send(());
             let cancelled = |_| io::Error::other("the request was cancelled before it was sent");
-            self.may_go.recv().map_err(cancelled)?;
+            self.may_send.recv().map_err(cancelled)?;
             self.is_begun = true;
         }
         self.text.read(to)

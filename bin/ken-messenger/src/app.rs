@@ -21,11 +21,11 @@ use crate::settings::Settings;
 /// The name of the connector in the scopes of sessions.
 pub(crate) const NAME: &str = "messenger";
 /// How long one attempt of a change may wait in the store's queue, and how long its outcome is awaited.
-pub(crate) const TRY: Duration = Duration::from_secs(5);
-pub(crate) const CHANGE: Duration = Duration::from_secs(20);
-pub(crate) const READ: Duration = Duration::from_secs(5);
+pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a failed call to the store is retried.
-pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) struct App {
     pub(crate) settings: Settings,
@@ -72,16 +72,16 @@ impl App {
     }
 
     /// Notifies the tasks that follow running turns. Called when a turn begins or continues after an approval was decided.
-    pub(crate) fn turn_begins(&self) {
+    pub(crate) fn notify_turn_begin(&self) {
         self.typing.notify_one();
         self.drafts.notify_one();
     }
 
     /// Makes a change, and retries for as long as the store is away, so that the known outcome of a message is not lost.
-    pub(crate) async fn surely<O: Op>(&self, args: &O::Args, stop: &Stop) -> Result<O::Reply, Error> {
+    pub(crate) async fn change_until_done<O: Op>(&self, args: &O::Args, stop: &Stop) -> Result<O::Reply, Error> {
         loop {
-            match self.store.change::<O>(args, TRY, CHANGE).await {
-                Err(error) if may_pass(&error) && !stop.is_stopped() => sleep(PAUSE).await,
+            match self.store.change::<O>(args, ATTEMPT_TIMEOUT, CHANGE_TIMEOUT).await {
+                Err(error) if is_retryable(&error) && !stop.is_stopped() => sleep(RETRY_PAUSE).await,
                 result => return result,
             }
         }
@@ -89,18 +89,18 @@ impl App {
 
     /// Puts a message into the outbox.
     pub(crate) async fn put(&self, message: &PutMessage) -> Result<(), Error> {
-        self.store.change::<OutboxPut>(message, TRY, CHANGE).await.map(drop)
+        self.store.change::<OutboxPut>(message, ATTEMPT_TIMEOUT, CHANGE_TIMEOUT).await.map(drop)
     }
 
     /// Logs and counts an error that belongs to no message.
-    pub(crate) async fn fault(&self, message: String) {
+    pub(crate) async fn record_fault(&self, message: String) {
         tracing::warn!("{message}");
-        _ = self.store.call::<MessengerFault>(&Fault { message }, READ).await;
+        _ = self.store.call::<MessengerFault>(&Fault { message }, READ_TIMEOUT).await;
     }
 }
 
 /// Runs `work` at the start and after each notification of `begun`, until it is told to stop. `work` ends when no turn runs.
-pub(crate) async fn at_turns<F: Future<Output = ()>>(begun: &Notify, mut stop: Stop, work: impl Fn() -> F) {
+pub(crate) async fn on_each_turn<F: Future<Output = ()>>(begun: &Notify, mut stop: Stop, work: impl Fn() -> F) {
     // Turns that began before this process did.
     begun.notify_one();
     loop {
@@ -116,6 +116,6 @@ pub(crate) async fn at_turns<F: Future<Output = ()>>(begun: &Notify, mut stop: S
 }
 
 /// Whether a failed call to the store may succeed if it is retried.
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub(crate) fn is_retryable(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled)
 }

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
-use crate::api::{Api, CALL};
-use crate::app::{App, CHANGE, NAME, PAUSE, READ, TRY};
+use crate::api::{Api, CALL_TIMEOUT};
+use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT, RETRY_PAUSE};
 use crate::drafts::{self, Turns};
 use crate::hmac;
 use crate::update::Press;
@@ -32,7 +32,7 @@ const TAG_BYTES: usize = 12;
 /// The longest action that is shown, in characters.
 const ACTION_CHARACTERS: usize = 2_000;
 /// How many of the newest messages are searched for requests that an earlier process has shown.
-const LOOKED_AT: u32 = 100;
+const MAX_SEARCHED: u32 = 100;
 
 /// Follows the pending requests until it is told to stop.
 pub(crate) async fn run(app: Arc<App>, mut stop: Stop) {
@@ -43,7 +43,7 @@ pub(crate) async fn run(app: Arc<App>, mut stop: Stop) {
 }
 
 async fn follow(app: &App) {
-    let mut shown = shown_before(app).await;
+    let mut shown = requests_shown_earlier(app).await;
     let mut unless = None;
     loop {
         let args = ListApprovals {
@@ -53,7 +53,7 @@ async fn follow(app: &App) {
             unless: unless.clone(),
             ..ListApprovals::default()
         };
-        let step = match app.store.call::<ApprovalsPending>(&args, WAIT + READ).await {
+        let step = match app.store.call::<ApprovalsPending>(&args, WAIT + READ_TIMEOUT).await {
             Ok(list) => {
                 unless = Some(list.tag);
                 step(app, &mut shown, &list.approvals).await
@@ -63,7 +63,7 @@ async fn follow(app: &App) {
         if let Err(error) = step {
             tracing::debug!("approvals cannot be followed: {error}");
             unless = None;
-            sleep(PAUSE).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 }
@@ -86,31 +86,31 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
         if approval.status != Status::Pending {
             app.put(&outcome(&approval)).await?;
             shown.remove(&id);
-            app.turn_begins();
+            app.notify_turn_begin();
         }
     }
     Ok(())
 }
 
 /// Returns the requests that an earlier process has shown, and whose outcome it has not shown.
-async fn shown_before(app: &App) -> BTreeSet<String> {
-    let args = ListMessages { connector: NAME.to_owned(), limit: LOOKED_AT };
+async fn requests_shown_earlier(app: &App) -> BTreeSet<String> {
+    let args = ListMessages { connector: NAME.to_owned(), limit: MAX_SEARCHED };
     loop {
-        match app.store.call::<OutboxList>(&args, READ).await {
+        match app.store.call::<OutboxList>(&args, READ_TIMEOUT).await {
             Ok(list) => {
                 let keys: BTreeSet<String> = list.messages.into_iter().map(|message| message.key).collect();
                 let is_open = |id: &&str| !keys.contains(&format!("approval:{id}:end"));
                 let ids = keys.iter().filter_map(|key| key.strip_prefix("approval:"));
                 return ids.filter(|id| !id.contains(':')).filter(is_open).map(str::to_owned).collect();
             }
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(RETRY_PAUSE).await,
         }
     }
 }
 
 async fn get(app: &App, id: &str) -> Result<Approval, Error> {
     let args = GetApproval { id: id.to_owned(), wait_ms: 0 };
-    app.store.call::<ApprovalsGet>(&args, READ).await
+    app.store.call::<ApprovalsGet>(&args, READ_TIMEOUT).await
 }
 
 fn message(approval: &Approval, key: String, text: String) -> PutMessage {
@@ -127,7 +127,7 @@ fn message(approval: &Approval, key: String, text: String) -> PutMessage {
 fn request(app: &App, approval: &Approval) -> PutMessage {
     let id = &approval.request_id;
     let button = |text: &str, approved: bool| json!({"text": text, "data": data(app, id, approved)});
-    let text = format!("{}\n\nIt waits for a decision until {}.", described(approval), approval.request.expires_at);
+    let text = format!("{}\n\nIt waits for a decision until {}.", describe(approval), approval.request.expires_at);
     PutMessage {
         buttons: Some(json!([[button("Approve", true), button("Deny", false)]])),
         ..message(approval, format!("approval:{id}"), text)
@@ -142,12 +142,12 @@ fn outcome(approval: &Approval) -> PutMessage {
     };
     PutMessage {
         edits: Some(format!("approval:{id}")),
-        ..message(approval, format!("approval:{id}:end"), format!("{}\n\nIt was {end}.", described(approval)))
+        ..message(approval, format!("approval:{id}:end"), format!("{}\n\nIt was {end}.", describe(approval)))
     }
 }
 
 /// The exact action. A model may have written any part of it, so none of it is treated as markup.
-fn described(approval: &Approval) -> String {
+fn describe(approval: &Approval) -> String {
     let request = &approval.request;
     let action = request.metadata.get("action").map(Value::to_string).unwrap_or_default();
     let action: String = action.chars().take(ACTION_CHARACTERS).collect();
@@ -195,7 +195,7 @@ fn read(app: &App, data: &str) -> Option<(String, bool)> {
 /// Handles a pressed button; false when the button is not ken's. Tells the user who pressed it the outcome.
 pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, Error> {
     let Some((id, approved)) = read(app, &press.data) else {
-        tell(api, press, "This button is not valid.").await;
+        show_notice(api, press, "This button is not valid.").await;
         return Ok(false);
     };
     let outcome = match get(app, &id).await {
@@ -206,7 +206,7 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
         Err(error) => return Err(error),
     };
-    tell(api, press, &outcome).await;
+    show_notice(api, press, &outcome).await;
     Ok(true)
 }
 
@@ -225,7 +225,7 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
         // A press that comes twice is one decision.
         key: Some(format!("{NAME}:{}", press.id)).filter(|key| key.len() <= 64),
     };
-    match app.store.change::<ApprovalsDecide>(&args, TRY, CHANGE).await {
+    match app.store.change::<ApprovalsDecide>(&args, ATTEMPT_TIMEOUT, CHANGE_TIMEOUT).await {
         Ok(decision) if decision.approved => Ok("Approved.".to_owned()),
         Ok(_) => Ok("Denied.".to_owned()),
         Err(error) if error.code == Code::Conflict => Ok(error.message),
@@ -234,9 +234,9 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
 }
 
 /// Shows a text to the user who has pressed a button.
-async fn tell(api: &Api, press: &Press, text: &str) {
+async fn show_notice(api: &Api, press: &Press, text: &str) {
     let text: String = text.chars().take(200).collect();
     let fields = json!({"callback_query_id": press.id, "text": text});
     // An error is ignored, since the message itself is edited in any case.
-    api.call("answerCallbackQuery", fields, CALL).await;
+    api.call("answerCallbackQuery", fields, CALL_TIMEOUT).await;
 }

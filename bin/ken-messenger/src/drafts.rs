@@ -11,10 +11,10 @@ use ken_types::ops::messenger::{Draft, MessengerDrafts, ReadTurns, ReadUpTo};
 use ken_types::ops::outbox::PutMessage;
 use tokio::time::sleep;
 
-use crate::app::{App, READ, at_turns};
+use crate::app::{App, READ_TIMEOUT, on_each_turn};
 
 /// The interval between two reads of the texts.
-const AGAIN: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum length of a text that is shown while it is being written, in bytes.
 const DRAFT_BYTES: usize = 64 * 1024;
 
@@ -31,13 +31,13 @@ pub(crate) struct Turn {
 
 /// Reads the texts of the running turns, from the beginning of a turn until none is running.
 pub(crate) async fn run(app: Arc<App>, stop: Stop) {
-    at_turns(&app.drafts, stop, || while_written(&app)).await;
+    on_each_turn(&app.drafts, stop, || put_drafts(&app)).await;
 }
 
-async fn while_written(app: &App) {
+async fn put_drafts(app: &App) {
     let mut turns = Turns::new();
     loop {
-        sleep(AGAIN).await;
+        sleep(READ_INTERVAL).await;
         match put_new(app, &mut turns).await {
             Ok(0) => return,
             Ok(_) => {}
@@ -51,12 +51,12 @@ async fn while_written(app: &App) {
 pub(crate) async fn put_new(app: &App, turns: &mut Turns) -> Result<u64, Error> {
     loop {
         let args = ReadTurns { read: turns.iter().map(|(id, turn)| (id.clone(), turn.read)).collect() };
-        let found = app.store.call::<MessengerDrafts>(&args, READ).await?;
+        let found = app.store.call::<MessengerDrafts>(&args, READ_TIMEOUT).await?;
         turns.retain(|id, _| found.drafts.iter().any(|draft| draft.submission_id == *id));
         let has_more = found.drafts.iter().any(|draft| draft.has_more);
         for draft in found.drafts {
             let turn = turns.entry(draft.submission_id.clone()).or_default();
-            turn.see(&draft);
+            turn.apply(&draft);
             if turn.has_changed && !draft.has_more {
                 let text = ken_text::head(&turn.text, DRAFT_BYTES).to_owned();
                 app.put(&PutMessage { text, draft: true, ..draft.answer }).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn put_new(app: &App, turns: &mut Turns) -> Result<u64, Error> 
 }
 
 impl Turn {
-    fn see(&mut self, draft: &Draft) {
+    fn apply(&mut self, draft: &Draft) {
         self.read = draft.read;
         if draft.begins {
             self.text.clear();

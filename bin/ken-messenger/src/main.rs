@@ -31,7 +31,7 @@ use ken_wire::{Pool, Table};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::api::{Answer, Api, CALL};
+use crate::api::{Answer, Api, CALL_TIMEOUT};
 use crate::app::App;
 use crate::settings::{Mode, Settings};
 
@@ -100,9 +100,11 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
     }
     let (method, fields) = match args.url.is_empty() {
         true => ("deleteWebhook", json!({})),
-        false => ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::KINDS})),
+        false => {
+            ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::UPDATE_KINDS}))
+        }
     };
-    match api.call(method, fields, CALL).await {
+    match api.call(method, fields, CALL_TIMEOUT).await {
         Answer::Done(_) => Ok(()),
         Answer::Refused(refusal) if (400..500).contains(&refusal.code) => {
             let message = format!("the platform refuses: {} ({})", refusal.description, refusal.code);

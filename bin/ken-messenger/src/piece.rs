@@ -3,8 +3,8 @@
 use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, OutboxShow, PieceEnd, PutMessage, ShowMessage};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Api, CALL, id, set};
-use crate::app::{App, TRY};
+use crate::api::{Answer, Api, CALL_TIMEOUT, id, set};
+use crate::app::{ATTEMPT_TIMEOUT, App};
 use crate::html::html;
 use crate::split::{PIECE_UNITS, units};
 
@@ -14,7 +14,7 @@ const LONGEST_PAUSE_MS: u64 = 60_000;
 /// The wait after a rate limit that names no time.
 const RATE_PAUSE_S: u64 = 5;
 /// The error of a piece whose outcome a crash has left unknown.
-pub(crate) const IN_DOUBT: &str = "the connector ended while the message was on its way";
+pub(crate) const OUTCOME_UNKNOWN: &str = "the connector ended while the message was on its way";
 
 /// A piece of a message.
 pub(crate) struct Piece<'a> {
@@ -40,8 +40,12 @@ impl Mark<'_> {
     /// Returns false if the store does not record it in time. The platform closes a connection that waits for its request too long.
     async fn set(&self) -> bool {
         match self {
-            Mark::Attempt(app, args) => app.store.change::<OutboxAttempt>(args, TRY, TRY).await.is_ok(),
-            Mark::Show(app, args) => app.store.change::<OutboxShow>(args, TRY, TRY).await.is_ok(),
+            Mark::Attempt(app, args) => {
+                app.store.change::<OutboxAttempt>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
+            }
+            Mark::Show(app, args) => {
+                app.store.change::<OutboxShow>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
+            }
             Mark::Edit => true,
         }
     }
@@ -56,13 +60,13 @@ pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> Piece
         let mut fields = fields.clone();
         set(&mut fields, "text", formatted);
         set(&mut fields, "parse_mode", "HTML");
-        match api.call_after(method, fields, CALL, mark.set()).await {
+        match api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await {
             Answer::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, piece.tries),
         }
     }
     set(&mut fields, "text", piece.text);
-    end(api.call_after(method, fields, CALL, mark.set()).await, piece.tries)
+    end(api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await, piece.tries)
 }
 
 /// The method and its fields other than the text.

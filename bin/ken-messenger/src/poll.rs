@@ -8,15 +8,15 @@ use ken_service::Stop;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Answer, Api, CALL};
-use crate::app::{App, PAUSE, may_pass};
+use crate::api::{Answer, Api, CALL_TIMEOUT};
+use crate::app::{App, RETRY_PAUSE, is_retryable};
 use crate::receive::take;
 
 /// Kinds of updates that are asked for.
-pub(crate) const KINDS: [&str; 4] = ["message", "channel_post", "business_message", "callback_query"];
+pub(crate) const UPDATE_KINDS: [&str; 4] = ["message", "channel_post", "business_message", "callback_query"];
 /// How long the platform waits for an update, in seconds, and how long to wait for its answer.
 const WAIT_S: u64 = 50;
-const ANSWER: Duration = Duration::from_secs(WAIT_S + 15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(WAIT_S + 15);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after an answer without an update that came at once: not every server waits for one.
@@ -33,25 +33,25 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
 
 async fn poll(app: &App, api: &Api) {
     // The platform refuses polling while a webhook is registered.
-    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL).await;
+    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL_TIMEOUT).await;
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
     let mut offset = None;
     let mut pause = FIRST_PAUSE;
     loop {
-        let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": KINDS, "offset": offset});
-        let asked = Instant::now();
-        let answer = api.call("getUpdates", without_null(fields), ANSWER).await;
+        let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS, "offset": offset});
+        let started = Instant::now();
+        let answer = api.call("getUpdates", without_null(fields), ANSWER_TIMEOUT).await;
         app.polling.store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
             Answer::Done(updates) => {
                 pause = FIRST_PAUSE;
                 let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
-                if updates.is_empty() && asked.elapsed() < EMPTY_PAUSE {
+                if updates.is_empty() && started.elapsed() < EMPTY_PAUSE {
                     sleep(EMPTY_PAUSE).await;
                 }
                 let before = offset;
                 for update in updates {
-                    keep(app, update).await;
+                    receive_until_stored(app, update).await;
                     let next = update.get("update_id").and_then(Value::as_u64).map(|id| id.saturating_add(1));
                     offset = next.max(offset);
                 }
@@ -64,7 +64,7 @@ async fn poll(app: &App, api: &Api) {
             Answer::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
             _ => None,
         };
-        app.fault(format!("updates cannot be asked for: {}", answer.error().unwrap_or_default())).await;
+        app.record_fault(format!("updates cannot be asked for: {}", answer.error().unwrap_or_default())).await;
         sleep(wait.unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -78,12 +78,12 @@ fn without_null(mut fields: Value) -> Value {
 }
 
 /// Takes an update, and retries for as long as the store is away, because asking for the next updates confirms this one.
-async fn keep(app: &App, update: &Value) {
+async fn receive_until_stored(app: &App, update: &Value) {
     while let Err(error) = take(app, update.clone()).await {
-        if !may_pass(&error) {
-            app.fault(format!("an update is passed over: {error}")).await;
+        if !is_retryable(&error) {
+            app.record_fault(format!("an update is passed over: {error}")).await;
             return;
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_PAUSE).await;
     }
 }

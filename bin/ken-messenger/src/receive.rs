@@ -2,7 +2,7 @@
 //! replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after a crash
 //! completes what is missing and does nothing twice.
 
-use ken_chat::{Connector, Done, Inbound, Prepared, Received};
+use ken_chat::{Connector, Effect, Inbound, Prepared, Received};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
@@ -14,7 +14,7 @@ use ken_types::{Error, json};
 use serde_json::{Map, Value};
 
 use crate::admission::{Reason, admit};
-use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT};
 use crate::approvals;
 use crate::update::{Content, Message, Update, without_bot};
 
@@ -61,14 +61,14 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
 }
 
 async fn accept(app: &App, args: &AcceptUpdate) -> Result<UpdateAnswer, Error> {
-    app.store.change::<MessengerAccept>(args, TRY, CHANGE).await
+    app.store.change::<MessengerAccept>(args, ATTEMPT_TIMEOUT, CHANGE_TIMEOUT).await
 }
 
 async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: &Value) -> Result<(), Error> {
     args.sender_id = Some(message.sender_id.clone());
     args.chat_id = Some(message.chat.id.clone());
     let of_sender = OfSender { user_id: message.sender_id.clone(), chat_id: message.chat.id.clone() };
-    let standing = app.store.call::<MessengerStanding>(&of_sender, READ).await?;
+    let standing = app.store.call::<MessengerStanding>(&of_sender, READ_TIMEOUT).await?;
     if let Err(reason) = admit(&message, &standing, &app.settings) {
         args.verdict = UpdateVerdict::Rejected(reason.name().to_owned());
         if reason == Reason::DmPairingRequired && app.settings.pairing_codes {
@@ -76,7 +76,7 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         }
         let answer = accept(app, &args).await?;
         return match answer.pairing {
-            Some(pairing) => tell_code(app, &message, &pairing).await,
+            Some(pairing) => send_code(app, &message, &pairing).await,
             None => Ok(()),
         };
     }
@@ -129,13 +129,13 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
 /// Sends the immediate reply, if there is one. The store adds the answer of a turn or of a compaction when it settles.
 async fn answer(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
     let text = match received.done {
-        Done::Prompted { .. } => {
-            app.turn_begins();
+        Effect::Prompted { .. } => {
+            app.notify_turn_begin();
             return Ok(());
         }
-        Done::Commanded(command) if command.submission.is_some() => return Ok(()),
-        Done::Commanded(command) => command.text,
-        Done::Refused(error) => error.to_string(),
+        Effect::Commanded(command) if command.submission.is_some() => return Ok(()),
+        Effect::Commanded(command) => command.text,
+        Effect::Refused(error) => error.to_string(),
     };
     app.put(&reply(message, update, text)).await
 }
@@ -155,16 +155,16 @@ fn reply(message: &Message, update: u64, text: String) -> PutMessage {
 }
 
 /// Sends a code to its user, and tells the administrators once that somebody is waiting.
-async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<(), Error> {
+async fn send_code(app: &App, message: &Message, pairing: &Pairing) -> Result<(), Error> {
     let code = &pairing.code;
     let text = format!(
         "I do not know you yet. Ask whoever runs me to admit you with this code, which is valid for an hour:\n\n`{code}`"
     );
-    let mut told = reply(message, 0, text);
-    told.key = format!("code:{code}:{}", pairing.replies);
-    app.put(&told).await?;
+    let mut answer = reply(message, 0, text);
+    answer.key = format!("code:{code}:{}", pairing.replies);
+    app.put(&answer).await?;
     for admin in &app.settings.admins {
-        let name = message.sender_name.as_deref().map(|name| format!(" ({})", plain(name)));
+        let name = message.sender_name.as_deref().map(|name| format!(" ({})", plain_name(name)));
         let text = format!(
             "User {}{} asks to be admitted with the code `{code}`: `ken messenger pair {code}` or `ken messenger deny {code}`.",
             pairing.sender_id,
@@ -183,7 +183,7 @@ async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<()
 }
 
 /// A name as plain words, so that whoever chose it cannot put markup into a message of ken.
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || " .'-".contains(*letter);
     name.chars().filter(kept).take(64).collect()
 }
@@ -215,6 +215,6 @@ mod tests {
 
     #[test]
     fn names_hold_no_markup() {
-        assert_eq!(plain("Ada `x` [L](http://e.vil)\n"), "Ada x Lhttpe.vil");
+        assert_eq!(plain_name("Ada `x` [L](http://e.vil)\n"), "Ada x Lhttpe.vil");
     }
 }

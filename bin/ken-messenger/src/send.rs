@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use ken_service::Stop;
 use ken_types::ops::outbox::{
-    AttemptPiece, Due, DueMessage, DueMessages, OutboxDue, OutboxSettle, PieceEnd, SettlePiece,
+    AttemptPiece, DueList, DueMessage, DueMessages, OutboxDue, OutboxSettle, PieceEnd, SettlePiece,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::api::Api;
-use crate::app::{App, NAME, PAUSE, TRY};
-use crate::piece::{IN_DOUBT, Mark, Piece, send};
+use crate::app::{ATTEMPT_TIMEOUT, App, NAME, RETRY_PAUSE};
+use crate::piece::{Mark, OUTCOME_UNKNOWN, Piece, send};
 use crate::show::show;
 use crate::split::{PIECE_UNITS, split};
 
@@ -42,7 +42,7 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
                 }
                 continue;
             }
-            due = due(&app, &held, free), if free > 0 => due,
+            due = claim_due(&app, &held, free), if free > 0 => due,
         };
         for message in due.messages {
             held.insert(message.id);
@@ -57,19 +57,19 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
     while tasks.join_next().await.is_some() {}
 }
 
-async fn due(app: &App, held: &BTreeSet<i64>, free: usize) -> Due {
+async fn claim_due(app: &App, held: &BTreeSet<i64>, free: usize) -> DueList {
     let args = DueMessages {
         connector: NAME.to_owned(),
         max: u32::try_from(free).unwrap_or(1),
         held: held.iter().copied().collect(),
         wait_ms: u64::try_from(WAIT.as_millis()).unwrap_or_default(),
     };
-    match app.store.call::<OutboxDue>(&args, WAIT + TRY).await {
+    match app.store.call::<OutboxDue>(&args, WAIT + ATTEMPT_TIMEOUT).await {
         Ok(due) => due,
         Err(error) => {
             tracing::debug!("the outbox cannot be read: {error}");
-            sleep(PAUSE).await;
-            Due::default()
+            sleep(RETRY_PAUSE).await;
+            DueList::default()
         }
     }
 }
@@ -91,7 +91,7 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
         return settle(app, &due, first, count, PieceEnd::Failed { error }, &stop).await;
     }
     if due.in_doubt {
-        let error = IN_DOUBT.to_owned();
+        let error = OUTCOME_UNKNOWN.to_owned();
         settle(app, &due, first, count, PieceEnd::Unknown { error }, &stop).await;
         first += 1;
     }
@@ -128,7 +128,7 @@ async fn settle(app: &App, due: &DueMessage, piece: u32, count: u32, end: PieceE
         tracing::warn!(message = due.id, piece, "not sent: {error}");
     }
     let args = SettlePiece { id: due.id, piece, last: piece + 1 >= count, end };
-    if let Err(error) = app.surely::<OutboxSettle>(&args, stop).await {
+    if let Err(error) = app.change_until_done::<OutboxSettle>(&args, stop).await {
         tracing::error!(message = due.id, piece, "the outcome is not recorded: {error}");
     }
 }

@@ -11,9 +11,9 @@ use ken_types::ops::outbox::{DueMessage, OutboxShow, PieceEnd, ShowMessage, Show
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::api::{Api, CALL, id};
+use crate::api::{Api, CALL_TIMEOUT, id};
 use crate::app::App;
-use crate::piece::{IN_DOUBT, Mark, Piece, end, pause_ms, send};
+use crate::piece::{Mark, OUTCOME_UNKNOWN, Piece, end, pause_ms, send};
 use crate::split::{PIECE_UNITS, split};
 
 /// The length of a stored digest, in bytes.
@@ -27,7 +27,7 @@ pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, s
         tracing::warn!(message = due.id, "not shown: {error}");
     }
     let args = ShowMessage { id: due.id, revision: shown.revision, pieces, end: Some(end) };
-    if let Err(error) = app.surely::<OutboxShow>(&args, stop).await {
+    if let Err(error) = app.change_until_done::<OutboxShow>(&args, stop).await {
         tracing::error!(message = due.id, "the outcome is not recorded: {error}");
     }
 }
@@ -53,7 +53,7 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
         match known.as_ref().map(|known| known.message_id.as_deref()) {
             Some(None) if due.message.draft => return ended,
             Some(None) if is_unchanged => {
-                ended = PieceEnd::Unknown { error: IN_DOUBT.to_owned() };
+                ended = PieceEnd::Unknown { error: OUTCOME_UNKNOWN.to_owned() };
                 continue;
             }
             Some(Some(_)) if is_unchanged => continue,
@@ -104,7 +104,7 @@ async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec
                 ),
                 None => ("deleteMessage", json!({"chat_id": id(&due.message.chat_id), "message_id": id(message)})),
             };
-            let answer = api.call(method, fields, CALL).await;
+            let answer = api.call(method, fields, CALL_TIMEOUT).await;
             let end = repeatable(end(answer, due.tries), due.tries);
             if matches!(end, PieceEnd::Later { .. }) {
                 return Some(end);

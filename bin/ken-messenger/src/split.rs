@@ -156,12 +156,12 @@ fn cut_in_line(text: &str, limit: usize) -> Cut {
             }
         }
     }
-    let at = word.or(character).unwrap_or_else(|| scalars(text, start, room));
+    let at = word.or(character).unwrap_or_else(|| scalars_that_fit(text, start, room));
     Cut { at, inside: fence, is_in_line: true }
 }
 
 /// As many Unicode scalar values as fit, for a character that is longer than a message.
-fn scalars(text: &str, start: usize, room: usize) -> usize {
+fn scalars_that_fit(text: &str, start: usize, room: usize) -> usize {
     let mut used = 0;
     let fits = |(_, letter): &(usize, char)| {
         used += letter.len_utf16();

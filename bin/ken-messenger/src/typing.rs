@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::api::{Api, CALL, id, set};
-use crate::app::{App, READ, at_turns};
+use crate::api::{Api, CALL_TIMEOUT, id, set};
+use crate::app::{App, READ_TIMEOUT, on_each_turn};
 
 /// The delay before the indicator is shown: shorter turns are not indicated.
-const FIRST: Duration = Duration::from_millis(300);
+const FIRST_DELAY: Duration = Duration::from_millis(300);
 /// How often the indicator is renewed: the platform shows it for five seconds.
-const AGAIN: Duration = Duration::from_secs(4);
+const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 /// The maximum number of chats that show the indicator.
 const CHATS: usize = 20;
 
 /// Checks for running turns when one begins, and for as long as there are any.
 pub(crate) async fn run(app: Arc<App>, api: Api, stop: Stop) {
-    at_turns(&app.typing, stop, || while_busy(&app, &api)).await;
+    on_each_turn(&app.typing, stop, || show_while_busy(&app, &api)).await;
 }
 
-async fn while_busy(app: &App, api: &Api) {
-    let mut pause = FIRST;
+async fn show_while_busy(app: &App, api: &Api) {
+    let mut pause = FIRST_DELAY;
     loop {
         sleep(pause).await;
-        pause = AGAIN;
-        let busy = app.store.call::<MessengerBusy>(&Nothing {}, READ).await;
+        pause = RENEW_INTERVAL;
+        let busy = app.store.call::<MessengerBusy>(&Nothing {}, READ_TIMEOUT).await;
         match busy {
             Ok(BusyChats { chats, .. }) if !chats.is_empty() => show(api, &chats).await,
             Ok(BusyChats { waiting: 0, .. }) => return,
@@ -43,7 +43,7 @@ async fn show(api: &Api, chats: &[BusyChat]) {
     let mut calls = JoinSet::new();
     for chat in chats.iter().take(CHATS) {
         let (api, fields) = (api.clone(), action(chat));
-        calls.spawn(async move { api.call("sendChatAction", fields, CALL).await });
+        calls.spawn(async move { api.call("sendChatAction", fields, CALL_TIMEOUT).await });
     }
     // An error is ignored: the indicator is only a courtesy.
     while calls.join_next().await.is_some() {}

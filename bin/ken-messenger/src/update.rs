@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Kinds that hold a message.
 const MESSAGES: [&str; 3] = ["message", "channel_post", "business_message"];
-const PRESS: &str = "callback_query";
+const BUTTON_PRESS: &str = "callback_query";
 /// The longest name that is kept, in characters.
 const NAME_CHARACTERS: usize = 256;
 
@@ -82,14 +82,14 @@ impl Update {
         let kind = fields.keys().find(|name| *name != "update_id");
         let kind = MESSAGES
             .iter()
-            .chain([&PRESS])
+            .chain([&BUTTON_PRESS])
             .find(|kind| fields.contains_key(**kind))
             .map(|kind| (*kind).to_owned())
             .or_else(|| kind.cloned())
             .unwrap_or_default();
         let inner = fields.get(&kind).unwrap_or(&Value::Null);
         let content = match kind.as_str() {
-            PRESS => press(inner),
+            BUTTON_PRESS => press(inner),
             kind if MESSAGES.contains(&kind) => message(inner),
             _ => Content::Other("unsupported_update"),
         };

@@ -20,10 +20,10 @@ use crate::usage::{delta_bytes, request_tokens};
 /// The timeout of a call to the store.
 const CALL: Duration = Duration::from_secs(10);
 /// The maximum number of attempts to settle a call while the store is unavailable, and the pause between two of them.
-const TRIES: u32 = 600;
+const MAX_ATTEMPTS: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The minimum length of an answer, in tokens, for which a call is worth making.
-const LEAST_OUTPUT: u64 = 64;
+const MIN_OUTPUT: u64 = 64;
 /// The number of tokens that is reserved for an image. It is that of the largest image that providers accept.
 const IMAGE_TOKENS: u64 = 1_600;
 
@@ -72,16 +72,16 @@ impl Budget {
         }
         let needs = Needs {
             session: request.session.clone(),
-            input: most_input_tokens(&request),
+            input: max_input_tokens(&request),
             output: provider.window().reserve,
-            least_output: LEAST_OUTPUT,
+            least_output: MIN_OUTPUT,
             rates: provider.rates(),
         };
         let (mut open, output) = self.reserve(needs).await?;
         let max_output = Some(output);
         let request = Generate { max_output, ..request };
         let bytes = open.bytes.clone();
-        let counted = Counted { sink, bytes };
+        let counted = CountingSink { sink, bytes };
         let generated = generate(provider, &request, &counted).await;
         match &generated {
             Ok(generated) => {
@@ -104,13 +104,8 @@ impl Budget {
             return embedder.embed(texts).await;
         }
         let tokens = texts.iter().map(|text| estimated_tokens(text)).sum();
-        let needs = Needs {
-            session: None,
-            input: on_the_high_side(tokens),
-            output: 0,
-            least_output: 0,
-            rates: embedder.rates(),
-        };
+        let needs =
+            Needs { session: None, input: upper_estimate(tokens), output: 0, least_output: 0, rates: embedder.rates() };
         let (mut open, _) = self.reserve(needs).await?;
         let embedded = embedder.embed(texts).await;
         match &embedded {
@@ -170,14 +165,14 @@ struct Needs {
 }
 
 /// Raises an estimate that assumes four bytes per token, as in most texts, to one that assumes three.
-fn on_the_high_side(tokens: u64) -> u64 {
+fn upper_estimate(tokens: u64) -> u64 {
     tokens + tokens / 3
 }
 
-fn most_input_tokens(request: &Generate) -> u64 {
+fn max_input_tokens(request: &Generate) -> u64 {
     let blocks = request.messages.iter().flat_map(|message| message.content());
     let images = blocks.filter(|block| matches!(block, ken_types::event::Block::Image { .. }));
-    on_the_high_side(request_tokens(request)) + IMAGE_TOKENS * images.count() as u64
+    upper_estimate(request_tokens(request)) + IMAGE_TOKENS * images.count() as u64
 }
 
 /// Whether a call that failed with this error cost nothing.
@@ -224,7 +219,7 @@ impl Open {
     async fn settle(mut self) {
         let Some(settle) = self.settlement() else { return };
         if self.store.call::<BudgetSettle>(&settle, CALL).await.is_err() {
-            tokio::spawn(patiently(self.store.clone(), settle));
+            tokio::spawn(settle_with_retries(self.store.clone(), settle));
         }
     }
 }
@@ -232,14 +227,14 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if let Some(settle) = self.settlement() {
-            tokio::spawn(patiently(self.store.clone(), settle));
+            tokio::spawn(settle_with_retries(self.store.clone(), settle));
         }
     }
 }
 
 /// Tries to settle a call for ten minutes. If that fails, the reservation continues to count as used.
-async fn patiently(store: Pool, settle: Settle) {
-    for _ in 0..TRIES {
+async fn settle_with_retries(store: Pool, settle: Settle) {
+    for _ in 0..MAX_ATTEMPTS {
         if store.call::<BudgetSettle>(&settle, CALL).await.is_ok() {
             return;
         }
@@ -249,12 +244,12 @@ async fn patiently(store: Pool, settle: Settle) {
 }
 
 /// Counts the bytes that are passed on.
-struct Counted<'a> {
+struct CountingSink<'a> {
     sink: &'a dyn DeltaSink,
     bytes: Arc<AtomicU64>,
 }
 
-impl DeltaSink for Counted<'_> {
+impl DeltaSink for CountingSink<'_> {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
         self.bytes.fetch_add(delta_bytes(&delta) as u64, Ordering::Relaxed);
         self.sink.send(delta)

@@ -53,8 +53,8 @@ impl Choice {
     pub(crate) fn embedder(&self, texts: &[String]) -> Result<&Embedder, Error> {
         let none = || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
         let embedder = self.embedder.as_ref().ok_or_else(none)?;
-        if !(1..=EMBEDDED_AT_ONCE).contains(&texts.len()) {
-            let message = format!("{} texts; 1 to {EMBEDDED_AT_ONCE} are allowed", texts.len());
+        if !(1..=MAX_EMBEDDED_TEXTS).contains(&texts.len()) {
+            let message = format!("{} texts; 1 to {MAX_EMBEDDED_TEXTS} are allowed", texts.len());
             return Err(Error::invalid("/args/texts", message));
         }
         match embedder.unusable() {
@@ -92,7 +92,7 @@ impl Choice {
     }
 
     /// Returns the providers that may answer a request, in the order in which they are called: the named one, or all.
-    pub(crate) fn fitting(&self, name: Option<&str>) -> Result<Vec<&dyn Provider>, Error> {
+    pub(crate) fn candidates(&self, name: Option<&str>) -> Result<Vec<&dyn Provider>, Error> {
         match name {
             Some(_) => Ok(vec![self.find(name)?]),
             None => Ok(self.providers.iter().map(AsRef::as_ref).collect()),
@@ -125,7 +125,7 @@ pub(crate) fn setting(name: &str) -> Option<String> {
 }
 
 /// The maximum number of texts in one call.
-const EMBEDDED_AT_ONCE: usize = 64;
+const MAX_EMBEDDED_TEXTS: usize = 64;
 
 fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Embedder>, Error> {
     match name.split_once('/') {

@@ -61,7 +61,7 @@ enum Command {
 }
 
 /// Whether the command line contains one of these commands.
-pub(crate) fn is_wanted() -> bool {
+pub(crate) fn is_requested() -> bool {
     let first = std::env::args_os().nth(1);
     first.is_some_and(|word| ["list", "try", "events"].iter().any(|command| word == *command))
 }
@@ -99,7 +99,7 @@ fn fail(error: &Error) -> ExitCode {
     ExitCode::from(error.code.exit_status())
 }
 
-fn remark(text: &str) {
+fn print_note(text: &str) {
     _ = writeln!(std::io::stderr(), "ken-model: {}", for_terminal(text));
 }
 
@@ -126,7 +126,7 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
                 match as_json {
                     true => write(&json!({"provider": provider, "error": error}).to_string())?,
-                    false => remark(&format!("{provider}: {}", error.message)),
+                    false => print_note(&format!("{provider}: {}", error.message)),
                 }
             }
         }
@@ -162,7 +162,7 @@ fn events(file: &Path, model: Option<&str>, setting: &impl Fn(&str) -> Option<St
     let request = call::read(&input(file)?, MAX_DEPTH)?;
     let runtime = runtime()?;
     let mut failed = Vec::new();
-    for provider in choice.fitting(request.model.as_deref())? {
+    for provider in choice.candidates(request.model.as_deref())? {
         let sink = Lines(AtomicBool::new(false));
         match runtime.block_on(generate(provider, &request, &sink)) {
             Ok(end) => {
@@ -194,9 +194,9 @@ fn input(file: &Path) -> Result<String, Error> {
 
 /// Records the text of the answer, and the time at which its first delta arrived.
 #[derive(Default)]
-struct Timed(Mutex<(Option<Instant>, String)>);
+struct TimedText(Mutex<(Option<Instant>, String)>);
 
-impl DeltaSink for Timed {
+impl DeltaSink for TimedText {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
         let mut timed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(delta, Delta::Start { .. }) {
@@ -224,7 +224,7 @@ fn try_model(
         ..Generate::default()
     };
     let runtime = runtime()?;
-    let (sink, started) = (Timed::default(), Instant::now());
+    let (sink, started) = (TimedText::default(), Instant::now());
     let generated = runtime.block_on(generate(provider, &request, &sink))?;
     let took = started.elapsed();
     let (first, said) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);

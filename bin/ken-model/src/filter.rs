@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 
-use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::event::{ModelName, Usage};
 use ken_types::ops::call::{self, Answered, Failed};
 use ken_types::ops::model::Generate;
@@ -40,7 +40,7 @@ impl Filter for Ask {
         self.text.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let engine = self.engine()?;
         let answer = engine.answer(&call::read(input, MAX_DEPTH)?)?;
         Ok(reply.send(&Written(answer)))
@@ -79,7 +79,7 @@ impl Engine {
     /// Returns the answer of the first model that gives one.
     fn answer(&self, request: &Generate) -> Result<Answered, Error> {
         let mut failed = Vec::new();
-        for provider in self.choice.fitting(request.model.as_deref())? {
+        for provider in self.choice.candidates(request.model.as_deref())? {
             match self.runtime.block_on(ask(provider, request)) {
                 Ok(answered) => return Ok(Answered { failed, ..answered }),
                 Err(error) => {

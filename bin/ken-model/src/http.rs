@@ -16,11 +16,11 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Body, BodyReader, RequestBuilder};
 
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
-const SILENCE: Duration = Duration::from_secs(120);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a waiting call checks whether it has been cancelled.
-const SLICE: Duration = Duration::from_millis(250);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The maximum size of an answer that is not streamed, and of the body of an error, in bytes.
 const BODY_BYTES: u64 = 16 * 1024 * 1024;
 const ERROR_BYTES: u64 = 64 * 1024;
@@ -48,13 +48,13 @@ impl Http {
                 let wrong = |_| Error::invalid(TIMEOUT, format!("{text:?} is not a number of milliseconds"));
                 Duration::from_millis(text.parse().map_err(wrong)?)
             }
-            _ => SILENCE,
+            _ => SILENCE_TIMEOUT,
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(CONNECT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
@@ -109,7 +109,7 @@ pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -
 /// Reads the rest of a response whose content is complete, so that the connection can be used again. Stops after a
 /// quarter of a second, because a server may keep the response open.
 pub(crate) fn drain(reader: &mut BodyReader<'static>) {
-    DRAIN_UNTIL.set(Some(Instant::now() + SLICE));
+    DRAIN_UNTIL.set(Some(Instant::now() + CANCEL_CHECK_INTERVAL));
     _ = std::io::copy(reader, &mut std::io::sink());
     DRAIN_UNTIL.set(None);
 }
@@ -169,7 +169,9 @@ impl Transport for Sliced {
             if is_drained || CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
                 return Err(std::io::Error::from(ErrorKind::ConnectionAborted).into());
             }
-            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
+            let left = until.map_or(CANCEL_CHECK_INTERVAL, |until| {
+                until.saturating_duration_since(Instant::now()).min(CANCEL_CHECK_INTERVAL)
+            });
             let slice = NextTimeout { after: time::Duration::Exact(left), per_read: None, ..limit };
             match self.0.await_input(slice) {
                 Err(ureq::Error::Timeout(_)) if until.is_none_or(|until| Instant::now() < until) => {}

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         about: "Answer model calls: messages in, events out",
         drain: Duration::from_secs(5),
     };
-    if command::is_wanted() {
+    if command::is_requested() {
         return command::run();
     }
     match is_part() {
@@ -82,10 +82,10 @@ impl Model {
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
         let status = missing.into_iter().chain(self.budget.refused());
         let status = status.collect::<Vec<_>>().join("; ");
-        let mut told = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != status {
+        let mut reported = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reported != status {
             _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
-            *told = status;
+            *reported = status;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ken_types::Error;
 use ken_types::event::{Cost, Usage};
-use ken_types::rule::fits;
+use ken_types::rule::pattern_matches;
 use serde::Deserialize;
 
 use crate::provider::Rates;
@@ -51,8 +51,8 @@ struct Entry {
 
 const WINDOW: u64 = 98_304;
 const OUTPUT: u64 = 8_192;
-const MOST_TOKENS: u64 = 1_000_000_000;
-const MOST_PRICE: f64 = 1_000_000.0;
+const MAX_TOKENS: u64 = 1_000_000_000;
+const MAX_PRICE: f64 = 1_000_000.0;
 
 impl Table {
     /// Reads `models.toml` beside ken.toml, then that of the installation or else the copy in the program. The first
@@ -82,7 +82,7 @@ impl Table {
     }
 
     pub(crate) fn model(&self, name: &str) -> Model {
-        let found = self.model.iter().find(|entry| fits(&entry.name, name));
+        let found = self.model.iter().find(|entry| pattern_matches(&entry.name, name));
         Model {
             window: found.and_then(|entry| entry.window).unwrap_or(WINDOW),
             has_known_window: found.is_some_and(|entry| entry.window.is_some()),
@@ -109,14 +109,14 @@ impl Entry {
     fn fault(&self) -> Option<String> {
         let tokens = [("window", self.window), ("output", self.output)];
         let wrong =
-            tokens.into_iter().find(|(_, tokens)| tokens.is_some_and(|tokens| !(1..=MOST_TOKENS).contains(&tokens)));
+            tokens.into_iter().find(|(_, tokens)| tokens.is_some_and(|tokens| !(1..=MAX_TOKENS).contains(&tokens)));
         if let Some((name, _)) = wrong {
-            return Some(format!("{name} is 1 to {MOST_TOKENS}"));
+            return Some(format!("{name} is 1 to {MAX_TOKENS}"));
         }
         let Prices { input, output, cache_read, cache_write } = self.price;
         let prices = [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)];
-        let (name, _) = prices.into_iter().find(|(_, price)| !(0.0..=MOST_PRICE).contains(price))?;
-        Some(format!("price.{name} is 0 to {MOST_PRICE}"))
+        let (name, _) = prices.into_iter().find(|(_, price)| !(0.0..=MAX_PRICE).contains(price))?;
+        Some(format!("price.{name} is 0 to {MAX_PRICE}"))
     }
 }
 

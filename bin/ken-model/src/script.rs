@@ -32,13 +32,13 @@ impl Script {
     }
 
     async fn replay(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-        let asked = Asked::of(request, &self.name.id);
-        let line = read(&self.file)?.into_iter().find(|line| line.fits(&asked));
+        let facts = RequestFacts::of(request, &self.name.id);
+        let line = read(&self.file)?.into_iter().find(|line| line.matches(&facts));
         let line = line.ok_or_else(|| {
             let message = format!("no line of {} fits this request", self.file.display());
             Error::invalid("KEN_SCRIPT", message)
         })?;
-        let mut stage = Stage { sink, to_skip: &request.prefix, calls: asked.after_tools, output: 0, stop: None };
+        let mut stage = Replay { sink, to_skip: &request.prefix, calls: facts.after_tools, output: 0, stop: None };
         for step in line.events {
             stage.play(step).await?;
         }
@@ -62,19 +62,19 @@ impl Provider for Script {
 }
 
 /// The properties of a request to which a line can be limited.
-struct Asked<'a> {
+struct RequestFacts<'a> {
     text: String,
     purpose: Purpose,
     model: &'a str,
     after_tools: usize,
 }
 
-impl<'a> Asked<'a> {
-    fn of(request: &Generate, model: &'a str) -> Asked<'a> {
+impl<'a> RequestFacts<'a> {
+    fn of(request: &Generate, model: &'a str) -> RequestFacts<'a> {
         let from_user = |message: &&Message| matches!(message, Message::User { .. } | Message::Signal { .. });
         let since = request.messages.iter().rev().take_while(|message| !from_user(message));
         let results = since.filter(|message| matches!(message, Message::ToolResult { .. }));
-        Asked { text: question::last(request), purpose: request.purpose, model, after_tools: results.count() }
+        RequestFacts { text: question::last(request), purpose: request.purpose, model, after_tools: results.count() }
     }
 }
 
@@ -96,7 +96,7 @@ struct Line {
 }
 
 impl Line {
-    fn fits(&self, asked: &Asked<'_>) -> bool {
+    fn matches(&self, asked: &RequestFacts<'_>) -> bool {
         let when = self.when.as_deref();
         when.is_none_or(|part| asked.text.contains(part))
             && self.purpose.is_none_or(|purpose| purpose == asked.purpose)
@@ -158,7 +158,7 @@ impl Class {
 }
 
 /// The replay of a line.
-struct Stage<'a> {
+struct Replay<'a> {
     sink: &'a dyn DeltaSink,
     /// The text that was already sent before a crash. It is not sent again, and its pauses are left out.
     to_skip: &'a str,
@@ -167,10 +167,10 @@ struct Stage<'a> {
     stop: Option<StopReason>,
 }
 
-impl Stage<'_> {
+impl Replay<'_> {
     async fn play(&mut self, step: Step) -> Result<(), Error> {
         match step {
-            Step::Text(text) => self.say(&text).await,
+            Step::Text(text) => self.send_text(&text).await,
             Step::Think(delta) if self.to_skip.is_empty() => {
                 self.output += estimated_tokens(&delta);
                 self.sink.send(Delta::Think { delta, opaque: None }).await
@@ -192,7 +192,7 @@ impl Stage<'_> {
         }
     }
 
-    async fn say(&mut self, text: &str) -> Result<(), Error> {
+    async fn send_text(&mut self, text: &str) -> Result<(), Error> {
         let pairs = text.bytes().zip(self.to_skip.bytes());
         let common = pairs.take_while(|(a, b)| a == b).count();
         let skipped = ken_text::head(text, common).len();

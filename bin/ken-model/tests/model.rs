@@ -111,7 +111,7 @@ fn with(mut request: Value, field: &str, value: Value) -> Value {
 }
 
 /// Returns the text of all deltas, joined.
-fn said((items, _): &Answer) -> String {
+fn joined_text((items, _): &Answer) -> String {
     let texts = items.iter().filter(|item| item["type"] == "text");
     texts.map(|item| item["delta"].as_str().unwrap()).collect()
 }
@@ -134,7 +134,7 @@ fn rules_answers_from_a_source_and_names_it() {
     let answer = model.generate(&canteen());
     let start = json!({"type": "start", "provider": "rules", "model": "rules-1", "api": "rules"});
     assert_eq!(answer.0[0], start);
-    let text = said(&answer);
+    let text = joined_text(&answer);
     assert!(text.contains("It closes at 18:30 on weekdays. [kb-1]") && !text.contains("Soup"), "{text}");
     assert!(text.contains("No language model is configured"), "{text}");
     let reply = &answer.1["ok"];
@@ -153,24 +153,24 @@ fn rules_answers_from_a_source_and_names_it() {
 #[test]
 fn rules_says_the_same_again_and_goes_on_from_any_place() {
     let model = Model::start("rules", &[]);
-    let whole = said(&model.generate(&canteen()));
-    assert_eq!(said(&model.generate(&canteen())), whole);
+    let whole = joined_text(&model.generate(&canteen()));
+    assert_eq!(joined_text(&model.generate(&canteen())), whole);
     for (end, _) in whole.char_indices().step_by(7) {
         let request = with(canteen(), "prefix", json!(whole[..end]));
-        assert_eq!(said(&model.generate(&request)), whole[end..], "from {end}");
+        assert_eq!(joined_text(&model.generate(&request)), whole[end..], "from {end}");
     }
 }
 
 #[test]
 fn rules_is_honest_about_what_it_does_not_have() {
     let model = Model::start("rules", &[]);
-    let nothing = said(&model.generate(&asking("Who painted the ceiling?")));
+    let nothing = joined_text(&model.generate(&asking("Who painted the ceiling?")));
     assert!(nothing.starts_with("I found nothing about that") && nothing.contains("No language model"), "{nothing}");
     let greeting = with(asking("gateway: ok\nweb: down"), "system", json!("Rules.\n# Skill: greeting\n"));
-    let greeting = said(&model.generate(&greeting));
+    let greeting = joined_text(&model.generate(&greeting));
     assert!(greeting.starts_with("Hello, I am ken. No language model is configured"), "{greeting}");
     assert!(greeting.contains("web: down") && !greeting.contains("gateway: ok"), "{greeting}");
-    let remember = said(&model.generate(&asking("Remember that the code is 77.")));
+    let remember = joined_text(&model.generate(&asking("Remember that the code is 77.")));
     assert!(remember.contains("POST /api/knowledge") && remember.contains("the code is 77."), "{remember}");
 }
 
@@ -181,7 +181,7 @@ fn a_long_answer_comes_in_a_handful_of_deltas() {
     let history: Vec<Value> = (0..200).map(|_| user(&text)).collect();
     let request = json!({"system": "", "purpose": "compaction", "messages": history});
     let answer = model.generate(&request);
-    assert!(said(&answer).len() > 10_000);
+    assert!(joined_text(&answer).len() > 10_000);
     assert!(answer.0.len() <= 9, "{} items", answer.0.len());
 }
 
@@ -194,7 +194,7 @@ fn info_lists_the_models_in_their_order() {
     let unknown = model.generate(&with(asking("x"), "model", json!("openai/x"))).1;
     assert_eq!(unknown["error"]["code"], "not_found");
     // If a language model is configured too, the engine `rules` does not say that none is.
-    let rules = said(&model.generate(&with(asking("Who?"), "model", json!("rules/rules-1"))));
+    let rules = joined_text(&model.generate(&with(asking("Who?"), "model", json!("rules/rules-1"))));
     assert!(rules.contains("No language model can be reached"), "{rules}");
 }
 
@@ -213,7 +213,7 @@ fn a_script_answers_by_what_is_asked() {
     ];
     let model = Model::start("script", &lines);
     let compaction = json!({"system": "", "purpose": "compaction", "messages": [user("weather")]});
-    assert_eq!(said(&model.generate(&compaction)), "summed up");
+    assert_eq!(joined_text(&model.generate(&compaction)), "summed up");
 
     let mut weather = asking("How is the weather?");
     let first = model.generate(&weather);
@@ -225,11 +225,11 @@ fn a_script_answers_by_what_is_asked() {
         "timestamp": 0});
     weather["messages"].as_array_mut().unwrap().push(result);
     let second = model.generate(&weather);
-    assert_eq!((said(&second).as_str(), &second.1["ok"]["usage"]["cost"]["total"]), ("Sunny.", &json!(0.5)));
+    assert_eq!((joined_text(&second).as_str(), &second.1["ok"]["usage"]["cost"]["total"]), ("Sunny.", &json!(0.5)));
 
     assert_eq!(model.generate(&asking("long")).1["ok"]["stop_reason"], "length");
     let failed = model.generate(&asking("overload"));
-    assert_eq!((said(&failed).as_str(), &failed.1["error"]["code"]), ("well", &json!("busy")));
+    assert_eq!((joined_text(&failed).as_str(), &failed.1["error"]["code"]), ("well", &json!("busy")));
     assert_eq!(model.generate(&asking("key")).1["error"]["code"], "unauthenticated");
     assert_eq!(model.generate(&asking("anything else")).1["error"]["code"], "invalid");
 }
@@ -248,7 +248,7 @@ fn a_killed_script_goes_on_without_saying_or_waiting_twice() {
     model.restart("script");
     // The recorded text contains more than the part before the pause, so the pause is not repeated.
     let rest = model.generate(&with(asking("count"), "prefix", json!("one tw")));
-    assert_eq!(said(&rest), "o three");
+    assert_eq!(joined_text(&rest), "o three");
 }
 
 #[test]

@@ -27,14 +27,14 @@ use crate::refused::Refused;
 use crate::upstream::Upstream;
 
 /// The maximum number of open connections. Further ones wait in the listener's queue.
-const CONNECTIONS: usize = 128;
-const HEADER_TIME: Duration = Duration::from_secs(10);
+const MAX_CONNECTIONS: usize = 128;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed `accept`, which usually means that all descriptors of the process are in use.
-const REST: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const USER: &str = "ken";
 
 /// Headers that are about one connection and not about the message (RFC 9110, section 7.6.1).
-const PER_CONNECTION: [&str; 8] = [
+const HOP_BY_HOP_HEADERS: [&str; 8] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -73,13 +73,13 @@ impl Proxy {
 
     /// Accepts and serves connections. Never returns.
     pub(crate) async fn accept(self: Arc<Proxy>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
             let Ok((connection, _)) = self.listener.accept().await else {
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
             let proxy = Arc::clone(&self);
@@ -90,7 +90,7 @@ impl Proxy {
                 let service = service_fn(|request| proxy.answer(request, &place));
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(HEADER_TIME)
+                    .header_read_timeout(HEADER_TIMEOUT)
                     .half_close(true)
                     .serve_connection(TokioIo::new(connection), service)
                     .with_upgrades();
@@ -117,7 +117,7 @@ impl Proxy {
     async fn tunnel(&self, request: Request<Incoming>, place: Arc<Place>) -> Result<Response<Body>, Refused> {
         let host = request.uri().authority().map(|authority| Host::parse(authority.as_str()));
         let host = host.and_then(Result::ok).ok_or_else(|| Refused::wrong("CONNECT needs HOST:PORT"))?;
-        if !self.rules.admits(&host) {
+        if !self.rules.allows_tunnel(&host) {
             return Err(Refused::forbidden(&host.to_string()));
         }
         let upstream = self.upstream.connect(&host).await?;
@@ -143,7 +143,7 @@ impl Proxy {
         let path = uri.path_and_query().cloned();
         *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         let headers = request.headers_mut();
-        remove_per_connection(headers);
+        remove_hop_by_hop(headers);
         let scheme = if route.is_secure { "https" } else { "http" };
         headers.insert(HOST, header(&route.host.authority(scheme))?);
         if let Some(key) = route.key {
@@ -152,7 +152,7 @@ impl Proxy {
             headers.insert(AUTHORIZATION, value);
         }
         let mut response = self.upstream.send(&route.host, route.is_secure, request).await?;
-        remove_per_connection(response.headers_mut());
+        remove_hop_by_hop(response.headers_mut());
         Ok(response.map(Either::Left))
     }
 }
@@ -161,14 +161,14 @@ fn header(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::wrong("a header cannot hold this value"))
 }
 
-fn remove_per_connection(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     for name in named {
         headers.remove(name);
     }
-    for name in PER_CONNECTION {
+    for name in HOP_BY_HOP_HEADERS {
         headers.remove(name);
     }
 }

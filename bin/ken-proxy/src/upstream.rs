@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::refused::Refused;
 
 /// The timeout of the look-up, of each connection attempt, and of the TLS handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Upstream {
     private: Allowed,
@@ -44,7 +44,7 @@ impl Upstream {
     pub(crate) async fn connect(&self, host: &Host) -> Result<TcpStream, Refused> {
         let mut why = format!("{} has no address", host.name);
         for address in self.addresses(host).await? {
-            match timeout(PATIENCE, TcpStream::connect(address)).await {
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
                     // Small requests must not wait until more data fills a packet. Failing to set this only costs
                     // speed.
@@ -65,11 +65,11 @@ impl Upstream {
             // The host is an IP address that a rule names, so it needs no further check.
             return Ok(vec![SocketAddr::new(address, host.port)]);
         }
-        let found = timeout(PATIENCE, lookup_host((host.name.as_str(), host.port))).await;
+        let found = timeout(CONNECT_TIMEOUT, lookup_host((host.name.as_str(), host.port))).await;
         let found = found
             .map_err(|_| unreachable(format!("{} was not looked up in time", host.name)))?
             .map_err(|error| unreachable(format!("{}: {error}", host.name)))?;
-        let (reached, others): (Vec<_>, Vec<_>) = found.partition(|address| self.private.admits(&host.name, *address));
+        let (reached, others): (Vec<_>, Vec<_>) = found.partition(|address| self.private.allows(&host.name, *address));
         match (reached.is_empty(), others.first()) {
             (true, Some(other)) => {
                 let why = format!("{} is at {}, which is not a public address", host.name, other.ip());
@@ -92,7 +92,7 @@ impl Upstream {
         }
         let name = ServerName::try_from(host.name.clone())
             .map_err(|_| unreachable(format!("{} is no name for TLS", host.name)))?;
-        let greeted = timeout(PATIENCE, self.tls.connect(name, stream)).await;
+        let greeted = timeout(CONNECT_TIMEOUT, self.tls.connect(name, stream)).await;
         let stream = greeted
             .map_err(|_| unreachable(format!("{host} did not answer in time")))?
             .map_err(|error| unreachable(format!("{host}: TLS: {error}")))?;

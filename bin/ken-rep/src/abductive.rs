@@ -3,27 +3,27 @@
 use std::collections::BTreeSet;
 
 use ken_logic::{Closure, Inference, Literal, Theory};
-use ken_tool::{Error, Reply, Sent};
+use ken_tool::{Error, Replied, Reply};
 use serde::Serialize;
 
 use crate::answer::{Found, Issue, Step};
 use crate::deductive;
 use crate::document::{Document, Hypothesis, Kind, statements};
-use crate::numbers::{counted, rounded};
+use crate::numbers::{format_count, rounded};
 
 /// The maximum number of hypotheses in one explanation.
-const LARGEST_SET: usize = 4;
+const MAX_SET: usize = 4;
 
 /// The maximum number of hypotheses that are derived from the rules if the document contains none.
-const MOST_FOUND: usize = 64;
+const MAX_DERIVED: usize = 64;
 
 /// The maximum number of sets of hypotheses that are tried, and of rules that are examined for that. If it is reached,
 /// the answer says that the search was cut short.
-const MOST_TRIES: usize = 20_000;
-const MOST_WORK: usize = 20_000_000;
+const MAX_TRIES: usize = 20_000;
+const MAX_WORK: usize = 20_000_000;
 
 /// The maximum number of explanations in the answer. The best ones are included.
-const MOST_TOLD: usize = 100;
+const MAX_EXPLANATIONS: usize = 100;
 
 /// The weight of the possibility that the real explanation is unknown. A complete explanation of cost 1 has weight 1.
 const UNKNOWN: f64 = 0.25;
@@ -42,7 +42,7 @@ struct Explanation {
 }
 
 #[derive(Serialize)]
-struct More<'a> {
+struct ExtraFields<'a> {
     best_explanation: Option<Explanation>,
     ranked_hypotheses: Vec<Explanation>,
     observations: &'a [String],
@@ -50,13 +50,13 @@ struct More<'a> {
     hypotheses: &'a [Hypothesis],
 }
 
-pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     if document.observations.is_empty() {
         return Err(Error::invalid("/observations", "abduction needs observations"));
     }
     let found;
     let hypotheses = if document.hypotheses.is_empty() {
-        found = look_for_hypotheses(document)?;
+        found = derive_hypotheses(document)?;
         &found
     } else {
         &document.hypotheses
@@ -74,7 +74,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         confidence,
         chain: &chain,
         issues,
-        more: More {
+        more: ExtraFields {
             best_explanation: best,
             ranked_hypotheses: ranked,
             observations: &document.observations,
@@ -84,12 +84,13 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Abductive, &document.facts, document)))
 }
 
-fn praise(best: &Explanation, ranked: &[Explanation]) -> String {
+fn ranking_text(best: &Explanation, ranked: &[Explanation]) -> String {
     let rivals =
         ranked.iter().skip(1).filter(|other| other.coverage == best.coverage && other.cost == best.cost).count();
-    let rest = if rivals > 0 { format!("; {} as good", counted(rivals, "other explanation")) } else { String::new() };
+    let rest =
+        if rivals > 0 { format!("; {} as good", format_count(rivals, "other explanation")) } else { String::new() };
     let (of, names) = (best.explains.len(), best.hypotheses.join(" and "));
-    format!("\"{names}\" explains {of} of {}{rest}", counted(of + best.unexplained.len(), "observation"))
+    format!("\"{names}\" explains {of} of {}{rest}", format_count(of + best.unexplained.len(), "observation"))
 }
 
 fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
@@ -112,7 +113,7 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
 
 /// Returns the hypotheses for a document that contains none: every statement from which an observation can follow. They
 /// are found by applying the rules backwards.
-fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
+fn derive_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
     let mut theory = Theory::new();
     let observed = statements(&mut theory, &document.observations, "/observations")?;
     let facts = document.facts_in(&mut theory)?;
@@ -127,7 +128,7 @@ fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error
     let backwards = closure.steps.iter().filter(|step| step.inference == Inference::ModusPonens);
     let candidates = backwards.map(|step| step.conclusion).filter(|literal| !facts.contains(literal));
     let hypothesis = |literal| Hypothesis { statement: theory.wording(literal).into_owned(), cost: 1.0 };
-    Ok(candidates.take(MOST_FOUND).map(hypothesis).collect())
+    Ok(candidates.take(MAX_DERIVED).map(hypothesis).collect())
 }
 
 struct Search<'a> {
@@ -190,9 +191,9 @@ impl<'a> Search<'a> {
 
     /// Returns one line that says what explains the observations, and how many of them need no hypothesis.
     fn explain(&self, best: Option<&Explanation>, ranked: &[Explanation]) -> String {
-        let observations = |count| counted(count, "observation");
+        let observations = |count| format_count(count, "observation");
         let found = match best {
-            Some(best) => Some(praise(best, ranked)),
+            Some(best) => Some(ranking_text(best, ranked)),
             None if self.observed.is_empty() => None,
             None => Some(format!("no hypothesis explains any of {}", observations(self.observed.len()))),
         };
@@ -207,11 +208,11 @@ impl<'a> Search<'a> {
         let mut tries = 0;
         let mut is_cut = false;
         let mut sets: Vec<Vec<usize>> = (0..self.literals.len()).map(|member| vec![member]).collect();
-        for _ in 0..LARGEST_SET {
+        for _ in 0..MAX_SET {
             let mut open = Vec::new();
             for set in std::mem::take(&mut sets) {
                 tries += 1;
-                is_cut |= tries > MOST_TRIES || tries * (self.theory.rule_count() + 1) > MOST_WORK;
+                is_cut |= tries > MAX_TRIES || tries * (self.theory.rule_count() + 1) > MAX_WORK;
                 if is_cut {
                     break;
                 }
@@ -232,7 +233,7 @@ impl<'a> Search<'a> {
                     open.push(set);
                 }
             }
-            sets = self.larger(&open, &tried);
+            sets = self.with_one_more(&open, &tried);
         }
         Ok((self.rank(tried), is_cut))
     }
@@ -250,7 +251,7 @@ impl<'a> Search<'a> {
 
     /// Returns the sets with one more member, except those that contain a complete explanation. The members of a set
     /// are in ascending order, so that each set is built only once.
-    fn larger(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
+    fn with_one_more(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
         let complete: Vec<&Vec<usize>> =
             tried.iter().filter(|(_, covered)| covered.len() == self.observed.len()).map(|(set, _)| set).collect();
         let mut larger = Vec::new();
@@ -259,7 +260,7 @@ impl<'a> Search<'a> {
             for member in next..self.literals.len() {
                 let with: Vec<usize> = set.iter().copied().chain([member]).collect();
                 let is_needless = complete.iter().any(|other| other.iter().all(|member| with.contains(member)));
-                if !is_needless && larger.len() <= MOST_TRIES {
+                if !is_needless && larger.len() <= MAX_TRIES {
                     larger.push(with);
                 }
             }
@@ -279,12 +280,12 @@ impl<'a> Search<'a> {
             let costs = self.cost(a).total_cmp(&self.cost(b));
             of_b.len().cmp(&of_a.len()).then(costs).then(a.cmp(b))
         });
-        tried.truncate(MOST_TOLD);
-        let told = tried.into_iter().map(|one| {
+        tried.truncate(MAX_EXPLANATIONS);
+        let explanations = tried.into_iter().map(|one| {
             let confidence = rounded(weight(&one) / all);
             self.explanation(one.0, &one.1, confidence)
         });
-        told.collect()
+        explanations.collect()
     }
 
     fn cost(&self, members: &[usize]) -> f64 {

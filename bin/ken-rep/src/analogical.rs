@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ken_tool::{Error, Reply, Sent};
+use ken_tool::{Error, Replied, Reply};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::answer::{Found, Step};
 use crate::document::{Document, Kind};
-use crate::numbers::{counted, rounded, wilson};
+use crate::numbers::{format_count, rounded, wilson};
 use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
 /// The minimum similarity of two cases, from 0 to 1, for properties to be transferred.
-const LEAST_SIMILARITY: f64 = 0.5;
+const MIN_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]
-struct More<'a> {
+struct ExtraFields<'a> {
     similarity: f64,
     shared: Vec<String>,
     differences: Vec<String>,
@@ -57,7 +57,7 @@ struct Comparison {
     differing: usize,
 }
 
-pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     let source = Case::of(&document.source_case, "source_case")?;
     let target = Case::of(&document.target_case, "target_case")?;
     let comparison = Comparison::of(source, target);
@@ -75,7 +75,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         conclusions: &conclusions,
         chain: &chain,
         issues: Vec::new(),
-        more: comparison.more(transferred, document),
+        more: comparison.extra_fields(transferred, document),
     };
     Ok(reply.send(&found.answer(Kind::Analogical, &facts, document)))
 }
@@ -86,7 +86,7 @@ impl Comparison {
         let both =
             source.attributes.iter().filter_map(|(path, attribute)| Some((attribute, target.attributes.get(path)?)));
         let (agree, differ): (Vec<_>, Vec<_>) = both.partition(|(attribute, other)| attribute.agrees(other));
-        let mut shared: Vec<String> = agree.iter().map(|(attribute, _)| attribute.said()).collect();
+        let mut shared: Vec<String> = agree.iter().map(|(attribute, _)| attribute.statement()).collect();
         let differences: Vec<String> =
             differ.iter().map(|(attribute, other)| attribute.difference(&source.name, other, &target.name)).collect();
         let relations = || matched.iter().filter_map(|(number, _)| source.relations.get(*number));
@@ -104,10 +104,10 @@ impl Comparison {
     /// Returns the properties of the source about which the target says nothing; none if the cases are not similar
     /// enough.
     fn transfer(&self) -> Vec<Transfer> {
-        if self.similarity() <= LEAST_SIMILARITY {
+        if self.similarity() <= MIN_SIMILARITY {
             return Vec::new();
         }
-        let ties = self.ties();
+        let ties = self.shared_relations();
         let attributes = self.source.attributes.iter().filter(|(path, _)| !self.target.attributes.contains_key(*path));
         let mut transfers: Vec<Transfer> = attributes
             .map(|(path, attribute)| self.attribute(attribute, ties.get(path.as_str()).copied().unwrap_or(0)))
@@ -119,7 +119,7 @@ impl Comparison {
 
     /// Returns for each thing in how many shared relations it takes part. By the principle of systematicity, a property
     /// that is connected with others by shared relations is more likely to transfer than an isolated one.
-    fn ties(&self) -> HashMap<&str, usize> {
+    fn shared_relations(&self) -> HashMap<&str, usize> {
         let mut ties: HashMap<&str, usize> = HashMap::new();
         for (number, _) in &self.matched {
             let relation = self.source.relations.get(*number);
@@ -134,14 +134,14 @@ impl Comparison {
             property: attribute.name.clone(),
             value: attribute.value.clone(),
             confidence: self.confidence(ties),
-            conclusion: format!("{}: {}", self.target.name, attribute.said()),
-            premise: format!("{}: {}", self.source.name, attribute.said()),
+            conclusion: format!("{}: {}", self.target.name, attribute.statement()),
+            premise: format!("{}: {}", self.source.name, attribute.statement()),
         }
     }
 
     fn relation(&self, relation: &Relation) -> Option<Transfer> {
-        let carried = self.mapping.carry(relation)?;
-        let is_settled = self.target.relations.iter().any(|known| known.settles(&carried));
+        let carried = self.mapping.translate(relation)?;
+        let is_settled = self.target.relations.iter().any(|known| known.answers(&carried));
         (!is_settled).then(|| Transfer {
             property: carried.name.shown.clone(),
             value: carried.shown(),
@@ -158,14 +158,15 @@ impl Comparison {
     /// Returns the cases as facts, in the same words as the reasoning chain.
     fn statements(&self) -> impl Iterator<Item = String> {
         let of = |case: &Case| {
-            let attributes = case.attributes.values().map(|attribute| format!("{}: {}", case.name, attribute.said()));
+            let attributes =
+                case.attributes.values().map(|attribute| format!("{}: {}", case.name, attribute.statement()));
             let relations = case.relations.iter().map(|relation| format!("{}: {}", case.name, relation.shown()));
             attributes.chain(relations).collect::<Vec<_>>()
         };
         of(&self.source).into_iter().chain(of(&self.target))
     }
 
-    fn likeness(&self) -> String {
+    fn similarity_text(&self) -> String {
         format!("{} and {} are alike", self.source.name, self.target.name)
     }
 
@@ -178,38 +179,42 @@ impl Comparison {
             kind: "mapping",
             rule: None,
             premises: shared.collect(),
-            conclusion: self.likeness(),
+            conclusion: self.similarity_text(),
             confidence: rounded(self.similarity()),
-            explanation: format!("{}: {}", self.likeness(), self.measure()),
+            explanation: format!("{}: {}", self.similarity_text(), self.measure()),
         };
         let step = |transfer: &Transfer| Step {
             kind: "transfer",
             rule: None,
-            premises: vec![self.likeness(), transfer.premise.clone()],
+            premises: vec![self.similarity_text(), transfer.premise.clone()],
             conclusion: transfer.conclusion.clone(),
             confidence: transfer.confidence,
-            explanation: format!("{}, since {}, and {}", transfer.conclusion, self.likeness(), transfer.premise),
+            explanation: format!("{}, since {}, and {}", transfer.conclusion, self.similarity_text(), transfer.premise),
         };
         std::iter::once(mapping).chain(transferred.iter().map(step)).collect()
     }
 
     fn measure(&self) -> String {
-        format!("{} of {} that both speak of agree", self.agreeing, counted(self.agreeing + self.differing, "point"))
+        format!(
+            "{} of {} that both speak of agree",
+            self.agreeing,
+            format_count(self.agreeing + self.differing, "point")
+        )
     }
 
     fn explanation(&self, transferred: usize) -> String {
         let Comparison { source, target, .. } = self;
         let result = match transferred {
-            0 if self.similarity() <= LEAST_SIMILARITY => "too little to transfer anything".to_owned(),
+            0 if self.similarity() <= MIN_SIMILARITY => "too little to transfer anything".to_owned(),
             0 => "nothing is left to transfer".to_owned(),
-            some => counted(some, "property").replace("propertys", "properties") + " transferred",
+            some => format_count(some, "property").replace("propertys", "properties") + " transferred",
         };
         format!("{} and {}: {}; {result}", source.name, target.name, self.measure())
     }
 
-    fn more<'a>(self, transferred: Vec<Transfer>, document: &'a Document<'_>) -> More<'a> {
+    fn extra_fields<'a>(self, transferred: Vec<Transfer>, document: &'a Document<'_>) -> ExtraFields<'a> {
         let pairs = self.mapping.pairs.iter();
-        More {
+        ExtraFields {
             similarity: rounded(self.similarity()),
             mapping: pairs
                 .map(|(source, target)| Pair { source: source.shown.clone(), target: target.shown.clone() })
@@ -237,6 +242,6 @@ fn unmatched(source: &Case, target: &Case, mapping: &Mapping, matched: &[(usize,
         without(&target.relations, matched.iter().map(|pair| pair.1)).map(Relation::label).collect();
     let is_denied = |carried: Relation| target.relations.iter().any(|known| known.contradicts(&carried));
     without(&source.relations, matched.iter().map(|pair| pair.0))
-        .filter(|relation| free.contains(&relation.label()) || mapping.carry(relation).is_some_and(is_denied))
+        .filter(|relation| free.contains(&relation.label()) || mapping.translate(relation).is_some_and(is_denied))
         .count()
 }

@@ -52,7 +52,7 @@ impl<C: Texts, N: Confidences> Serialize for ByConclusion<'_, C, N> {
 
 /// For types of reasoning without additional fields.
 #[derive(Serialize)]
-pub(crate) struct NoMore {}
+pub(crate) struct NoExtraFields {}
 
 #[derive(Serialize)]
 pub(crate) struct Validation {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ken_logic::{Literal, Theory};
-use ken_tool::{Error, Reply, Sent};
+use ken_tool::{Error, Replied, Reply};
 use ken_types::json::kind_of;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 use crate::answer::{Found, Issue, Step};
 use crate::document::{Document, Kind};
 use crate::moment::Moment;
-use crate::numbers::{counted, rounded, wilson};
+use crate::numbers::{format_count, rounded, wilson};
 use crate::rules::text;
 
 /// The confidence of a link that is supported by a rule but not by times. Consistent times can double it.
-const RULE_ALONE: f64 = 0.5;
+const RULE_ONLY_CONFIDENCE: f64 = 0.5;
 
 /// How often an event must have followed another one for a link without a rule.
-const FEWEST_REPEATS: usize = 3;
+const MIN_REPEATS: usize = 3;
 
 /// The maximum number of different events that are searched for repetitions. The number of pairs grows with its square.
-const MOST_COMPARED: usize = 200;
+const MAX_COMPARED: usize = 200;
 
 /// The maximum number of events, and of links between them. The time grows with the square of both.
-const MOST_EVENTS: usize = 5_000;
+const MAX_EVENTS: usize = 5_000;
 
 /// The maximum number of chains in the answer.
-const MOST_CHAINS: usize = 100;
+const MAX_CHAINS: usize = 100;
 
 struct Event {
     description: String,
@@ -49,7 +49,7 @@ struct Link {
 }
 
 /// The occurrences of an effect after its causes.
-struct Seen {
+struct Occurrences {
     /// For each occurrence, the time since the last of the causes, and its unit.
     gaps: Vec<(f64, &'static str)>,
     /// How many of the common attributes of cause and effect are equal, from 0 (none) to 1 (all).
@@ -70,18 +70,18 @@ struct Confounder {
 }
 
 #[derive(Serialize)]
-struct More {
+struct ExtraFields {
     causal_chains: Vec<Chain>,
     confounders: Vec<Confounder>,
 }
 
-pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     let events = events(document)?;
     if events.is_empty() {
         return Err(Error::invalid("/events", "causal reasoning needs events (or facts)"));
     }
-    if events.len() > MOST_EVENTS {
-        return Err(Error::too_large(format!("more than {MOST_EVENTS} events")).at("/events"));
+    if events.len() > MAX_EVENTS {
+        return Err(Error::too_large(format!("more than {MAX_EVENTS} events")).at("/events"));
     }
     let facts: Vec<Cow<'_, str>> = distinct(document, &events);
     let history = History::of(&events)?;
@@ -93,12 +93,16 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let conclusions: Vec<String> = chain.iter().map(|step| step.conclusion.clone()).collect();
     let found = Found {
         confidence: chain.iter().map(|step| step.confidence).collect::<Vec<f64>>(),
-        explanation: format!("{} among {}", counted(links.len(), "causal link"), counted(events.len(), "event")),
+        explanation: format!(
+            "{} among {}",
+            format_count(links.len(), "causal link"),
+            format_count(events.len(), "event")
+        ),
         conclusions: &conclusions,
         chain: &chain,
         issues,
-        more: More {
-            causal_chains: chains.iter().map(|path| history.told(&links, path)).collect(),
+        more: ExtraFields {
+            causal_chains: chains.iter().map(|path| history.chain(&links, path)).collect(),
             confounders: history.confounders(&links),
         },
     };
@@ -155,17 +159,17 @@ fn attributes(fields: &Map<String, Value>, at: &str) -> Result<Map<String, Value
 /// Returns the facts and the events of the document, each once.
 fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, str>> {
     let facts = document.facts.iter().map(|fact| Cow::Borrowed(fact.as_ref()));
-    let told = events.iter().map(|event| Cow::Borrowed(event.description.as_str()));
+    let texts = events.iter().map(|event| Cow::Borrowed(event.description.as_str()));
     let mut seen = BTreeSet::new();
-    facts.chain(told).filter(|text| seen.insert(text.to_string())).collect()
+    facts.chain(texts).filter(|text| seen.insert(text.to_string())).collect()
 }
 
 /// The events, grouped by their description. Events with the same description are occurrences of one event.
 struct History<'e> {
-    kinds: Vec<Happening<'e>>,
+    kinds: Vec<EventKind<'e>>,
 }
 
-struct Happening<'e> {
+struct EventKind<'e> {
     description: &'e str,
     occurrences: Vec<&'e Event>,
 }
@@ -173,7 +177,7 @@ struct Happening<'e> {
 impl<'e> History<'e> {
     fn of(events: &'e [Event]) -> Result<History<'e>, Error> {
         let mut theory = Theory::new();
-        let mut kinds: Vec<Happening<'e>> = Vec::new();
+        let mut kinds: Vec<EventKind<'e>> = Vec::new();
         let mut by_literal: BTreeMap<Literal, usize> = BTreeMap::new();
         for (number, event) in events.iter().enumerate() {
             let literal = theory
@@ -183,7 +187,7 @@ impl<'e> History<'e> {
             let kind = *by_literal.entry(literal).or_insert(next);
             match kinds.get_mut(kind) {
                 Some(known) => known.occurrences.push(event),
-                None => kinds.push(Happening { description: &event.description, occurrences: vec![event] }),
+                None => kinds.push(EventKind { description: &event.description, occurrences: vec![event] }),
             }
         }
         Ok(History { kinds })
@@ -208,8 +212,8 @@ impl<'e> History<'e> {
         }
         document.rules.add_to(&mut theory)?;
         let instances = theory.instances(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
-        if instances.steps.len() > MOST_EVENTS {
-            return Err(Error::too_large(format!("the rules link more than {MOST_EVENTS} events")).at("/rules"));
+        if instances.steps.len() > MAX_EVENTS {
+            return Err(Error::too_large(format!("the rules link more than {MAX_EVENTS} events")).at("/rules"));
         }
         let kind = |literal: &Literal| given.iter().position(|known| known == literal);
         let mut links: Vec<Link> = Vec::new();
@@ -229,7 +233,7 @@ impl<'e> History<'e> {
 
     /// Returns the link between these events; `None` if their times exclude it.
     fn link(&self, causes: Vec<usize>, effect: usize, rule: Option<u32>) -> Option<Link> {
-        let Seen { mut gaps, alike } = self.seen(&causes, effect);
+        let Occurrences { mut gaps, alike } = self.occurrences_after(&causes, effect);
         let is_timed = self.occurrences(effect).iter().any(|event| event.time.is_some());
         if is_timed && gaps.is_empty() && self.all_timed(&causes) {
             return None; // the effect never happened after its cause
@@ -238,13 +242,13 @@ impl<'e> History<'e> {
         let occurred = counts.min().unwrap_or(0);
         let followed = gaps.len().min(occurred);
         gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let seen = (1.0 - RULE_ALONE) * wilson(followed, occurred) * alike;
-        let confidence = rounded(if rule.is_some() { RULE_ALONE + seen } else { seen });
+        let seen = (1.0 - RULE_ONLY_CONFIDENCE) * wilson(followed, occurred) * alike;
+        let confidence = rounded(if rule.is_some() { RULE_ONLY_CONFIDENCE + seen } else { seen });
         Some(Link { causes, effect, rule, gap: gaps.get(gaps.len() / 2).copied(), followed, occurred, confidence })
     }
 
     /// Returns the occurrences of the effect after all of the causes.
-    fn seen(&self, causes: &[usize], effect: usize) -> Seen {
+    fn occurrences_after(&self, causes: &[usize], effect: usize) -> Occurrences {
         let mut gaps = Vec::new();
         let mut alike = 0.0;
         for event in self.occurrences(effect) {
@@ -261,7 +265,7 @@ impl<'e> History<'e> {
             0 => 1.0,
             count => alike / count as f64,
         };
-        Seen { gaps, alike }
+        Occurrences { gaps, alike }
     }
 
     fn all_timed(&self, causes: &[usize]) -> bool {
@@ -300,8 +304,8 @@ impl<'e> History<'e> {
 
     /// Returns the pairs of events of which the second always followed the first.
     fn repeated(&self) -> Vec<(usize, usize)> {
-        let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
-        let kinds: Vec<usize> = (0..self.kinds.len()).filter(is_frequent).take(MOST_COMPARED).collect();
+        let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= MIN_REPEATS;
+        let kinds: Vec<usize> = (0..self.kinds.len()).filter(is_frequent).take(MAX_COMPARED).collect();
         let pairs = kinds.iter().flat_map(|&cause| kinds.iter().map(move |&effect| (cause, effect)));
         pairs.filter(|&(cause, effect)| cause != effect && self.always_follows(cause, effect)).collect()
     }
@@ -319,7 +323,7 @@ impl<'e> History<'e> {
         let ends = causes.iter().skip(1).copied().chain([f64::INFINITY]);
         let followed =
             causes.iter().zip(ends).filter(|&(&start, end)| effects.iter().any(|&time| time > start && time < end));
-        causes.len() >= FEWEST_REPEATS && followed.count() == causes.len()
+        causes.len() >= MIN_REPEATS && followed.count() == causes.len()
     }
 
     fn confounders(&self, links: &[Link]) -> Vec<Confounder> {
@@ -330,14 +334,14 @@ impl<'e> History<'e> {
             }
         }
         let shared = effects.into_iter().filter(|(_, effects)| effects.len() > 1);
-        let told = shared.map(|(cause, effects)| Confounder {
+        let texts = shared.map(|(cause, effects)| Confounder {
             cause: self.text(cause).to_owned(),
             effects: effects.into_iter().map(|effect| self.text(effect).to_owned()).collect(),
         });
-        told.collect()
+        texts.collect()
     }
 
-    fn told(&self, links: &[Link], path: &[usize]) -> Chain {
+    fn chain(&self, links: &[Link], path: &[usize]) -> Chain {
         let steps: Vec<&Link> = path.iter().filter_map(|&link| links.get(link)).collect();
         let first = steps.first().and_then(|link| link.causes.first()).copied();
         let kinds = first.into_iter().chain(steps.iter().map(|link| link.effect));
@@ -378,7 +382,7 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
     links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());
     for link in links {
-        if link.causes.iter().any(|&cause| leads(&kept, link.effect, cause)) {
+        if link.causes.iter().any(|&cause| has_path(&kept, link.effect, cause)) {
             let (causes, effect) = (history.names(&link.causes), history.text(link.effect));
             issues.push(Issue {
                 kind: "cycle",
@@ -395,7 +399,7 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
 }
 
 /// Returns whether a path of links leads from one event to another.
-fn leads(links: &[Link], from: usize, to: usize) -> bool {
+fn has_path(links: &[Link], from: usize, to: usize) -> bool {
     let mut open = vec![from];
     let mut seen = BTreeSet::from([from]);
     while let Some(kind) = open.pop() {
@@ -408,7 +412,7 @@ fn leads(links: &[Link], from: usize, to: usize) -> bool {
     false
 }
 
-/// Returns at most [`MOST_CHAINS`] paths of two or more links. Each begins at an event without a cause.
+/// Returns at most [`MAX_CHAINS`] paths of two or more links. Each begins at an event without a cause.
 fn chains(links: &[Link]) -> Vec<Vec<usize>> {
     let is_start = |link: &Link| link.causes.iter().all(|&cause| !links.iter().any(|other| other.effect == cause));
     let mut open: Vec<Vec<usize>> = (0..links.len())
@@ -428,7 +432,7 @@ fn chains(links: &[Link]) -> Vec<Vec<usize>> {
             chains.push(path.clone());
         }
         open.extend(next.into_iter().rev().map(|number| path.iter().copied().chain([number]).collect()));
-        if chains.len() == MOST_CHAINS {
+        if chains.len() == MAX_CHAINS {
             break;
         }
     }
@@ -443,25 +447,25 @@ fn steps(links: &[Link], chains: &[Vec<usize>], history: &History<'_>) -> Vec<St
             continue;
         };
         let conclusion = format!("{} led to \"{}\"", history.names(&first.causes), history.text(last.effect));
-        let told = history.told(links, path);
+        let texts = history.chain(links, path);
         steps.push(Step {
             kind: "chain",
             rule: None,
-            premises: parts.iter().map(|link| caused(link, history)).collect(),
-            explanation: format!("{conclusion}: {}", told.events.join(" -> ")),
+            premises: parts.iter().map(|link| link_text(link, history)).collect(),
+            explanation: format!("{conclusion}: {}", texts.events.join(" -> ")),
             conclusion,
-            confidence: told.confidence,
+            confidence: texts.confidence,
         });
     }
     steps
 }
 
-fn caused(link: &Link, history: &History<'_>) -> String {
+fn link_text(link: &Link, history: &History<'_>) -> String {
     format!("{} caused \"{}\"", history.names(&link.causes), history.text(link.effect))
 }
 
 fn link_step(link: &Link, history: &History<'_>) -> Step {
-    let conclusion = caused(link, history);
+    let conclusion = link_text(link, history);
     let by = match link.rule {
         Some(rule) => format!("by rule {rule}"),
         None => "by repetition alone".to_owned(),

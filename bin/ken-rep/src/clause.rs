@@ -4,14 +4,14 @@ use ken_text::{Word, is_stop_word};
 
 /// Finite verbs. If one of them follows an "and", directly or after one word, another predicate begins at the "and". A
 /// negation before the "and" does not cover it.
-const FINITE: [&str; 16] = [
+const FINITE_VERBS: [&str; 16] = [
     "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would", "should",
     "must",
 ];
 
 /// The maximum number of words between a "not" and the "and" that ends its scope, as in "is not a very tall man and
 /// ...".
-const MOST_BETWEEN: usize = 4;
+const MAX_WORDS_BETWEEN: usize = 4;
 
 /// Returns for each word whether it is negated, as [`ken_text::negated`] does. Here a scope also ends before an "and"
 /// that begins another predicate: "Ann is not tall and eats fish" does not negate that she eats.
@@ -32,8 +32,9 @@ fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     if !word(place).is_some_and(|and| and.eq_ignore_ascii_case("and")) {
         return false;
     }
-    let is_finite =
-        |place: usize| word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)));
+    let is_finite = |place: usize| {
+        word(place).is_some_and(|verb| FINITE_VERBS.iter().any(|finite| finite.eq_ignore_ascii_case(verb)))
+    };
     // The second case is a subject before the verb: "and Bob is fat".
     let is_verb = || word(place + 1).is_some_and(ends_like_a_verb);
     is_finite(place + 1) || is_finite(place + 2) || (is_verb() && is_one_word_denied(words, place))
@@ -48,7 +49,7 @@ fn ends_like_a_verb(word: &str) -> bool {
 /// a word in -s after the "and" is probably a verb and not a second negated thing.
 fn is_one_word_denied(words: &[Word<'_>], place: usize) -> bool {
     let before = words.get(..place).unwrap_or_default().iter().rev();
-    let mut before = before.map(|word| ken_text::fold(word.text)).take(MOST_BETWEEN);
+    let mut before = before.map(|word| ken_text::fold(word.text)).take(MAX_WORDS_BETWEEN);
     let is_not = |word: &str| word == "not" || ken_text::expand(word).is_some_and(|both| both.second == "not");
     let is_singular = before.next().is_some_and(|last| !is_not(&last) && !ends_like_a_verb(&last));
     let stop = before.find(|word| is_not(word) || !is_stop_word(word));

@@ -1,5 +1,5 @@
 use clap::Args;
-use ken_tool::{Error, Filter, Need, Reply, Sent};
+use ken_tool::{Error, Filter, Need, Replied, Reply};
 
 use crate::document::{Document, Kind};
 use crate::rules::Rules;
@@ -45,7 +45,7 @@ impl Filter for Rep {
         }
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let mut document = if input.trim().is_empty() { Document::default() } else { scan::read(input)? };
         if self.asks_for_input() && self.json.is_some() {
             return Err(Error::invalid("--facts", "more than one input is named")

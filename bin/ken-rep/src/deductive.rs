@@ -1,18 +1,18 @@
 //! Deduction: derives what follows with certainty.
 
 use ken_logic::{Closure, Contradiction, Literal, Theory};
-use ken_tool::{Error, Reply, Sent};
+use ken_tool::{Error, Replied, Reply};
 
-use crate::answer::{Found, Issue, NoMore, Proof};
+use crate::answer::{Found, Issue, NoExtraFields, Proof};
 use crate::chain::{Chain, Conclusions, Confidence, Scores};
 use crate::document::{Document, Kind};
-use crate::numbers::counted;
+use crate::numbers::format_count;
 
 /// The maximum number of steps in the proofs of all contradictions together. After one contradiction nearly every
 /// statement becomes contradictory, and the proofs of the later ones contain those of the earlier ones.
-const MOST_PROOF_STEPS: usize = 100_000;
+const MAX_PROOF_STEPS: usize = 100_000;
 
-pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     let mut theory = Theory::with_capacity(document.rules.len());
     let given = document.facts_in(&mut theory)?;
     document.rules.add_to(&mut theory)?;
@@ -26,31 +26,31 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         chain: &chain,
         explanation: explanation(document, &closure, issues.len()),
         issues,
-        more: NoMore {},
+        more: NoExtraFields {},
     };
     Ok(reply.send(&found.answer(Kind::Deductive, &document.facts, document)))
 }
 
 fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize) -> String {
     let deepest = closure.steps.iter().map(|step| step.depth).max().unwrap_or(0);
-    let (facts, rules) = (counted(document.facts.len(), "fact"), counted(document.rules.len(), "rule"));
+    let (facts, rules) = (format_count(document.facts.len(), "fact"), format_count(document.rules.len(), "rule"));
     let follows = match closure.steps.len() {
         0 => format!("nothing new follows from {facts} and {rules}"),
-        1 => format!("1 statement follows from {facts} and {rules}, in {}", counted(deepest as usize, "step")),
+        1 => format!("1 statement follows from {facts} and {rules}, in {}", format_count(deepest as usize, "step")),
         more => format!(
             "{more} statements follow from {facts} and {rules}, in at most {}",
-            counted(deepest as usize, "step")
+            format_count(deepest as usize, "step")
         ),
     };
     match contradictions {
         0 => follows,
-        _ => format!("{follows}; {}", counted(contradictions, "contradiction")),
+        _ => format!("{follows}; {}", format_count(contradictions, "contradiction")),
     }
 }
 
 /// Returns every contradiction, with both proofs.
 fn contradictions(theory: &Theory<'_>, closure: &Closure, given: &[Literal]) -> Vec<Issue> {
-    let mut left = MOST_PROOF_STEPS;
+    let mut left = MAX_PROOF_STEPS;
     let found = closure.contradictions();
     found.iter().map(|contradiction| issue(theory, closure, given, contradiction, &mut left)).collect()
 }

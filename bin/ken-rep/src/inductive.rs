@@ -3,22 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ken_text::{Word, is_negator, is_stop_word, words};
-use ken_tool::{Error, Reply, Sent};
+use ken_tool::{Error, Replied, Reply};
 use serde::Serialize;
 
 use crate::answer::{Found, Issue, Step};
 use crate::clause;
 use crate::document::{Document, Kind};
-use crate::numbers::{counted, rounded, wilson};
+use crate::numbers::{format_count, rounded, wilson};
 use crate::trend::{self, Trend};
 
 /// The maximum number of terms that are examined in pairs. The best supported ones are used. The number of pairs grows
 /// with its square.
-const MOST_PAIRED_TERMS: usize = 24;
+const MAX_PAIRED_TERMS: usize = 24;
 
 /// The maximum size of the observations that are cited by all generalisations together, in bytes, and likewise by all
 /// trends. Without it, many long observations with the same words could fill the memory.
-const MOST_CITED: usize = 32 * 1024 * 1024;
+const MAX_CITED: usize = 32 * 1024 * 1024;
 
 /// A term, or a pair of terms, and the observations that contain it.
 #[derive(Serialize)]
@@ -36,12 +36,12 @@ struct Generalisation<'t> {
 }
 
 #[derive(Serialize)]
-struct More<'t> {
+struct ExtraFields<'t> {
     generalisations: Vec<Generalisation<'t>>,
     trends: Vec<Trend>,
 }
 
-pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     let mut observations = document.facts.clone();
     observations.extend(document.observations.iter().map(Into::into));
     if observations.is_empty() {
@@ -60,12 +60,12 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         conclusions: &conclusions,
         chain: &chain,
         issues: issues.into_iter().flatten().collect(),
-        more: More { generalisations, trends },
+        more: ExtraFields { generalisations, trends },
     };
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
 
-/// Removes the least supported generalisations if they would exceed [`MOST_CITED`]. Returns a warning if any were
+/// Removes the least supported generalisations if they would exceed [`MAX_CITED`]. Returns a warning if any were
 /// removed.
 fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<Issue> {
     let sizes = generalisations.iter().map(|found| {
@@ -78,7 +78,7 @@ fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<
     issue
 }
 
-/// Removes the last trends if they would exceed [`MOST_CITED`]. Returns a warning if any were removed.
+/// Removes the last trends if they would exceed [`MAX_CITED`]. Returns a warning if any were removed.
 fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
     let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
     let issue = search_cut(fits, trends.len(), "trends");
@@ -95,7 +95,7 @@ fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     let mut cited = 0;
     let fits = |size: &usize| {
         cited += size;
-        cited <= MOST_CITED
+        cited <= MAX_CITED
     };
     sizes.take_while(fits).count()
 }
@@ -111,13 +111,13 @@ fn search_cut(told: usize, found: usize, what: &str) -> Option<Issue> {
 }
 
 fn explanation(observations: usize, generalisations: &[Generalisation<'_>], trends: &[Trend]) -> String {
-    let from = counted(observations, "observation");
+    let from = format_count(observations, "observation");
     match (generalisations.len(), trends.len()) {
         (0, 0) if observations == 1 => format!("{from} is too few to generalise"),
         (0, 0) => format!("{from} have nothing in common that would generalise"),
-        (some, 0) => format!("{} from {from}", counted(some, "generalisation")),
+        (some, 0) => format!("{} from {from}", format_count(some, "generalisation")),
         (some, trends) => {
-            format!("{} and {} from {from}", counted(some, "generalisation"), counted(trends, "trend"))
+            format!("{} and {} from {from}", format_count(some, "generalisation"), format_count(trends, "trend"))
         }
     }
 }
@@ -168,7 +168,7 @@ struct Term {
 }
 
 impl Term {
-    fn shown(&self) -> String {
+    fn text(&self) -> String {
         match self.is_denied {
             true => format!("not {}", self.word),
             false => self.word.clone(),
@@ -179,19 +179,19 @@ impl Term {
 /// All content words of the observations.
 struct Terms {
     /// The terms, by their singular form and whether they are negated.
-    said: BTreeMap<(String, bool), Term>,
+    terms: BTreeMap<(String, bool), Term>,
 }
 
 impl Terms {
     fn of(texts: &[&str]) -> Terms {
-        let mut said: BTreeMap<(String, bool), Term> = BTreeMap::new();
+        let mut terms: BTreeMap<(String, bool), Term> = BTreeMap::new();
         let mut order = 0;
         for (place, text) in texts.iter().enumerate() {
             let words: Vec<Word<'_>> = words(text).collect();
             let negated = clause::negated(text, &words);
             for (word, is_denied) in words.iter().zip(negated).filter(|(word, _)| is_content(word.text)) {
                 let shown = ken_text::fold(word.text).into_owned();
-                let term = said.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
+                let term = terms.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
                     word: shown,
                     is_denied,
                     order,
@@ -201,14 +201,14 @@ impl Terms {
                 order += 1;
             }
         }
-        Terms { said }
+        Terms { terms }
     }
 
     /// Returns the terms that occur in at least half of the observations, and in at least two. The best supported come
     /// first, and equally supported ones in the order in which they occur.
     fn shared(self, total: usize) -> Vec<Term> {
         let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= total;
-        let mut shared: Vec<Term> = self.said.into_values().filter(is_shared).collect();
+        let mut shared: Vec<Term> = self.terms.into_values().filter(is_shared).collect();
         shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.order));
         shared
     }
@@ -234,12 +234,12 @@ fn singular(word: &str) -> String {
 fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
     let shared = Terms::of(texts).shared(texts.len());
-    let one = |term: &Term| Generalisation::of(term.shown(), None, term.places.iter().copied().collect(), &all, texts);
+    let one = |term: &Term| Generalisation::of(term.text(), None, term.places.iter().copied().collect(), &all, texts);
     let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
-    let paired: Vec<&Term> = shared.iter().take(MOST_PAIRED_TERMS).collect();
+    let paired: Vec<&Term> = shared.iter().take(MAX_PAIRED_TERMS).collect();
     for term in &paired {
         for with in paired.iter().filter(|with| with.word != term.word) {
-            found.extend(together(texts, term, with));
+            found.extend(generalise_pair(texts, term, with));
         }
     }
     found
@@ -247,14 +247,14 @@ fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
 
 /// Returns the generalisation that observations with `term` also contain `with`; `None` if most do not. `with` must
 /// come later in the observations, because a subject comes before its predicate.
-fn together<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
+fn generalise_pair<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
     let both: Vec<usize> = term.places.intersection(&with.places).copied().collect();
     let first = both.first().and_then(|&place| texts.get(place))?;
     let folded = ken_text::fold(first);
     let in_order = folded.find(&term.word) < folded.find(&with.word);
     let cases: Vec<usize> = term.places.iter().copied().collect();
     let mostly = both.len() >= 2 && both.len() * 2 > cases.len();
-    (in_order && mostly).then(|| Generalisation::of(term.shown(), Some(with.shown()), both, &cases, texts))
+    (in_order && mostly).then(|| Generalisation::of(term.text(), Some(with.text()), both, &cases, texts))
 }
 
 #[cfg(test)]

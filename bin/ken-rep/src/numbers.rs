@@ -20,7 +20,7 @@ pub(crate) fn rounded(share: f64) -> f64 {
 }
 
 /// Returns a count with its noun: "1 fact", "2 facts".
-pub(crate) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn format_count(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

@@ -57,7 +57,7 @@ const NAMES: [&str; 3] = ["name", "id", "label"];
 const CONTAINERS: [&str; 3] = ["attributes", "properties", "features"];
 
 /// The maximum number of relations of a case, because each relation is compared with each one of the other case.
-const MOST_RELATIONS: usize = 2_000;
+const MAX_RELATIONS: usize = 2_000;
 
 impl Case {
     /// Reads a case: an object of attributes (with `name` and `relations`), or a list of statements. A statement is an
@@ -85,8 +85,8 @@ impl Case {
                 ("relations", value) => {
                     let at = format!("{at}/relations");
                     let relations = list(value, &at)?;
-                    if relations.len() > MOST_RELATIONS {
-                        let message = format!("more than {MOST_RELATIONS} relations");
+                    if relations.len() > MAX_RELATIONS {
+                        let message = format!("more than {MAX_RELATIONS} relations");
                         return Err(Error::too_large(message).at(at));
                     }
                     self.relations = relations
@@ -109,7 +109,7 @@ impl Case {
 
     fn take_statements(&mut self, items: &[Value], at: &str) -> Result<(), Error> {
         for (number, item) in items.iter().enumerate() {
-            self.holds(&Name::default(), &text(item, &format!("{at}/{number}"))?, true);
+            self.add_truth_value(&Name::default(), &text(item, &format!("{at}/{number}"))?, true);
         }
         Ok(())
     }
@@ -127,17 +127,17 @@ impl Case {
             Value::Array(items) => {
                 let path = path.join(&Name::of(key));
                 for item in items {
-                    self.holds(&path, &Name::of_value(item).shown, true);
+                    self.add_truth_value(&path, &Name::of_value(item).shown, true);
                 }
             }
-            other => self.is(path, key, Name::of_value(other)),
+            other => self.add_value(path, key, Name::of_value(other)),
         }
     }
 
-    fn is(&mut self, path: &Name, key: &str, value: Name) {
+    fn add_value(&mut self, path: &Name, key: &str, value: Name) {
         match value.normal.as_str() {
-            "true" => self.holds(path, key, true),
-            "false" => self.holds(path, key, false),
+            "true" => self.add_truth_value(path, key, true),
+            "false" => self.add_truth_value(path, key, false),
             _ => {
                 let path = path.join(&Name::of(key));
                 let attribute =
@@ -148,7 +148,7 @@ impl Case {
     }
 
     /// Adds a truth value. "not red" with the value true becomes "red" with the value false.
-    fn holds(&mut self, path: &Name, key: &str, holds: bool) {
+    fn add_truth_value(&mut self, path: &Name, key: &str, holds: bool) {
         let statement = normalise(key);
         let attribute = Attribute {
             name: joined(&path.shown, key.trim()),
@@ -166,7 +166,7 @@ impl Attribute {
     }
 
     /// Returns the attribute as a statement. If its value is true, the statement is just its name.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn statement(&self) -> String {
         let name = self.name.replace('/', " ");
         match self.value.as_str() {
             "true" => name,
@@ -181,7 +181,7 @@ impl Attribute {
             let Attribute { name: path, value, .. } = self;
             format!("{path}: {value} in {name}, {} in {other_name}", other.value)
         } else {
-            format!("{} in {name}, {} in {other_name}", self.said(), other.said())
+            format!("{} in {name}, {} in {other_name}", self.statement(), other.statement())
         }
     }
 }
@@ -286,12 +286,12 @@ impl Relation {
     }
 
     /// Returns whether this relation equals the other one or its negation.
-    pub(crate) fn settles(&self, other: &Relation) -> bool {
+    pub(crate) fn answers(&self, other: &Relation) -> bool {
         self.name == other.name && self.parts == other.parts
     }
 
     pub(crate) fn contradicts(&self, other: &Relation) -> bool {
-        self.is_denied != other.is_denied && self.settles(other)
+        self.is_denied != other.is_denied && self.answers(other)
     }
 
     /// Returns the number of relations in this one, including itself. A relation between relations therefore counts more than
@@ -364,10 +364,10 @@ impl Mapping {
     }
 
     /// Translates a relation to the target; `None` if one of its things has no counterpart.
-    pub(crate) fn carry(&self, relation: &Relation) -> Option<Relation> {
+    pub(crate) fn translate(&self, relation: &Relation) -> Option<Relation> {
         let part = |part: &Part| match part {
             Part::Thing(thing) => self.targets.get(thing).cloned().map(Part::Thing),
-            Part::Relation(relation) => self.carry(relation).map(Part::Relation),
+            Part::Relation(relation) => self.translate(relation).map(Part::Relation),
         };
         let parts = relation.parts.iter().map(part).collect::<Option<_>>()?;
         Some(Relation { name: relation.name.clone(), is_denied: relation.is_denied, parts })

@@ -9,10 +9,10 @@ use crate::numbers::{rounded, wilson};
 use crate::reading::{Condition, Reading};
 
 /// The minimum number of points for a trend. Two points always lie on a line, so they show nothing.
-const FEWEST_POINTS: usize = 3;
+const MIN_POINTS: usize = 3;
 
 /// The minimum share of the variance that a trend must explain, from 0 to 1.
-const LEAST_FIT: f64 = 0.5;
+const MIN_FIT: f64 = 0.5;
 
 /// How much more of the variance an exponential must explain than a line. The line is the simpler explanation.
 const MARGIN: f64 = 0.01;
@@ -63,7 +63,7 @@ fn grouped<'r>(
     for reading in readings {
         groups.entry(form(reading)).or_default().push(reading);
     }
-    let (series, few): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= FEWEST_POINTS);
+    let (series, few): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= MIN_POINTS);
     let mut others: Vec<&Reading> = few.into_iter().flatten().collect();
     others.sort_by_key(|reading| reading.place);
     (series, others)
@@ -124,10 +124,10 @@ fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
 fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<Trend> {
     let mut points: Vec<(f64, f64)> = x.iter().copied().zip(y.iter().copied()).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let line = Line::through(&points)?;
+    let line = Line::fit_line(&points)?;
     let linear = r_squared(&points, |x| line.at(x))?;
     let logs: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (x, y.ln())).collect();
-    let curve = if points.iter().all(|point| point.1 > 0.0) { Line::through(&logs) } else { None };
+    let curve = if points.iter().all(|point| point.1 > 0.0) { Line::fit_line(&logs) } else { None };
     let exponential = curve.as_ref().and_then(|curve| r_squared(&points, |x| curve.at(x).exp())).unwrap_or(0.0);
     let step = typical_step(&points)?;
     let (fit, slope, rate, r_squared) = match curve {
@@ -137,7 +137,7 @@ fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<T
         _ => ("linear", line.slope, line.slope, linear),
     };
     let (agreeing, steps) = agreement(&points, slope);
-    let is_trend = r_squared >= LEAST_FIT && slope != 0.0 && agreeing * 2 > steps;
+    let is_trend = r_squared >= MIN_FIT && slope != 0.0 && agreeing * 2 > steps;
     is_trend.then(|| Trend {
         of: of.to_owned(),
         with: with.to_owned(),
@@ -159,7 +159,7 @@ struct Line {
 
 impl Line {
     /// Fits a line by least squares; `None` if all points have the same x.
-    fn through(points: &[(f64, f64)]) -> Option<Line> {
+    fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
         let n = points.len() as f64;
         let (mean_x, mean_y) =
             (mean(points.iter().map(|point| point.0), n), mean(points.iter().map(|point| point.1), n));

@@ -17,11 +17,11 @@ pub(crate) enum Part {
 
 struct Place {
     start: u32,
-    /// The length, with [`OWN`] set if the text is in the separate buffer.
+    /// The length, with [`DECODED_FLAG`] set if the text is in the separate buffer.
     length: u32,
 }
 
-const OWN: u32 = 1 << 31;
+const DECODED_FLAG: u32 = 1 << 31;
 
 impl<'a> Wordings<'a> {
     pub(crate) fn of(document: &'a str) -> Wordings<'a> {
@@ -36,9 +36,9 @@ impl<'a> Wordings<'a> {
         let Some(place) = self.places.get(number) else {
             return "";
         };
-        let (text, length) = match place.length & OWN {
+        let (text, length) = match place.length & DECODED_FLAG {
             0 => (self.document, place.length),
-            _ => (self.own.as_str(), place.length - OWN),
+            _ => (self.own.as_str(), place.length - DECODED_FLAG),
         };
         let start = place.start as usize;
         text.get(start..start + length as usize).unwrap_or_default()
@@ -70,7 +70,7 @@ impl<'a> Wordings<'a> {
     fn keep(&mut self, text: &str) -> Place {
         let start = self.own.len() as u32;
         self.own.push_str(text);
-        Place { start, length: text.len() as u32 | OWN }
+        Place { start, length: text.len() as u32 | DECODED_FLAG }
     }
 }
 

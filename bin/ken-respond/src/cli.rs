@@ -2,7 +2,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use clap::Args;
-use ken_tool::{Error, Filter, Reply, Sent};
+use ken_tool::{Error, Filter, Replied, Reply};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,11 +32,11 @@ pub(crate) struct Respond {
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     draft: Vec<String>,
     #[arg(skip)]
-    opened: OnceCell<Opened>,
+    opened: OnceCell<SharedState>,
 }
 
 /// State that all inputs share.
-struct Opened {
+struct SharedState {
     drafter: Drafter,
     laws: Laws,
     /// Declared last, so that it is dropped last: the other fields own child processes, which the runtime watches.
@@ -53,7 +53,7 @@ impl Filter for Respond {
         self.text.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let question = Question::read(input)?;
         let opened = self.opened()?;
         let rounds = usize::from(self.rounds);
@@ -61,7 +61,7 @@ impl Filter for Respond {
             let responding = Response::to(&question, &opened.drafter, &opened.laws, rounds);
             tokio::select! {
                 response = responding => response,
-                stopped = told_to_stop() => Err(stopped), // dropping the future kills the draft
+                stopped = stop_signal() => Err(stopped), // dropping the future kills the draft
             }
         })?;
         Ok(reply.send(&response))
@@ -69,12 +69,12 @@ impl Filter for Respond {
 }
 
 impl Respond {
-    fn opened(&self) -> Result<&Opened, Error> {
+    fn opened(&self) -> Result<&SharedState, Error> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
         let runtime = Builder::new_current_thread().enable_all().build();
-        let opened = Opened {
+        let opened = SharedState {
             drafter: Drafter::of(&self.draft, Duration::from_millis(self.timeout_ms)),
             laws: Laws::new(&self.strictness, self.context.as_deref())?,
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
@@ -85,15 +85,15 @@ impl Respond {
 
 /// Resolves with an error when the process gets a signal to stop. The caller can then stop the child processes before
 /// it exits.
-async fn told_to_stop() -> Error {
-    let told = async |kind| match signal(kind) {
+async fn stop_signal() -> Error {
+    let signalled = async |kind| match signal(kind) {
         Ok(mut signal) => _ = signal.recv().await,
         Err(_) => std::future::pending().await,
     };
     tokio::select! {
-        () = told(SignalKind::interrupt()) => {}
-        () = told(SignalKind::terminate()) => {}
-        () = told(SignalKind::hangup()) => {}
+        () = signalled(SignalKind::interrupt()) => {}
+        () = signalled(SignalKind::terminate()) => {}
+        () = signalled(SignalKind::hangup()) => {}
     }
     Error::cancelled("stopped by a signal before there was a response")
 }

@@ -13,11 +13,11 @@ use crate::model;
 use crate::question::Question;
 
 pub(crate) struct Drafter {
-    who: Who,
+    who: Source,
     time: Duration,
 }
 
-enum Who {
+enum Source {
     /// A program with its arguments. It is started once for each draft.
     Program(Vec<String>),
     /// ken-model: the one of the running system if there is one, otherwise a co-process.
@@ -28,8 +28,8 @@ impl Drafter {
     /// Uses the command, or ken-model if the command is empty. `time` is the time limit of one draft.
     pub(crate) fn of(command: &[String], time: Duration) -> Drafter {
         let who = match command {
-            [] => Who::Model(Box::new(Tool::new(&Protocol::new("MODEL", Kind::Model, "ken-model", "")))),
-            words => Who::Program(words.to_vec()),
+            [] => Source::Model(Box::new(Tool::new(&Protocol::new("MODEL", Kind::Model, "ken-model", "")))),
+            words => Source::Program(words.to_vec()),
         };
         Drafter { who, time }
     }
@@ -37,12 +37,12 @@ impl Drafter {
     /// Requests the next draft. The request includes the faults of the previous draft, if there is one.
     pub(crate) async fn draft(&self, question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
         let model = match &self.who {
-            Who::Program(words) => return self.run(words, question, attempts).await,
-            Who::Model(model) => model,
+            Source::Program(words) => return self.run(words, question, attempts).await,
+            Source::Model(model) => model,
         };
         let drafted = timeout(self.time, model::ask(model, question, attempts, self.time)).await;
         let took_too_long = |_| Error::deadline(format!("ken-model took longer than {:?}", self.time));
-        said_something("ken-model", drafted.map_err(took_too_long)??)
+        check_not_blank("ken-model", drafted.map_err(took_too_long)??)
     }
 
     async fn run(&self, words: &[String], question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
@@ -53,7 +53,7 @@ impl Drafter {
         let name = words.first().map_or("the command", String::as_str);
         let output = String::from_utf8(output)
             .map_err(|_| Error::invalid("--draft", format!("the draft of {name} is not UTF-8")))?;
-        written(name, &output).and_then(|draft| said_something(name, draft)).map_err(|error| error.at("--draft"))
+        written(name, &output).and_then(|draft| check_not_blank(name, draft)).map_err(|error| error.at("--draft"))
     }
 }
 
@@ -102,7 +102,7 @@ fn written(who: &str, output: &str) -> Result<String, Error> {
         .hint("a draft that is JSON itself is the text of response"))
 }
 
-fn said_something(who: &str, draft: String) -> Result<String, Error> {
+fn check_not_blank(who: &str, draft: String) -> Result<String, Error> {
     match draft.trim().is_empty() {
         true => Err(Error::unavailable(format!("{who} drafted nothing"))),
         false => Ok(draft),

@@ -15,7 +15,7 @@ pub(crate) struct Laws {
 }
 
 /// The timeout of one call. ken-laws takes less than a second for a text of 8 MiB.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Laws {
     /// Fails with the error of the JSON parser, at `--context`, if `context` is not JSON.
@@ -37,7 +37,7 @@ impl Laws {
         }
         let line = serde_json::to_string(&Line { text: response, context })
             .map_err(|error| Error::internal(error.to_string()))?;
-        let answer = timeout(PATIENCE, self.tool.ask(&line, PATIENCE)).await;
+        let answer = timeout(CALL_TIMEOUT, self.tool.ask(&line, CALL_TIMEOUT)).await;
         let answer = answer.map_err(|_| Error::deadline("ken-laws did not answer in time"))??;
         match answer.error() {
             Some(error) => Err(Error::new(error.code, format!("ken-laws cannot judge the draft: {}", error.message))),

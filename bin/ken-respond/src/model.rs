@@ -21,7 +21,7 @@ pub(crate) async fn ask(
     time: Duration,
 ) -> Result<String, Error> {
     #[derive(Deserialize)]
-    struct Said {
+    struct StructuredAnswer {
         text: String,
     }
     let line =
@@ -30,9 +30,9 @@ pub(crate) async fn ask(
     if let Some(error) = answer.error() {
         return Err(error.at(""));
     }
-    let said: Said = serde_json::from_str(answer.text())
+    let answered: StructuredAnswer = serde_json::from_str(answer.text())
         .map_err(|error| Error::internal(format!("cannot read the answer of ken-model: {error}")))?;
-    Ok(said.text)
+    Ok(answered.text)
 }
 
 fn request(question: &Question, attempts: &[Attempt]) -> Generate {

@@ -47,7 +47,7 @@ impl Reach {
         Ok(Reach { public, named: Allowed::parse("--reach", named)?, resolvers })
     }
 
-    fn admits(&self, address: SocketAddr) -> bool {
+    fn allows(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let address = SocketAddr::new(ip, address.port());
         (self.public && is_public(ip))
@@ -120,7 +120,7 @@ impl Call {
     }
 
     /// Makes the call in a thread of its own, because it may wait, and passes the result to `reply`.
-    pub(crate) fn make(self, reply: impl FnOnce(Result<i64, Errno>) + Send + 'static) {
+    pub(crate) fn execute(self, reply: impl FnOnce(Result<i64, Errno>) + Send + 'static) {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             return reply(Err(Errno::EAGAIN));
@@ -182,13 +182,13 @@ fn gathered(caller: &Caller, pieces: u64, count: u64) -> Result<Vec<u8>, Errno> 
 
 /// The address, if it may be reached.
 fn checked(caller: &Caller, place: u64, length: u32, reach: &Reach) -> Result<Vec<u8>, Errno> {
-    const LONGEST: u32 = 128; // struct sockaddr_storage
-    if length > LONGEST {
+    const MAX_ADDRESS_BYTES: u32 = 128; // struct sockaddr_storage
+    if length > MAX_ADDRESS_BYTES {
         return Err(Errno::EINVAL);
     }
     let bytes = caller.bytes(place, length as usize)?;
     let address = parse(&bytes)?;
-    match reach.admits(address) {
+    match reach.allows(address) {
         true => Ok(bytes),
         // After this error programs try the next address of the name.
         false => Err(Errno::EACCES),
@@ -226,7 +226,7 @@ mod tests {
             if public {
                 reach.resolvers = name_servers("# x\nnameserver 10.0.0.3\nnameserver fe80::1%eth0");
             }
-            reach.admits(address.parse().unwrap())
+            reach.allows(address.parse().unwrap())
         };
         for public in ["1.1.1.1:443", "[2606:4700::1111]:53", "[::ffff:1.1.1.1]:80", "10.0.0.3:53", "[fe80::1]:53"] {
             assert!(reach(true, "", public), "{public}");

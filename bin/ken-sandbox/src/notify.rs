@@ -63,7 +63,7 @@ pub(crate) fn serve(listener: &Arc<OwnedFd>, limits: &Limits) {
         let listener = Arc::clone(listener);
         match network::Call::read(&call, &limits.reach) {
             Ok(_) if !still_waits() => {}
-            Ok(waiting) => waiting.make(move |result| reply(&listener, call.id, result)),
+            Ok(waiting) => waiting.execute(move |result| reply(&listener, call.id, result)),
             Err(errno) => reply(&listener, call.id, Err(errno)),
         }
         return;

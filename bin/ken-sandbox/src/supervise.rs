@@ -29,7 +29,7 @@ use crate::{files, init, process, syscalls};
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to end.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(1);
 const MIB: u64 = 1024 * 1024;
 /// Variables that are always passed on if the caller has them.
 const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR"];
@@ -287,7 +287,7 @@ impl Sandbox {
         if self.is_alone {
             return;
         }
-        let end = Instant::now() + SWEEP;
+        let end = Instant::now() + SWEEP_TIMEOUT;
         while Instant::now() < end {
             let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
             let pids: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();

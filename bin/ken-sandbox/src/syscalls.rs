@@ -119,7 +119,7 @@ pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, Refusal> {
 /// The actions for calls whose arguments do not matter.
 fn by_number(sockets: Sockets) -> BTreeMap<c_long, u32> {
     let has_sockets = sockets != Sockets::None;
-    let asked = if has_sockets { network::CALLS } else { &[] };
+    let notified = if has_sockets { network::CALLS } else { &[] };
     let refused: &[c_long] = match sockets {
         Sockets::None => &[SYS_socket, SYS_connect, SYS_bind],
         Sockets::Named => &[SYS_bind, SYS_sendmmsg],
@@ -131,7 +131,7 @@ fn by_number(sockets: Sockets) -> BTreeMap<c_long, u32> {
         (ALLOWED_HERE, SECCOMP_RET_ALLOW),
         (&[SYS_bind], SECCOMP_RET_ALLOW),
         (metadata::CALLS, SECCOMP_RET_USER_NOTIF),
-        (asked, SECCOMP_RET_USER_NOTIF),
+        (notified, SECCOMP_RET_USER_NOTIF),
         (REFUSED, REFUSE),
         (refused, REFUSE),
     ];
@@ -314,7 +314,7 @@ mod tests {
         for sockets in [Sockets::None, Sockets::Named, Sockets::Public] {
             let program = filter(sockets).unwrap();
             let with_arguments: Vec<c_long> = with_arguments(sockets).unwrap().iter().map(|(call, _)| *call).collect();
-            let asked =
+            let notified =
                 |call| metadata::CALLS.contains(&call) || sockets != Sockets::None && network::CALLS.contains(&call);
             for call in 0..600 {
                 let by_sockets = match sockets {
@@ -327,7 +327,7 @@ mod tests {
                 let action = match call {
                     call if with_arguments.contains(&call) => UNKNOWN,
                     _ if refused => REFUSE,
-                    call if asked(call) => SECCOMP_RET_USER_NOTIF,
+                    call if notified(call) => SECCOMP_RET_USER_NOTIF,
                     _ if allowed => SECCOMP_RET_ALLOW,
                     _ => UNKNOWN,
                 };

@@ -52,8 +52,8 @@ fn no_private_address_is_reached_with_the_network() {
         for attempt in ["udp", "tcp-listen", "tcp-listen-anywhere"] {
             let output = world.probe_with(&["--reach", &named], attempt);
             assert_eq!(output.status.code(), Some(1), "as {user:?}: {attempt}: {output:?}");
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(said.contains("Operation not permitted"), "{attempt}: {said}");
+            let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output_text.contains("Operation not permitted"), "{attempt}: {output_text}");
         }
         // What is named is reached, by the same ways.
         for attempt in ["tcp-connect", "tcp-mapped", "udp-send", "udp-message"] {
@@ -72,10 +72,10 @@ fn a_named_address_is_all_that_is_reached() {
     let port = server.local_addr().unwrap().port();
     let serving = std::thread::spawn(move || {
         let (mut connection, _) = server.accept().unwrap();
-        let mut asked = [0; 4];
-        connection.read_exact(&mut asked).unwrap();
+        let mut query = [0; 4];
+        connection.read_exact(&mut query).unwrap();
         connection.write_all(b"pong").unwrap();
-        asked
+        query
     });
     let script = format!(
         "for other in 127.0.0.1/{} 127.0.0.2/{port} 1.1.1.1/443; do (exec 3<>/dev/tcp/$other) 2>&1 && echo reached $other; done; \
@@ -83,9 +83,9 @@ fn a_named_address_is_all_that_is_reached() {
         world.port()
     );
     let output = world.sandbox(&["--reach", &named, "--timeout", "20"], &["bash", "-c", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.ends_with("pong") && !said.contains("reached"), "{output:?}");
-    assert_eq!(said.matches("connect: Permission denied").count(), 3, "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output_text.ends_with("pong") && !output_text.contains("reached"), "{output:?}");
+    assert_eq!(output_text.matches("connect: Permission denied").count(), 3, "{output_text}");
     assert_eq!(&serving.join().unwrap(), b"ping");
 }
 
@@ -124,7 +124,7 @@ fn only_addresses_are_named() {
     for wrong in ["localhost:80", "127.0.0.1:", "10.0.0.0/40", ""] {
         let output = world.sandbox(&["--reach", wrong], &["true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{wrong}: {output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("--reach"), "{said}");
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output_text.contains("--reach"), "{output_text}");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use ken_tool::{Answer, Error, Reply, Report, Sent};
+use ken_tool::{Answer, Error, Replied, Reply, Report};
 use ken_types::ops::schedules::ScheduleKind;
 use serde::Serialize;
 
@@ -58,7 +58,7 @@ impl Report for Preview {
     const ABOUT: &'static str = "Show when a schedule fires";
     const AFTER_HELP: &'static str = "Exit status: 0 done, 2 the schedule is refused.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let after = match &self.after {
             Some(text) => ken_types::Timestamp::from_rfc3339(text)
                 .map_err(|error| Error::invalid("--after", format!("--after {text:?}: {error}")))?,

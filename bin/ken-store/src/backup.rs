@@ -10,7 +10,7 @@ use ken_store::tables::sqlite::Sqlite;
 use ken_types::Error;
 
 /// Returns the two files if the command line asks for a backup. `--backup` must be the first and only option.
-pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn requested_backup() -> Option<(PathBuf, PathBuf)> {
     let mut args = std::env::args_os().skip(1);
     let is_asked = args.next()? == "--backup";
     let (from, to) = (args.next()?, args.next()?);

@@ -28,8 +28,8 @@ pub(crate) fn file_to_check() -> Option<PathBuf> {
 pub(crate) fn check(file: &Path) -> ExitCode {
     match Sqlite::check(file, true) {
         Ok(()) => {
-            let told = writeln!(std::io::stdout(), "{}: ok", file.display());
-            told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            let written = writeln!(std::io::stdout(), "{}: ok", file.display());
+            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(error) => {
             _ = writeln!(std::io::stderr(), "ken-store: {error}");

@@ -7,7 +7,7 @@ mod daemon;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some((from, to)) = backup::asked() {
+    if let Some((from, to)) = backup::requested_backup() {
         return backup::run(&from, &to);
     }
     match cli::file_to_check() {

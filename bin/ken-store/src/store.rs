@@ -8,7 +8,7 @@ use ken_types::Error;
 use ken_types::Offset;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals, Status};
 use ken_types::ops::documents::{DocumentWork, FindWork};
-use ken_types::ops::outbox::{Due, DueMessages};
+use ken_types::ops::outbox::{DueList, DueMessages};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
 use ken_wire::Daemon;
@@ -92,8 +92,8 @@ impl Store {
         let topic = Topic::Submission(args.submission_id.clone());
         let waiting = self.watch.subscribe(topic)?;
         loop {
-            let asked = args.clone();
-            let read = self.readers.read(true, move |tables| ops::submissions::status(tables, &asked));
+            let retry_args = args.clone();
+            let read = self.readers.read(true, move |tables| ops::submissions::status(tables, &retry_args));
             let now = read.await?;
             if enough(&now) {
                 return Ok(now);
@@ -131,8 +131,8 @@ impl Store {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Approvals)?;
         loop {
-            let asked = args.clone();
-            let read = self.readers.read(true, move |tables| ops::approvals::pending(tables, &asked));
+            let retry_args = args.clone();
+            let read = self.readers.read(true, move |tables| ops::approvals::pending(tables, &retry_args));
             let now = read.await?;
             let is_news = match &args.unless {
                 Some(known) => *known != now.tag,
@@ -185,11 +185,11 @@ impl Store {
     pub async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
         page::check(&args)?;
         if args.wait_ms == 0 {
-            return self.used_page(args).await;
+            return self.page_extending_life(args).await;
         }
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Stream(args.stream.clone()))?;
-        let mut page = self.used_page(args.clone()).await?;
+        let mut page = self.page_extending_life(args.clone()).await?;
         let limit = args.limit as usize;
         let from = ReadStream { offset: Offset::After(page.next), tail: None, id: Some(page.id), ..args };
         while page.is_empty() && !page.closed {
@@ -212,7 +212,7 @@ impl Store {
     }
 
     /// Returns the messages that can be sent now. Waits until there is one.
-    pub async fn due(&self, args: DueMessages) -> Result<Due, Error> {
+    pub async fn due(&self, args: DueMessages) -> Result<DueList, Error> {
         ops::outbox::check_due(&args)?;
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Outbox)?;
@@ -237,8 +237,8 @@ impl Store {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Documents)?;
         loop {
-            let asked = args.clone();
-            let read = self.readers.read(true, move |tables| ops::documents::work(tables, &asked));
+            let retry_args = args.clone();
+            let read = self.readers.read(true, move |tables| ops::documents::work(tables, &retry_args));
             let work = read.await?;
             let is_nothing = work.job.is_none() && work.unembedded.is_empty();
             if !is_nothing || Instant::now() >= until {
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// Reads a page, and extends the time to live of the stream if the caller asks for that.
-    async fn used_page(&self, args: ReadStream) -> Result<StreamPage, Error> {
+    async fn page_extending_life(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let touch = args.touch;
         let page = self.page(args).await?;
         let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
@@ -329,7 +329,7 @@ impl<D: Daemon + AsRef<Store>> Host for D {
         self.as_ref().pending_approvals(args).await
     }
 
-    async fn due(&self, args: DueMessages) -> Result<Due, Error> {
+    async fn due(&self, args: DueMessages) -> Result<DueList, Error> {
         self.as_ref().due(args).await
     }
 

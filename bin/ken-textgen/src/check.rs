@@ -6,7 +6,7 @@ use ken_types::Error;
 use serde::Serialize;
 
 use crate::config::{Config, Generation};
-use crate::load::{check_folder, ends};
+use crate::load::{check_folder, end_tokens};
 use crate::model::{Model, linear_layers, own_head};
 use crate::product::Engine;
 use crate::simd::Isa;
@@ -36,7 +36,7 @@ impl Checked {
         let config = Config::read(&folder.join("config.json"))?;
         let generation = Generation::read(&folder.join("generation_config.json"))?;
         let weights = Weights::open(&folder.join("model.safetensors"))?;
-        ends(&generation, &config)?;
+        end_tokens(&generation, &config)?;
         let checked = Checked {
             ok: true,
             model_dir: folder.display().to_string(),

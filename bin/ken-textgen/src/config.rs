@@ -24,11 +24,11 @@ pub struct Config {
     model_type: Option<String>,
     #[serde(default)]
     eos_token_id: Ids,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     scale_attn_weights: bool,
     #[serde(default)]
     scale_attn_by_inverse_layer_idx: bool,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     tie_word_embeddings: bool,
 }
 
@@ -69,7 +69,7 @@ impl Config {
     /// Reads and checks `config.json`. The error names a value that no GPT-2 model can have.
     pub fn read(path: &Path) -> Result<Config, Error> {
         let config: Config = read_json(path)?;
-        match config.fault() {
+        match config.invalid_setting() {
             Some((field, fault)) => {
                 Err(Error::invalid(format!("/{field}"), format!("{}: {field} {fault}", path.display())))
             }
@@ -77,7 +77,7 @@ impl Config {
         }
     }
 
-    fn fault(&self) -> Option<(&'static str, String)> {
+    fn invalid_setting(&self) -> Option<(&'static str, String)> {
         let sizes = [
             ("n_embd", self.n_embd),
             ("n_head", self.n_head),
@@ -87,9 +87,9 @@ impl Config {
             ("n_inner", self.inner()),
         ];
         // A limit that keeps products of two sizes from overflowing; the largest size of GPT-2 is its vocabulary of 50 257.
-        const LARGEST: usize = 1 << 24;
-        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
-            return Some((name, format!("is {size}; it must be from 1 to {LARGEST}")));
+        const MAX_SIZE: usize = 1 << 24;
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
+            return Some((name, format!("is {size}; it must be from 1 to {MAX_SIZE}")));
         }
         if !self.n_embd.is_multiple_of(self.n_head) {
             return Some(("n_head", format!("is {}, which does not divide n_embd {}", self.n_head, self.n_embd)));
@@ -97,11 +97,11 @@ impl Config {
         if !(self.layer_norm_epsilon > 0.0 && self.layer_norm_epsilon < 1.0) {
             return Some(("layer_norm_epsilon", format!("is {}", self.layer_norm_epsilon)));
         }
-        self.foreign()
+        self.unsupported_setting()
     }
 
     /// The first setting that requires an architecture which this program does not support, if there is one.
-    fn foreign(&self) -> Option<(&'static str, String)> {
+    fn unsupported_setting(&self) -> Option<(&'static str, String)> {
         if self.model_type.as_deref().is_some_and(|kind| kind != "gpt2") {
             let kind = self.model_type.as_deref().unwrap_or_default();
             return Some(("model_type", format!("is {kind:?}; only \"gpt2\" is supported")));
@@ -158,7 +158,7 @@ fn gelu_new() -> String {
     "gelu_new".to_owned()
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -15,7 +15,7 @@ use crate::load::check_folder;
 use crate::weights::Weights;
 
 /// The minimum number of tokens of a text: one token, and the special tokens at both ends.
-const LEAST: usize = 3;
+const MIN_TOKENS: usize = 3;
 
 /// The vector of a text, normalised to length 1, and the number of its tokens.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ struct Pooling {
 
 /// `sentence_bert_config.json`: the longest text that the model was trained for, in tokens.
 #[derive(Default, Deserialize)]
-struct Usual {
+struct SequenceLimit {
     max_seq_length: Option<usize>,
 }
 
@@ -111,9 +111,9 @@ impl Embedder {
             let message = format!("{}: only pooling by the mean or by the first token is supported", folder.display());
             return Err(Error::invalid("/pooling_mode_max_tokens", message));
         }
-        let usual: Usual = optional(&folder.join("sentence_bert_config.json"))?;
+        let usual: SequenceLimit = optional(&folder.join("sentence_bert_config.json"))?;
         let most = usual.max_seq_length.unwrap_or(usize::MAX).min(config.max_position_embeddings);
-        let tokenizer = tokenizer(folder, &config, most.max(LEAST))?;
+        let tokenizer = tokenizer(folder, &config, most.max(MIN_TOKENS))?;
         let weights = Weights::open(&folder.join("model.safetensors"))?;
         let prefix = match weights.has("bert.embeddings.word_embeddings.weight") {
             true => "bert.",
@@ -164,7 +164,7 @@ impl Embedder {
 impl Config {
     fn fault(&self) -> Option<(&'static str, String)> {
         // Above this, the product of two sizes could overflow.
-        const LARGEST: usize = 1 << 24;
+        const MAX_SIZE: usize = 1 << 24;
         let sizes = [
             ("hidden_size", self.hidden_size),
             ("num_hidden_layers", self.num_hidden_layers),
@@ -174,11 +174,11 @@ impl Config {
             ("type_vocab_size", self.type_vocab_size),
             ("vocab_size", self.vocab_size),
         ];
-        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
-            return Some((name, format!("is {size}; it must be from 1 to {LARGEST}")));
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
+            return Some((name, format!("is {size}; it must be from 1 to {MAX_SIZE}")));
         }
-        if self.max_position_embeddings < LEAST {
-            let fault = format!("is {}; a text has at least {LEAST} tokens", self.max_position_embeddings);
+        if self.max_position_embeddings < MIN_TOKENS {
+            let fault = format!("is {}; a text has at least {MIN_TOKENS} tokens", self.max_position_embeddings);
             return Some(("max_position_embeddings", fault));
         }
         let only = |field, found: &str, known: &str| {

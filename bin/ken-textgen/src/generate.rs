@@ -47,7 +47,7 @@ pub struct Run {
     tokens: Vec<u32>,
     prompt: usize,
     /// The number of tokens that the model has processed.
-    fed: usize,
+    fed_tokens: usize,
     cache: Cache,
     sampler: Sampler,
     limit: usize,
@@ -66,7 +66,7 @@ impl Run {
         Ok(Run {
             prompt: prompt.len(),
             tokens: prompt,
-            fed: 0,
+            fed_tokens: 0,
             cache: model.cache(),
             sampler: Sampler::new(parameters.sampling, model.engine().isa),
             limit,
@@ -99,15 +99,15 @@ impl Run {
     /// The tokens to feed next. When all positions are used, the last three quarters of the tokens are fed again from position 0,
     /// because GPT-2 adds a learned embedding to each position, so that a cached token cannot be moved.
     fn next(&mut self, positions: usize) -> Next<'_> {
-        if self.cache.len() + self.tokens.len() - self.fed > positions {
+        if self.cache.len() + self.tokens.len() - self.fed_tokens > positions {
             self.cache.clear();
-            self.fed = self.tokens.len().saturating_sub((positions * 3 / 4).max(1));
+            self.fed_tokens = self.tokens.len().saturating_sub((positions * 3 / 4).max(1));
         }
-        Next { cache: &mut self.cache, tokens: &self.tokens[self.fed..] }
+        Next { cache: &mut self.cache, tokens: &self.tokens[self.fed_tokens..] }
     }
 
     fn accept(&mut self, token: u32, generator: &Generator) {
-        self.fed = self.tokens.len();
+        self.fed_tokens = self.tokens.len();
         self.tokens.push(token);
         self.last_token = Instant::now();
         self.first_token.get_or_insert(self.last_token);

@@ -16,7 +16,7 @@ use crate::cli::{Cli, Format};
 use crate::parameters::{self, Request};
 
 /// Maximum number of lines that have been read but not begun.
-const WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// Answers each line of standard input, or of the file that the flags name, in the order of the lines.
 pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(), Error> {
@@ -25,7 +25,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(
     }
     let flags = parameters::from_flags(cli, &opened.generation)?;
     let input = input(cli)?;
-    let measure = opened.measures();
+    let measure = opened.measures_threads();
     let (generator, encoder) = opened.keep_encoder();
     let mut batch = Batch {
         generator,
@@ -64,7 +64,7 @@ impl Batch {
             let more = self.admit(lines)?;
             self.write_done(output);
             output.flush();
-            if !output.is_fine() || (self.slots.is_empty() && !more) {
+            if !output.has_no_error() || (self.slots.is_empty() && !more) {
                 return Ok(());
             }
             self.step();
@@ -179,7 +179,7 @@ pub(crate) fn input(cli: &Cli) -> Result<Input, Error> {
 /// Starts a thread that reads lines while texts are generated, and skips blank lines. The thread ends with the input or the
 /// process.
 pub(crate) fn read_ahead(mut input: Input) -> Receiver<Line> {
-    let (sender, receiver) = sync_channel(WAITING);
+    let (sender, receiver) = sync_channel(MAX_WAITING);
     std::thread::spawn(move || while read_one(&mut input, &sender) {});
     receiver
 }

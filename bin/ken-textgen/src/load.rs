@@ -43,7 +43,7 @@ impl Plan {
         progress(&format!("loading {}", self.folder.display()));
         let engine = Engine::new(self.threads(&floats), self.isa);
         let weights = self.weights(&config, floats, &engine, &progress)?;
-        let ends = ends(&generation, &config)?;
+        let ends = end_tokens(&generation, &config)?;
         let model = Model::new(config, weights, &engine)?;
         // One thread maps the pages while another reads the vocabulary. With int8 weights this is done in sequence: the
         // vocabulary would be a large part of the peak memory, so it is freed before the weights are mapped.
@@ -73,14 +73,14 @@ impl Plan {
     }
 
     fn threads(&self, weights: &Weights) -> usize {
-        const MOST: usize = 64;
+        const MAX_THREADS: usize = 64;
         // The number of bytes below which computing a token takes less time than synchronising threads.
-        const SMALL: usize = 4 << 20;
+        const SMALL_MODEL: usize = 4 << 20;
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
-            Some(threads) => threads.clamp(1, MOST),
-            None if weights.data_len() < SMALL => 1,
-            None => processors().min(MOST),
+            Some(threads) => threads.clamp(1, MAX_THREADS),
+            None if weights.data_len() < SMALL_MODEL => 1,
+            None => processors().min(MAX_THREADS),
         }
     }
 }
@@ -105,13 +105,13 @@ impl Opened {
     /// Returns the generator and frees the encoder before the weights are mapped, to keep the peak memory low.
     pub fn drop_encoder(self) -> Generator {
         drop(self.encoder);
-        memory::give_back();
+        memory::return_freed_memory();
         self.generator.model.prefetch();
         self.generator
     }
 
     /// Whether the number of threads will be determined by measurement.
-    pub fn measures(&self) -> bool {
+    pub fn measures_threads(&self) -> bool {
         self.measure
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>, Error> {
+pub(crate) fn end_tokens(generation: &Generation, config: &Config) -> Result<Vec<u32>, Error> {
     let ends = generation.end_tokens(config);
     match ends.iter().find(|end| **end as usize >= config.vocab_size) {
         Some(end) => {

@@ -23,7 +23,7 @@ use ken_types::Error;
 use cli::{Cli, Parsed};
 
 fn main() -> ExitCode {
-    memory::take_large_steps();
+    memory::configure_allocator();
     let mut output = Output::open();
     let result = Parsed::from_arguments().map_err(Failure::from).and_then(|parsed| match parsed {
         Parsed::Run(cli) => run(&cli, &mut output),

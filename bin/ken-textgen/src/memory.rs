@@ -4,7 +4,7 @@
 
 /// Makes the allocator grow in a few large steps and keep freed memory. Each step waits for the thread that maps the weights,
 /// and without this setting the logits of every token would need new pages.
-pub fn take_large_steps() {
+pub fn configure_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the calls take no pointers and lock the allocator themselves.
     unsafe {
@@ -16,7 +16,7 @@ pub fn take_large_steps() {
 }
 
 /// Returns freed memory to the system, which glibc would otherwise keep.
-pub fn give_back() {
+pub fn return_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: as above.
     unsafe {

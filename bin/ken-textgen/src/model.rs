@@ -20,7 +20,7 @@ use crate::weights::{Slice, Weights};
 pub struct Model {
     pub config: Config,
     engine: Arc<Engine>,
-    words: Words,
+    words: WordEmbeddings,
     positions: Slice,
     blocks: Vec<Block>,
     last_norm: LayerNorm,
@@ -40,7 +40,7 @@ struct Block {
 }
 
 /// The form in which the word embeddings are stored.
-enum Words {
+enum WordEmbeddings {
     Floats(Slice),
     Bytes { weights: Slice, scales: Slice },
 }
@@ -78,7 +78,7 @@ impl Model {
 
     /// The model with candle's own operations.
     pub fn plain(&self, device: &Device) -> candle_core::Result<Plain> {
-        let (Words::Floats(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
+        let (WordEmbeddings::Floats(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
             candle_core::bail!("int8 weights are for the processor; set PYTORCH_FORCE_CPU=1 or leave out --int8")
         };
         let blocks = self.blocks.iter().map(|block| block.plain(device)).collect::<Result<_, _>>()?;
@@ -228,14 +228,14 @@ impl Block {
     }
 }
 
-impl Words {
+impl WordEmbeddings {
     fn append(&self, token: usize, width: usize, rows: &mut Vec<f32>) {
         match self {
-            Words::Floats(table) => {
+            WordEmbeddings::Floats(table) => {
                 let row = &table.floats()[token * width..][..width];
                 rows.extend(row.iter().map(|value| f32::from_le_bytes(*value)));
             }
-            Words::Bytes { weights, scales } => {
+            WordEmbeddings::Bytes { weights, scales } => {
                 let groups = width.div_ceil(GROUP);
                 let weights = &weights.bytes()[token * groups * GROUP..][..width];
                 let scales = &scales.floats()[token * groups..][..groups];
@@ -307,11 +307,11 @@ impl Load<'_> {
         Ok(Some((weights, self.weights.tensor(&scales, Dtype::F32, &[outputs, groups])?)))
     }
 
-    fn words(&self) -> Result<Words, Error> {
+    fn words(&self) -> Result<WordEmbeddings, Error> {
         let (words, width) = (self.config.vocab_size, self.config.n_embd);
         Ok(match self.bytes("wte.weight", width, words)? {
-            Some((weights, scales)) => Words::Bytes { weights, scales },
-            None => Words::Floats(self.floats("wte.weight", &[words, width])?),
+            Some((weights, scales)) => WordEmbeddings::Bytes { weights, scales },
+            None => WordEmbeddings::Floats(self.floats("wte.weight", &[words, width])?),
         })
     }
 

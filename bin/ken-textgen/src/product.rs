@@ -12,19 +12,19 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape};
 
 use crate::plain;
 use crate::simd::{self, ByteRows, ByteToken, CHUNKS, Float, GROUP, Isa, Tile};
-use crate::team::Team;
+use crate::team::ThreadPool;
 use crate::weights::Slice;
 
 /// The state that all operations of a process share.
 pub struct Engine {
-    pub team: Team,
+    pub team: ThreadPool,
     pub isa: Isa,
     scratch: Mutex<Scratch>,
 }
 
 impl Engine {
     pub fn new(threads: usize, isa: Isa) -> Arc<Engine> {
-        Arc::new(Engine { team: Team::new(threads), isa, scratch: Mutex::default() })
+        Arc::new(Engine { team: ThreadPool::new(threads), isa, scratch: Mutex::default() })
     }
 
     fn scratch(&self) -> MutexGuard<'_, Scratch> {

@@ -79,7 +79,7 @@ impl Sampler {
         penalise(logits, history, self.sampling.repetition_penalty);
         forbid_repeats(logits, history, self.sampling.no_repeat_ngram);
         simd::maxima(self.isa, logits, &mut self.maxima);
-        if self.sampling.greedy { likeliest(logits, &self.maxima) } else { self.draw(logits) }
+        if self.sampling.greedy { argmax(logits, &self.maxima) } else { self.draw(logits) }
     }
 
     fn draw(&mut self, logits: &[f32]) -> u32 {
@@ -99,7 +99,7 @@ impl Sampler {
     /// used, the order is that of the vocabulary.
     fn candidates(&self, logits: &[f32]) -> Vec<Candidate> {
         let (k, p) = (self.sampling.top_k, self.sampling.top_p);
-        let least = self.least(k);
+        let least = self.kth_largest_bound(k);
         let tokens = (0u32..).zip(logits);
         let tokens = tokens.filter(|(_, logit)| **logit >= least && logit.is_finite());
         let mut list: Vec<_> = tokens.map(|(token, logit)| Candidate { token, weight: *logit }).collect();
@@ -120,7 +120,7 @@ impl Sampler {
 
     /// A lower bound of the k-th largest logit: the k-th largest of the blocks' maxima, which are logits themselves. Few other
     /// logits reach it, so few have to be sorted.
-    fn least(&self, k: usize) -> f32 {
+    fn kth_largest_bound(&self, k: usize) -> f32 {
         if k == 0 || k >= self.maxima.len() {
             return f32::NEG_INFINITY;
         }
@@ -150,7 +150,7 @@ fn nucleus(list: &[Candidate], p: f32) -> usize {
 }
 
 /// The first token with the largest logit, which is in the first block with that maximum.
-fn likeliest(logits: &[f32], maxima: &[f32]) -> u32 {
+fn argmax(logits: &[f32], maxima: &[f32]) -> u32 {
     let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let block = maxima.iter().position(|maximum| *maximum == largest);
     let start = block.unwrap_or_default() * simd::BLOCK;

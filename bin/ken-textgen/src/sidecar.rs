@@ -20,7 +20,7 @@ use crate::product::Engine;
 use crate::simd::{Float, GROUP, quantise_group};
 use crate::weights::{Identity, Slice, Weights};
 
-const FORM: &str = "ken-int8-1";
+const FORMAT: &str = "ken-int8-1";
 
 /// Opens the int8 weights that belong to these f32 weights. If they do not exist, calls `progress` and makes them.
 pub fn open_or_make(
@@ -33,7 +33,7 @@ pub fn open_or_make(
     let mut hash = None;
     for path in &places {
         if let Ok(weights) = Weights::open(path)
-            && fits(&weights, floats, &mut hash)
+            && belongs_to(&weights, floats, &mut hash)
         {
             return Ok(weights);
         }
@@ -64,8 +64,8 @@ fn places(floats: &Weights) -> Vec<PathBuf> {
 }
 
 /// Whether the int8 file was made from these weights. Compares length and modification time, and the hash only if these differ.
-fn fits(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> bool {
-    if bytes.note("form") != Some(FORM) {
+fn belongs_to(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> bool {
+    if bytes.note("form") != Some(FORMAT) {
         return false;
     }
     let Identity { length, modified_ns } = floats.identity;
@@ -170,7 +170,7 @@ fn small_tensors(config: &Config) -> Vec<(String, Vec<usize>)> {
 fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
     let mut fields = serde_json::Map::new();
     let note = json!({
-        "form": FORM,
+        "form": FORMAT,
         "weights_sha256": hash,
         "weights_length": identity.length.to_string(),
         "weights_modified_ns": identity.modified_ns.to_string(),
@@ -206,7 +206,7 @@ fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<
     if !folder.ends_with("textgen") || fs::create_dir_all(folder).is_err() {
         fs::metadata(folder).map_err(cannot)?;
     }
-    let temporary = Temporary(path.with_extension(format!("tmp.{}", std::process::id())));
+    let temporary = TemporaryFile(path.with_extension(format!("tmp.{}", std::process::id())));
     let file = File::create(&temporary.0).map_err(cannot)?;
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     let length = (header.len() as u64).to_le_bytes();
@@ -231,9 +231,9 @@ fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<
 }
 
 /// A file that is removed when this is dropped, unless it was renamed.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0); // does not exist after the rename
     }

@@ -54,13 +54,13 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Outpu
     let parameters = parameters::from_flags(cli, &opened.generation)?;
     let tokens = opened.encoder.encode(prompt)?;
     let mut run = Run::new(opened.model(), tokens, &parameters)?;
-    let measure = opened.measures();
+    let measure = opened.measures_threads();
     let generator = if cli.int8 { opened.drop_encoder() } else { opened.forget_encoder() };
     let format = cli.format.unwrap_or(Format::Text);
     let mut writer = Writer { format, stream: cli.stream, trim: Trim::default(), tag: Tag::default() };
     generate(&generator, &mut run, measure, |run| {
         writer.piece(run, output);
-        output.is_fine()
+        output.has_no_error()
     })?;
     writer.finish(&mut run, output);
     Ok(())

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// How long a thread spins for the next job before it yields.
-const SPIN: Duration = Duration::from_micros(50);
-const YIELD: Duration = Duration::from_millis(2);
+const SPIN_TIME: Duration = Duration::from_micros(50);
+const YIELD_TIME: Duration = Duration::from_millis(2);
 
 /// A team of the calling thread and `threads - 1` others.
-pub struct Team {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// How many of the threads take part; the others stay parked.
@@ -53,8 +53,8 @@ struct Shared {
     closing: AtomicBool,
 }
 
-impl Team {
-    pub fn new(threads: usize) -> Team {
+impl ThreadPool {
+    pub fn new(threads: usize) -> ThreadPool {
         let shared = Arc::new(Shared {
             next: AtomicU64::new(0),
             job: AtomicPtr::new(std::ptr::null_mut()),
@@ -70,7 +70,7 @@ impl Team {
         };
         let threads: Vec<_> = (1..threads).filter_map(spawn).collect();
         let active = AtomicUsize::new(threads.len() + 1);
-        Team { shared, threads, active }
+        ThreadPool { shared, threads, active }
     }
 
     /// The number of threads that take part, including the caller.
@@ -118,7 +118,7 @@ impl Team {
     }
 }
 
-impl Drop for Team {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
@@ -189,8 +189,8 @@ impl Shared {
                 std::hint::spin_loop();
             }
             match start.elapsed() {
-                waited if waited < SPIN => {}
-                waited if waited < YIELD => std::thread::yield_now(),
+                waited if waited < SPIN_TIME => {}
+                waited if waited < YIELD_TIME => std::thread::yield_now(),
                 _ => {
                     self.sleep(done, place);
                     return done;
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_task_of_every_job_runs_exactly_once() {
-        let team = Team::new(4);
+        let team = ThreadPool::new(4);
         for tasks in (0..400).map(|job| job % 37) {
             let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             team.run(tasks, |task| {
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn a_sleeping_team_wakes_and_a_smaller_team_does_all_tasks() {
-        let team = Team::new(3);
+        let team = ThreadPool::new(3);
         let sum = AtomicUsize::new(0);
         for size in [3, 2, 1, 3] {
             team.resize(size);
-            std::thread::sleep(YIELD * 3);
+            std::thread::sleep(YIELD_TIME * 3);
             team.run(100, |task| {
                 sum.fetch_add(task, Ordering::Relaxed);
             });

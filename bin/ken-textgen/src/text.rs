@@ -4,7 +4,7 @@
 #[derive(Default)]
 pub struct Text {
     /// The bytes of an incomplete character at the end.
-    torn: Vec<u8>,
+    incomplete: Vec<u8>,
     text: String,
     shown: usize,
     stops: Vec<String>,
@@ -19,8 +19,8 @@ impl Text {
 
     /// Adds the bytes of a token. Invalid UTF-8 becomes U+FFFD; bytes that may still become a character are kept.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.torn.extend_from_slice(bytes);
-        let torn = std::mem::take(&mut self.torn);
+        self.incomplete.extend_from_slice(bytes);
+        let torn = std::mem::take(&mut self.incomplete);
         let mut rest = torn.as_slice();
         while !rest.is_empty() {
             match std::str::from_utf8(rest) {
@@ -32,7 +32,7 @@ impl Text {
                     let (valid, after) = rest.split_at(error.valid_up_to());
                     self.add(std::str::from_utf8(valid).unwrap_or_default());
                     let Some(length) = error.error_len() else {
-                        self.torn = after.to_vec();
+                        self.incomplete = after.to_vec();
                         return;
                     };
                     self.add("\u{fffd}");
@@ -44,7 +44,7 @@ impl Text {
 
     /// Ends the text. An incomplete character becomes U+FFFD.
     pub fn finish(&mut self) {
-        if !std::mem::take(&mut self.torn).is_empty() {
+        if !std::mem::take(&mut self.incomplete).is_empty() {
             self.add("\u{fffd}");
         }
     }
@@ -61,7 +61,7 @@ impl Text {
     /// The text that was not returned before and cannot be the beginning of a stop sequence; at the `end` of the text, all of
     /// the rest.
     pub fn take_new(&mut self, end: bool) -> &str {
-        let until = if end || self.stopped_by.is_some() { self.text.len() } else { self.safe() };
+        let until = if end || self.stopped_by.is_some() { self.text.len() } else { self.safe_length() };
         let from = self.shown;
         self.shown = until.max(from);
         self.text.get(from..until).unwrap_or_default()
@@ -85,7 +85,7 @@ impl Text {
     }
 
     /// The length of the text without its longest suffix that is the beginning of a stop sequence.
-    fn safe(&self) -> usize {
+    fn safe_length(&self) -> usize {
         let held = self.stops.iter().filter_map(|stop| {
             let ends = (1..stop.len()).rev().filter(|length| stop.is_char_boundary(*length));
             ends.into_iter().find(|length| self.text.ends_with(&stop[..*length]))

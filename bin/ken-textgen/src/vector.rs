@@ -42,7 +42,7 @@ pub(crate) fn answer(cli: &Cli, embedder: &Embedder, output: &mut Output) -> Res
         };
         output.text(&answer_to(embedder, number + 1, text));
         output.flush();
-        if !output.is_fine() {
+        if !output.has_no_error() {
             break;
         }
     }

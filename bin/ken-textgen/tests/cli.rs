@@ -41,27 +41,27 @@ fn error(output: &Output) -> Value {
     serde_json::from_str::<Value>(&text).unwrap()["error"].clone()
 }
 
-fn fed(mut child: Child, input: &[u8]) -> Output {
+fn run_with_input(mut child: Child, input: &[u8]) -> Output {
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
 }
 
 /// A model that generates these tokens in order after the prompt "a".
-fn says(tokens: &[&str]) -> Folder {
+fn model_that_generates(tokens: &[&str]) -> Folder {
     let bytes: Vec<&[u8]> = [b"a".as_slice()].into_iter().chain(tokens.iter().map(|token| token.as_bytes())).collect();
     Folder::script(&bytes)
 }
 
 #[test]
 fn the_text_is_written_and_nothing_else() {
-    let folder = says(&[" one", " two", "\n"]);
+    let folder = model_that_generates(&[" one", " two", "\n"]);
     assert_eq!(stdout(folder.path(), &["--greedy", "--prompt", "a"]), "one two\n");
     assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--stream", "--engine", "hf"]), "one two\n");
 }
 
 #[test]
 fn json_has_ids_counts_and_the_reason_of_the_end() {
-    let folder = says(&[" one", " two"]);
+    let folder = model_that_generates(&[" one", " two"]);
     let answer = json(folder.path(), &["--greedy", "-p", "a"]);
     assert_eq!(answer["text"], "one two");
     assert_eq!(answer["raw_text"], " one two");
@@ -80,13 +80,13 @@ fn json_has_ids_counts_and_the_reason_of_the_end() {
 
 #[test]
 fn a_prompt_from_a_flag_a_file_or_standard_input_gives_the_same_text() {
-    let folder = says(&["b", "c"]);
+    let folder = model_that_generates(&["b", "c"]);
     let file = folder.file("prompt.txt");
     std::fs::write(&file, "a\n").unwrap();
     assert_eq!(stdout(folder.path(), &["--greedy", "--prompt-file", file.to_str().unwrap()]), "bc\n");
     for args in [&["--greedy"][..], &["--greedy", "--prompt-file", "-"]] {
         let child = command(folder.path()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        assert_eq!(fed(child, b"a\n").stdout, b"bc\n");
+        assert_eq!(run_with_input(child, b"a\n").stdout, b"bc\n");
     }
 }
 
@@ -150,7 +150,7 @@ fn each_token_is_written_before_the_next_is_computed() {
 
 #[test]
 fn a_stop_sequence_is_never_shown_not_even_in_part() {
-    let folder = says(&["one", "\n", "Us", "er:", "two"]);
+    let folder = model_that_generates(&["one", "\n", "Us", "er:", "two"]);
     for stream in [&["--stream"][..], &[]] {
         let text = stdout(folder.path(), &[&["--greedy", "-p", "a", "--stop", "\nUser:"], stream].concat());
         assert_eq!(text, "one\n");
@@ -188,7 +188,7 @@ fn no_pair_of_tokens_occurs_twice_if_requested() {
 
 #[test]
 fn int8_uses_a_file_that_is_created_once() {
-    let folder = says(&[" one", " two"]);
+    let folder = model_that_generates(&[" one", " two"]);
     for _ in 0..2 {
         assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--int8"]), "one two\n");
         assert!(folder.file("model.int8.safetensors").exists());
@@ -226,7 +226,7 @@ fn past_the_models_positions_is_an_error_or_a_window_that_slides() {
 
 #[test]
 fn lines_are_answered_in_order_by_line_and_id() {
-    let folder = says(&["b", "c", "d"]);
+    let folder = model_that_generates(&["b", "c", "d"]);
     let input = "a\n\n{\"prompt\":\"b\",\"id\":\"x\",\"greedy\":true}\n\"c\"\n{\"prompt\":\"\"}\n{\"prompt\":\"a\",\"stop\":\"c\",\"max_new_tokens\":9}\n{\"promt\":1}\n\u{7f}\n";
     for batch in ["1", "2", "8"] {
         let child = command(folder.path())
@@ -235,7 +235,7 @@ fn lines_are_answered_in_order_by_line_and_id() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = fed(child, input.as_bytes());
+        let output = run_with_input(child, input.as_bytes());
         assert!(output.status.success());
         let lines: Vec<Value> = output
             .stdout
@@ -255,7 +255,7 @@ fn lines_are_answered_in_order_by_line_and_id() {
 
 #[test]
 fn a_co_process_answers_before_its_input_ends_and_streams_on_request() {
-    let folder = says(&["b", "c", "d"]);
+    let folder = model_that_generates(&["b", "c", "d"]);
     let mut child = command(folder.path())
         .args(["--lines", "--greedy"])
         .stdin(Stdio::piped())
@@ -287,7 +287,7 @@ fn a_batch_gives_the_same_texts_as_single_prompts() {
     let flags = ["--seed", "3", "--max-new-tokens", "10", "--top-k", "0"];
     let child =
         command(folder.path()).args(flags).arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let output = fed(child, prompts.join("\n").as_bytes());
+    let output = run_with_input(child, prompts.join("\n").as_bytes());
     let lines = String::from_utf8(output.stdout).unwrap();
     for (line, prompt) in lines.lines().zip(prompts) {
         let together: Value = serde_json::from_str(line).unwrap();
@@ -299,7 +299,7 @@ fn a_batch_gives_the_same_texts_as_single_prompts() {
 
 #[test]
 fn an_alias_names_a_model_and_the_first_is_the_default() {
-    let (one, two) = (says(&["one"]), says(&["two"]));
+    let (one, two) = (model_that_generates(&["one"]), model_that_generates(&["two"]));
     let aliases = format!("first:{},second={}", one.path().display(), two.path().display());
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
@@ -313,7 +313,7 @@ fn an_alias_names_a_model_and_the_first_is_the_default() {
 
 #[test]
 fn eos_may_be_a_list_and_generation_config_has_priority() {
-    let mut folder = says(&["b", "c", "d"]);
+    let mut folder = model_that_generates(&["b", "c", "d"]);
     folder.config["eos_token_id"] = json!([2, 4]);
     folder.write();
     assert_eq!(json(folder.path(), &["--greedy", "-p", "a"])["token_ids"], json!([1, 2]));
@@ -481,7 +481,7 @@ fn a_check_finds_the_same_faults_as_a_start() {
 
 #[test]
 fn the_aliases_are_listed_and_the_active_one_is_the_default() {
-    let (one, two) = (says(&["one"]), says(&["two"]));
+    let (one, two) = (model_that_generates(&["one"]), model_that_generates(&["two"]));
     let run = |args: &[&str], dirs: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
         command.env("MVLM_MODEL_DIRS", dirs).env("ACTIVE_MVLM_MODEL", "second");

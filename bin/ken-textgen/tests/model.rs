@@ -124,25 +124,25 @@ fn int8_is_close_to_f32() {
 fn the_int8_file_is_written_once_and_again_when_the_weights_change() {
     let mut folder = Folder::random();
     let engine = Engine::new(2, Isa::detect());
-    let said = std::cell::Cell::new(0);
+    let messages = std::cell::Cell::new(0);
     let make = |folder: &Folder| {
         let config = Config::read(&folder.file("config.json")).unwrap();
         let floats = Weights::open(&folder.file("model.safetensors")).unwrap();
-        sidecar::open_or_make(&config, &floats, &engine, |_| said.set(said.get() + 1)).unwrap();
+        sidecar::open_or_make(&config, &floats, &engine, |_| messages.set(messages.get() + 1)).unwrap();
         std::fs::read(folder.file("model.int8.safetensors")).unwrap()
     };
     let first = make(&folder);
-    assert_eq!((make(&folder) == first, said.get()), (true, 1));
+    assert_eq!((make(&folder) == first, messages.get()), (true, 1));
     // The file has a new modification time but the same contents, so the hash matches and nothing is written.
     folder.write();
-    assert_eq!((make(&folder) == first, said.get()), (true, 1));
+    assert_eq!((make(&folder) == first, messages.get()), (true, 1));
     folder.tensors.get_mut("transformer.wte.weight").unwrap().1[0] += 1.0;
     folder.write();
-    assert_eq!((make(&folder) == first, said.get()), (false, 2));
+    assert_eq!((make(&folder) == first, messages.get()), (false, 2));
     // A truncated int8 file is detected and made again.
     std::fs::write(folder.file("model.int8.safetensors"), &first[..first.len() / 2]).unwrap();
     make(&folder);
-    assert_eq!(said.get(), 3);
+    assert_eq!(messages.get(), 3);
     let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.iter().all(|name| !name.to_string_lossy().contains("tmp")), "{names:?}");
 }

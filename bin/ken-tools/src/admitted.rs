@@ -75,11 +75,11 @@ pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], mos
 
 /// Returns the message for a tool that failed, with its standard error.
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
-    let said = serde_json::from_str::<Value>(errors).ok();
-    let said = said.as_ref().and_then(|said| said.pointer("/error/message")).and_then(Value::as_str);
+    let message = serde_json::from_str::<Value>(errors).ok();
+    let message = message.as_ref().and_then(|error| error.pointer("/error/message")).and_then(Value::as_str);
     // The message is redacted again, because JSON escapes may have hidden a secret in the raw text.
-    match ken_service::redacted(said.unwrap_or(errors).to_owned()).as_str() {
+    match ken_service::redacted(message.unwrap_or(errors).to_owned()).as_str() {
         "" => format!("The tool {name} {how}."),
-        said => format!("The tool {name} {how}: {said}"),
+        message => format!("The tool {name} {how}: {message}"),
     }
 }

@@ -12,15 +12,15 @@ use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};
 use crate::catalog::Listing;
-use crate::entry::{Entry, Writes};
-use crate::gate::{Gate, Passed};
+use crate::entry::{Entry, OutputFormat};
+use crate::gate::{ApprovalGate, GateResult};
 use crate::mcp::Servers;
 use crate::output::{Outputs, details};
 use crate::preview;
 use crate::process::Ended;
 
 /// The maximum number of calls that run at the same time. Further calls wait.
-const AT_ONCE: usize = 16;
+const MAX_CALLS: usize = 16;
 /// The maximum nesting of a result.
 const MAX_DEPTH: usize = 64;
 
@@ -33,18 +33,18 @@ const MAX_JSON: usize = 4 * 1024 * 1024;
 pub(crate) struct Caller {
     /// Limits how many calls run at the same time.
     slots: Semaphore,
-    gate: Gate,
+    gate: ApprovalGate,
     servers: Arc<Servers>,
     outputs: Outputs,
 }
 
 impl Caller {
-    pub(crate) fn new(gate: Gate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
-        Caller { slots: Semaphore::new(AT_ONCE), gate, servers, outputs }
+    pub(crate) fn new(gate: ApprovalGate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
+        Caller { slots: Semaphore::new(MAX_CALLS), gate, servers, outputs }
     }
 
     pub(crate) fn running(&self) -> usize {
-        AT_ONCE - self.slots.available_permits()
+        MAX_CALLS - self.slots.available_permits()
     }
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
@@ -52,12 +52,12 @@ impl Caller {
         let _slot = self.slots.acquire().await; // cannot fail: never closed
         let begun = Instant::now();
         let result = match self.gate.pass(&call).await? {
-            Passed::Refused(reason) => Err(reason),
-            Passed::MayRun => self.run(&call).await,
+            GateResult::Refused(reason) => Err(reason),
+            GateResult::MayRun => self.run(&call).await,
         };
         let (is_error, result) = match result {
             Ok(result) => (false, result),
-            Err(why) => (true, ToolResult::said(why)),
+            Err(why) => (true, ToolResult::of_text(why)),
         };
         Ok(Called { is_error, result, duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX) })
     }
@@ -68,8 +68,8 @@ impl Caller {
             return server.call(tool, &call.call.arguments, call.entry, &self.outputs).await;
         }
         let most = match call.entry.writes {
-            Writes::Text => MAX_TEXT,
-            Writes::Json => MAX_JSON,
+            OutputFormat::Text => MAX_TEXT,
+            OutputFormat::Json => MAX_JSON,
         };
         let ended = call.process(&call.entry.command, true, most).await?;
         read(call.entry, &ended, most, &self.outputs).await
@@ -86,7 +86,7 @@ impl Caller {
 async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, most)?;
-    if entry.writes == Writes::Text {
+    if entry.writes == OutputFormat::Text {
         let shown = outputs.show(&ken_service::redacted(written.to_owned())).await;
         return Ok(ToolResult { content: vec![Block::text(shown.text)], details: Value::Null, output: shown.output });
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ken_text::for_terminal;
-use ken_tool::{Answer, Error, Filter, Reply, Report, Sent, Verdict};
+use ken_tool::{Answer, Error, Filter, Replied, Reply, Report, Verdict};
 use ken_types::event::Block;
 use ken_types::json;
 use ken_types::ops::tools::{Approval, CallTool, Called, Need, Problem, Tools};
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::call::Caller;
 use crate::catalog::{Catalog, Listing, folders};
 use crate::entry::Entry;
-use crate::gate::Gate;
+use crate::gate::ApprovalGate;
 use crate::output::Outputs;
 
 /// The folders that hold the descriptions.
@@ -48,17 +48,17 @@ impl Report for List {
     const NAME: &'static str = "ken-tools list";
     const ABOUT: &'static str = "List the tools that agents may call";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let tools = self.folders.catalog().read().shown(self.agent.as_deref());
-        Ok(reply.send(&Listed(tools)))
+        Ok(reply.send(&ListResult(tools)))
     }
 }
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Listed(Tools);
+struct ListResult(Tools);
 
-impl Answer for Listed {
+impl Answer for ListResult {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for tool in &self.0.tools {
             let asks = match tool.approval {
@@ -90,22 +90,22 @@ impl Report for Check {
     const ABOUT: &'static str = "Check descriptions of tools, and say what is wrong where";
     const AFTER_HELP: &'static str = "Exit status: 0 all describe a tool, 1 some do not, 2 an error.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let problems = self.files.iter().filter_map(|file| {
             let error = Entry::read(file).err()?;
             Some(Problem { file: file.display().to_string(), error })
         });
-        Ok(reply.send(&Checked { files: self.files.len(), problems: problems.collect() }))
+        Ok(reply.send(&CheckResult { files: self.files.len(), problems: problems.collect() }))
     }
 }
 
 #[derive(Serialize)]
-struct Checked {
+struct CheckResult {
     files: usize,
     problems: Vec<Problem>,
 }
 
-impl Answer for Checked {
+impl Answer for CheckResult {
     fn verdict(&self) -> Verdict {
         self.problems.is_empty().into()
     }
@@ -150,7 +150,7 @@ struct CallWords {
 impl CallWords {
     /// Passes the call to `work`. No approval is requested: the operator who runs this command approves the call by
     /// that.
-    fn with<T>(
+    fn with_call<T>(
         &self,
         input: &str,
         work: impl AsyncFnOnce(Caller, &Listing, CallTool) -> Result<T, Error>,
@@ -163,7 +163,7 @@ impl CallWords {
         };
         let catalog = self.folders.catalog();
         let listing = catalog.read();
-        let caller = Caller::new(Gate::Operator, catalog.servers.clone(), Outputs(None));
+        let caller = Caller::new(ApprovalGate::Operator, catalog.servers.clone(), Outputs(None));
         runtime()?.block_on(work(caller, &listing, call))
     }
 }
@@ -177,9 +177,9 @@ impl Filter for Call {
         self.words.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let called = self.words.with(input, async |caller, listing, call| caller.call(listing, call).await)?;
-        Ok(reply.send(&Told(called)))
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        let called = self.words.with_call(input, async |caller, listing, call| caller.call(listing, call).await)?;
+        Ok(reply.send(&CallResult(called)))
     }
 }
 
@@ -198,17 +198,17 @@ impl Filter for Preview {
         self.words.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let preview = self.words.with(input, async |caller, listing, call| caller.preview(listing, call).await)?;
-        Ok(reply.send(&Previewed(preview)))
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        let preview = self.words.with_call(input, async |caller, listing, call| caller.preview(listing, call).await)?;
+        Ok(reply.send(&PreviewResult(preview)))
     }
 }
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Previewed(ken_types::ops::tools::Preview);
+struct PreviewResult(ken_types::ops::tools::Preview);
 
-impl Answer for Previewed {
+impl Answer for PreviewResult {
     fn verdict(&self) -> Verdict {
         (self.0.approval != Need::Deny).into()
     }
@@ -231,9 +231,9 @@ impl Answer for Previewed {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Told(Called);
+struct CallResult(Called);
 
-impl Answer for Told {
+impl Answer for CallResult {
     fn verdict(&self) -> Verdict {
         (!self.0.is_error).into()
     }

@@ -36,9 +36,9 @@ struct File {
     input: Value,
     output: Option<Value>,
     #[serde(default)]
-    writes: Writes,
+    writes: OutputFormat,
     #[serde(default)]
-    touch: Touch,
+    touch: Permissions,
     #[serde(default)]
     sandbox: Confinement,
     #[serde(default)]
@@ -61,7 +61,7 @@ struct File {
 /// The format of the tool's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Writes {
+pub(crate) enum OutputFormat {
     /// One JSON document.
     #[default]
     Json,
@@ -83,7 +83,7 @@ pub(crate) enum Confinement {
 /// What the tool can access besides the programs of the system and its own temporary directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Touch {
+pub(crate) struct Permissions {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
     /// Whether it can reach public addresses.
@@ -105,8 +105,8 @@ pub(crate) struct Entry {
     pub(crate) preview: Option<Vec<String>>,
     pub(crate) input: Schema,
     pub(crate) output: Option<Schema>,
-    pub(crate) writes: Writes,
-    pub(crate) touch: Touch,
+    pub(crate) writes: OutputFormat,
+    pub(crate) touch: Permissions,
     pub(crate) sandbox: Confinement,
     /// Names of environment variables that are passed on to it.
     pub(crate) env: Vec<String>,
@@ -188,7 +188,7 @@ impl File {
         }
         let mut programs = self.preview.iter().chain([&self.command]).filter_map(|words| words.first());
         if self.sandbox == Confinement::Own
-            && (self.touch != Touch::default() || !programs.all(|program| is_own_program(program)))
+            && (self.touch != Permissions::default() || !programs.all(|program| is_own_program(program)))
         {
             let message = "`own` is for programs of ken, named without a path, and has no `touch`";
             return invalid("/sandbox", message.to_owned());
@@ -206,7 +206,7 @@ impl File {
     }
 }
 
-impl Touch {
+impl Permissions {
     /// Checks the values. An `invalid` error names the field below `at`.
     pub(crate) fn check(&self, at: &str) -> Result<(), Error> {
         for (field, paths) in [("read", &self.read), ("write", &self.write)] {

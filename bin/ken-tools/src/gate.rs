@@ -13,10 +13,10 @@ use crate::admitted::Admitted;
 use crate::preview;
 
 /// The timeout of the call to ken-approver for the grant.
-const CONSUME: Duration = Duration::from_secs(10);
+const CONSUME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who approves calls.
-pub(crate) enum Gate {
+pub(crate) enum ApprovalGate {
     /// The operator, who calls the tool in a shell.
     Operator,
     /// A person, whose decision ken-approver has recorded.
@@ -24,27 +24,27 @@ pub(crate) enum Gate {
 }
 
 /// Whether a call can run.
-pub(crate) enum Passed {
+pub(crate) enum GateResult {
     MayRun,
     /// The tool's own preview denies the call, for this reason.
     Refused(String),
 }
 
-impl Gate {
+impl ApprovalGate {
     /// Decides whether the call can run. After an error nothing runs: `forbidden` if a required grant is missing,
     /// `conflict` if the grant is for another call or has been used, `unavailable` if ken-approver does not reply.
-    pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<Passed, Error> {
-        let Gate::Approver(approver) = self else {
-            return Ok(Passed::MayRun);
+    pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<GateResult, Error> {
+        let ApprovalGate::Approver(approver) = self else {
+            return Ok(GateResult::MayRun);
         };
         if call.entry.tool.approval == Approval::None && !call.call.ask {
-            return Ok(Passed::MayRun);
+            return Ok(GateResult::MayRun);
         }
         let preview = preview::of(call).await;
         match preview.approval {
-            Need::None => Ok(Passed::MayRun),
-            Need::Deny => Ok(Passed::Refused(preview.reason.unwrap_or_default())),
-            Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| Passed::MayRun),
+            Need::None => Ok(GateResult::MayRun),
+            Need::Deny => Ok(GateResult::Refused(preview.reason.unwrap_or_default())),
+            Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| GateResult::MayRun),
         }
     }
 }
@@ -62,7 +62,7 @@ async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> R
         again: call.entry.tool.idempotent,
     };
     approver
-        .call::<ApprovalsConsume>(&args, CONSUME)
+        .call::<ApprovalsConsume>(&args, CONSUME_TIMEOUT)
         .await
         .map(drop)
         .map_err(|error| Error { at: Some("/grant".to_owned()), ..error })

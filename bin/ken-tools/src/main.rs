@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 use crate::call::Caller;
 use crate::catalog::Catalog;
 use crate::commands::{Call, Check, List, Preview};
-use crate::gate::Gate;
+use crate::gate::ApprovalGate;
 use crate::output::Outputs;
 use crate::servers::{Accept, ListServers};
 
@@ -84,35 +84,35 @@ struct Tools {
     catalog: Catalog,
     caller: Caller,
     /// The problems that have been logged already.
-    told: Mutex<Vec<Problem>>,
+    logged_problems: Mutex<Vec<Problem>>,
 }
 
 impl Tools {
     /// Reads what has changed, logs new problems, and sends the state of the MCP servers to kend for `ken status`.
-    fn look(&self) {
+    fn refresh(&self) {
         let listing = self.catalog.read();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        for problem in listing.problems.iter().filter(|problem| !told.contains(problem)) {
+        let mut logged = self.logged_problems.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in listing.problems.iter().filter(|problem| !logged.contains(problem)) {
             tracing::warn!(file = problem.file, "not offered: {}", problem.error);
         }
-        told.clone_from(&listing.problems);
+        logged.clone_from(&listing.problems);
         let status = self.catalog.servers.status();
         _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
     }
 
-    /// Calls `look` after each change, even while no caller requests the tools.
-    async fn keep_looking(&self) {
+    /// Calls `refresh` after each change, even while no caller requests the tools.
+    async fn keep_refreshing(&self) {
         loop {
             self.catalog.changed.wait().await;
             // Editors write a file in several steps.
-            tokio::time::sleep(SETTLED).await;
-            self.look();
+            tokio::time::sleep(SETTLE_TIME).await;
+            self.refresh();
         }
     }
 }
 
 /// The time between a change and reading it.
-const SETTLED: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 impl Daemon for Tools {
     fn stats(&self) -> Map<String, Value> {
@@ -127,18 +127,18 @@ impl Daemon for Tools {
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
     let catalog = Catalog::watched(catalog::folders(Some(&start.places.config)));
-    let gate = Gate::Approver(Pool::new(start.places.socket("approver")));
+    let gate = ApprovalGate::Approver(Pool::new(start.places.socket("approver")));
     let outputs = Outputs(Some(Pool::new(start.places.socket("store"))));
     let tools = Arc::new(Tools {
         caller: Caller::new(gate, catalog.servers.clone(), outputs),
         catalog,
-        told: Mutex::default(),
+        logged_problems: Mutex::default(),
     });
-    tools.look();
+    tools.refresh();
     let (looking, mut stop) = (tools.clone(), start.stop.clone());
     start.tasks.spawn(async move {
         tokio::select! {
-            () = looking.keep_looking() => {}
+            () = looking.keep_refreshing() => {}
             () = stop.stopped() => {}
         }
     });

@@ -20,11 +20,11 @@ const TEXT_BYTES: usize = 2 * 1024;
 /// Returns the preview of a call. A call that cannot be previewed is denied, with the reason.
 pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
     let made = match &call.entry.preview {
-        Some(command) => asked(call, command).await,
-        None => Ok(described(call)),
+        Some(command) => own_preview(call, command).await,
+        None => Ok(default_preview(call)),
     };
     let mut preview =
-        made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..described(call) });
+        made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..default_preview(call) });
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
@@ -33,7 +33,7 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
 }
 
 /// Runs the preview command of the tool and returns its preview.
-async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
+async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
     let name = &call.entry.tool.spec.name;
     let ended = call.process(command, false, MAX_OUTPUT).await?;
     let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
@@ -46,7 +46,7 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
     if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
         return Err(format!("The preview of the tool {name} has no fingerprint."));
     }
-    let known = described(call);
+    let known = default_preview(call);
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
         (&mut preview.summary, known.summary),
@@ -63,7 +63,7 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
 }
 
 /// Returns a preview that works for any call: the tool and its arguments.
-fn described(call: &Admitted<'_>) -> Preview {
+fn default_preview(call: &Admitted<'_>) -> Preview {
     let tool = &call.entry.tool;
     Preview {
         approval: match tool.approval {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::entry::{Confinement, Entry, Touch};
+use crate::entry::{Confinement, Entry, Permissions};
 use crate::reach;
 
 /// The maximum number of bytes that are kept of the beginning of standard error.
@@ -60,7 +60,7 @@ pub(crate) struct Work<'a> {
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let mut child =
         command(work).await?.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))?;
-    match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
+    match timeout(work.entry.timeout + GRACE, exchange(&mut child, work)).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(error)) => Err(format!("The tool could not be run: {error}")),
         Err(_) => Ok(Ended { end: End::TimedOut, output: Vec::new(), errors: String::new() }),
@@ -98,7 +98,7 @@ fn unready(error: std::io::Error) -> String {
 
 /// Returns a command of ken-sandbox with the options for `touch`. Without `may_change`, it can write nothing and reach
 /// no network. The caller adds the program.
-pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, String> {
+pub(crate) async fn sandbox(touch: &Permissions, may_change: bool) -> Result<Command, String> {
     let mut command = Command::new(installed("ken-sandbox")?);
     for path in &touch.read {
         command.arg("--read").arg(path);
@@ -168,7 +168,7 @@ pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {
+async fn exchange(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {
     let started = Instant::now();
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {

@@ -7,7 +7,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 /// The time limit for resolving all names together.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the values for `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which the
 /// operator has set. Names are resolved now. A name without an address is left out, so the tool cannot reach it.
@@ -24,7 +24,7 @@ pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
         }
     };
     // After the timeout, only the addresses found so far can be reached.
-    let _ = timeout(PATIENCE, look_up).await;
+    let _ = timeout(RESOLVE_TIMEOUT, look_up).await;
     found.sort();
     found.dedup();
     found

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use ken_text::for_terminal;
-use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::ops::tools::Problem;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ impl Report for ListServers {
     const ABOUT: &'static str = "Start the MCP servers that mcp.json names, and say what each offers";
     const AFTER_HELP: &'static str = "Exit status: 0 all can be used, 1 some cannot, 2 an error.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let catalog = self.folders.catalog();
         let _listing = catalog.read();
         let problems = catalog.servers.problems();
@@ -31,7 +31,7 @@ impl Report for ListServers {
         let looks = async {
             let mut seen = Vec::new();
             for server in &servers {
-                seen.push(Seen::of(server, server.look().await));
+                seen.push(ServerReport::of(server, server.list_once().await));
             }
             seen
         };
@@ -41,7 +41,7 @@ impl Report for ListServers {
 
 /// A server whose tools were requested.
 #[derive(Serialize)]
-struct Seen {
+struct ServerReport {
     name: String,
     /// `accepted`, `new`, `changed` or `down`.
     state: &'static str,
@@ -53,13 +53,13 @@ struct Seen {
     tools: Pinned,
 }
 
-impl Seen {
-    fn of(server: &Arc<Server>, looked: Result<Pinned, String>) -> Seen {
+impl ServerReport {
+    fn of(server: &Arc<Server>, looked: Result<Pinned, String>) -> ServerReport {
         let name = server.config.name.clone();
         let tools = match looked {
             Ok(tools) => tools,
             Err(why) => {
-                return Seen { name, state: "down", why, sha256: String::new(), tools: Pinned::default() };
+                return ServerReport { name, state: "down", why, sha256: String::new(), tools: Pinned::default() };
             }
         };
         let (state, why) = match server.pinned() {
@@ -67,7 +67,7 @@ impl Seen {
             Some(pinned) if pinned == tools => ("accepted", String::new()),
             Some(pinned) => ("changed", pinned.changes(&tools).join(", ")),
         };
-        Seen { name, state, why, sha256: tools.digest(), tools }
+        ServerReport { name, state, why, sha256: tools.digest(), tools }
     }
 
     fn is_usable(&self) -> bool {
@@ -77,14 +77,14 @@ impl Seen {
 
 #[derive(Serialize)]
 struct Listed {
-    servers: Vec<Seen>,
+    servers: Vec<ServerReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<Problem>,
 }
 
 impl Answer for Listed {
     fn verdict(&self) -> Verdict {
-        (self.servers.iter().all(Seen::is_usable) && self.problems.is_empty()).into()
+        (self.servers.iter().all(ServerReport::is_usable) && self.problems.is_empty()).into()
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -101,8 +101,8 @@ impl Answer for Listed {
     }
 }
 
-fn show(seen: &Seen, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-    let Seen { name, state, why, .. } = seen;
+fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+    let ServerReport { name, state, why, .. } = seen;
     let why = match why.is_empty() {
         true => String::new(),
         false => format!(" ({})", for_terminal(why)),
@@ -138,11 +138,11 @@ impl Report for Accept {
     const ABOUT: &'static str = "Let agents use the tools of an MCP server, as it describes them now";
     const AFTER_HELP: &'static str = "Exit status: 0 they may be used, 1 they may not, 2 an error.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let catalog = self.folders.catalog();
         let _listing = catalog.read();
         let server = catalog.servers.find(&self.server)?;
-        let mut seen = Seen::of(&server, runtime()?.block_on(server.look()));
+        let mut seen = ServerReport::of(&server, runtime()?.block_on(server.list_once()));
         match &self.sha256 {
             Some(sha256) if *sha256 == seen.sha256 => {
                 catalog.servers.accept(&self.server, seen.tools.clone())?;
@@ -162,7 +162,7 @@ impl Report for Accept {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Accepted(Seen);
+struct Accepted(ServerReport);
 
 impl Answer for Accepted {
     fn verdict(&self) -> Verdict {

@@ -192,8 +192,11 @@ fn a_description_that_others_can_change_is_refused() {
     let path = folder.tool("open", "true", json!({})).path().join("open.json");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
     let output = folder.run("check", &[path.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("has mode 0666, others can change it") && said.contains("chmod go-w"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output_text.contains("has mode 0666, others can change it") && output_text.contains("chmod go-w"),
+        "{output_text}"
+    );
     let fifo = folder.path().join("fifo.json");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let begun = Instant::now();
@@ -211,9 +214,9 @@ fn preview(fields: &str) -> Value {
 impl Folder {
     fn preview(&self, name: &str, arguments: &str) -> (Option<i32>, Value) {
         let output = self.run("preview", &[name, "--json", arguments]);
-        let said = serde_json::from_slice(&output.stdout);
-        let said = said.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-        (output.status.code(), said)
+        let output_text = serde_json::from_slice(&output.stdout);
+        let output_text = output_text.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+        (output.status.code(), output_text)
     }
 }
 
@@ -240,16 +243,16 @@ fn a_preview_says_what_a_call_would_do_and_who_has_to_approve_it() {
         ("unmarked", 1, "deny", "tool.call", "The preview of the tool unmarked has no fingerprint."),
         ("mute", 1, "deny", "tool.call", "The preview of the tool mute is not one:"),
     ] {
-        let (code, said) = folder.preview(tool, r#"{"n":1}"#);
-        let told = said["reason"].as_str().unwrap_or_default();
+        let (code, output) = folder.preview(tool, r#"{"n":1}"#);
+        let given_reason = output["reason"].as_str().unwrap_or_default();
         assert_eq!(
-            (code, &said["approval"], &said["actionType"]),
+            (code, &output["approval"], &output["actionType"]),
             (Some(status), &json!(approval), &json!(action)),
-            "{tool}: {said}"
+            "{tool}: {output}"
         );
-        assert!(told.starts_with(reason), "{tool}: {said}");
-        assert_eq!(said["action"]["arguments"], json!({"n": 1}), "{tool}: {said}");
-        assert_eq!(said["fingerprint"].as_str().map(str::len), Some(64));
+        assert!(given_reason.starts_with(reason), "{tool}: {output}");
+        assert_eq!(output["action"]["arguments"], json!({"n": 1}), "{tool}: {output}");
+        assert_eq!(output["fingerprint"].as_str().map(str::len), Some(64));
     }
     assert_eq!(folder.preview("previewed", "{}").1["diff"], "-a\n+b\n");
 }

@@ -5,13 +5,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// The maximum size of a text, in bytes. Terminals would truncate a longer one or show the sequence as text.
-pub(crate) const LARGEST: usize = 74_994;
+pub(crate) const MAX_BYTES: usize = 74_994;
 
 /// Returns the sequence that copies a text, or `None` if the text is too long. Terminals do not report whether they
 /// accepted it.
-pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
+pub(crate) fn copy_sequence(text: &str, in_tmux: bool) -> Option<String> {
     let encoded = STANDARD.encode(text);
-    if encoded.len() > LARGEST.div_ceil(3) * 4 {
+    if encoded.len() > MAX_BYTES.div_ceil(3) * 4 {
         return None;
     }
     let sequence = format!("\x1b]52;c;{encoded}\x07");
@@ -29,9 +29,12 @@ mod tests {
 
     #[test]
     fn a_text_is_offered_whole_or_not_at_all() {
-        assert_eq!(offer("hi", false).as_deref(), Some("\x1b]52;c;aGk=\x07"));
-        assert_eq!(offer("hi", true).as_deref(), Some("\x1b]52;c;aGk=\x07\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"));
-        assert!(offer(&"x".repeat(LARGEST), false).is_some());
-        assert!(offer(&"x".repeat(LARGEST + 3), false).is_none());
+        assert_eq!(copy_sequence("hi", false).as_deref(), Some("\x1b]52;c;aGk=\x07"));
+        assert_eq!(
+            copy_sequence("hi", true).as_deref(),
+            Some("\x1b]52;c;aGk=\x07\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\")
+        );
+        assert!(copy_sequence(&"x".repeat(MAX_BYTES), false).is_some());
+        assert!(copy_sequence(&"x".repeat(MAX_BYTES + 3), false).is_none());
     }
 }

@@ -35,14 +35,14 @@ impl Finder {
         let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
         let base = cli.base_url.clone().or_else(named);
-        let base = base.as_deref().map(checked).transpose()?;
+        let base = base.as_deref().map(check_url).transpose()?;
         let places = match (places, &base) {
             (Ok(places), _) => Some(places),
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(error),
         };
-        let given = given_secret(cli.secret_file.as_deref())?;
-        let own = places.as_ref().filter(|_| base.is_none()).map(|places| own_secret(&places.secrets()));
+        let given = secret_from_file(cli.secret_file.as_deref())?;
+        let own = places.as_ref().filter(|_| base.is_none()).map(|places| configured_secret(&places.secrets()));
         Ok(Finder {
             secret: given.or(own.transpose()?.flatten()),
             home: places.as_ref().and_then(|places| places.home.clone()),
@@ -106,11 +106,11 @@ impl Finder {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(wrong)?;
-        let mut said = String::new();
+        let mut first_line = String::new();
         if let Some(stdout) = up.stdout.take() {
-            _ = BufReader::new(stdout).read_line(&mut said);
+            _ = BufReader::new(stdout).read_line(&mut first_line);
         }
-        if said.starts_with("ready ") {
+        if first_line.starts_with("ready ") {
             _ = up.wait();
             return Ok(());
         }
@@ -139,7 +139,7 @@ fn refusal(said: &str) -> Error {
     }
 }
 
-fn checked(url: &str) -> Result<String, Error> {
+fn check_url(url: &str) -> Result<String, Error> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest.map(|rest| rest.trim_end_matches('/')) {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
@@ -151,7 +151,7 @@ fn checked(url: &str) -> Result<String, Error> {
 }
 
 /// Returns the secret from `file`, or else from the environment. The command line never contains the secret itself.
-fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
+fn secret_from_file(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     let Some(file) = file else {
         return match std::env::var("KEN_API_SECRET") {
             Ok(text) => Secret::new(&text, "KEN_API_SECRET"),
@@ -168,7 +168,7 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 }
 
 /// Returns `API_SECRET` of the system's own `secrets.env`, or `None` if the file cannot be read.
-fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
+fn configured_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     secrets::find(&text, "API_SECRET").map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
 }

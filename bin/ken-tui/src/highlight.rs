@@ -17,7 +17,7 @@ use syntect::parsing::SyntaxSet;
 use two_face::theme::{EmbeddedThemeName, extra};
 
 /// The maximum size of a code block that is highlighted, in bytes. The parser is slow.
-const LARGEST: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 
 /// How long the highlighting process keeps running without work.
 const IDLE: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub(crate) enum Colours {
 }
 
 /// The colours computed so far for the code blocks of a text, by [`key`]; `None` for an unknown language.
-pub(crate) type Known = HashMap<u64, Option<Lines>>;
+pub(crate) type KnownColours = HashMap<u64, Option<Lines>>;
 
 /// The maximum number of code blocks that wait for their colours. Results that nobody takes are dropped at twice this
 /// number.
@@ -206,8 +206,8 @@ fn key(language: &str, lines: &[String]) -> u64 {
 /// Returns the colours of a code block. Colours already received for the same text are in `known`, and new ones are
 /// added to it. A text is therefore complete after at most as many calls as it has blocks, even if they are more than
 /// the queue holds.
-pub(crate) fn highlight(language: &str, lines: &[String], known: &mut Known) -> Colours {
-    if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > LARGEST {
+pub(crate) fn highlight(language: &str, lines: &[String], known: &mut KnownColours) -> Colours {
+    if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > MAX_BYTES {
         return Colours::Unknown;
     }
     let Some(background) = BACKGROUND.get() else {
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn code_keeps_its_text_and_gets_colours_of_the_palette() {
         let code = ["fn main() {".to_owned(), "    let x = \"a\"; // b".to_owned(), "}".to_owned()];
-        let Colours::Known(lines) = highlight("rust", &code, &mut Known::new()) else {
+        let Colours::Known(lines) = highlight("rust", &code, &mut KnownColours::new()) else {
             panic!("rust is known");
         };
         let text: Vec<String> =
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(text, code);
         let colours: Vec<Color> = lines.iter().flatten().filter_map(|span| span.style.fg).collect();
         assert!(!colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))), "{colours:?}");
-        assert!(matches!(highlight("no such language", &code, &mut Known::new()), Colours::Unknown));
+        assert!(matches!(highlight("no such language", &code, &mut KnownColours::new()), Colours::Unknown));
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         let (wanted, queue) = sync_channel(PIECES);
         let background = Background { wanted, pieces: Mutex::default() };
         let count = 5 * PIECES as u64;
-        let (mut known, mut coloured) = (Known::new(), 0);
+        let (mut known, mut coloured) = (KnownColours::new(), 0);
         for _ in 0..count {
             // Drawing takes the finished colours and requests the others. Then the queue is processed.
             for key in 0..count {

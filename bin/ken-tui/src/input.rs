@@ -6,9 +6,9 @@ use ratatui_textarea::{Input, Key};
 /// The sequence that ends pasted text.
 const PASTE_END: &[u8] = b"\x1b[201~";
 /// The maximum size of pasted text, in bytes. The gateway refuses prompts of this size anyway.
-const LARGEST_PASTE: usize = 2 * 1024 * 1024;
+const MAX_PASTE: usize = 2 * 1024 * 1024;
 /// The maximum length of a control sequence, in bytes.
-const LONGEST_SEQUENCE: usize = 64;
+const MAX_SEQUENCE: usize = 64;
 
 /// An event from the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,8 +89,8 @@ impl Decoder {
             None => {
                 // Keep the last bytes, because they may be the start of the end sequence.
                 let kept = self.bytes.len().saturating_sub(PASTE_END.len());
-                if kept > LARGEST_PASTE {
-                    self.bytes.drain(LARGEST_PASTE..kept);
+                if kept > MAX_PASTE {
+                    self.bytes.drain(MAX_PASTE..kept);
                 }
                 None
             }
@@ -174,7 +174,7 @@ fn sequence(bytes: &[u8]) -> Found {
         };
     }
     let Some(end) = bytes.iter().position(|byte| !matches!(byte, 0x20..=0x3f)) else {
-        return match bytes.len() > LONGEST_SEQUENCE {
+        return match bytes.len() > MAX_SEQUENCE {
             true => Found::Event(bytes.len() + 2, None),
             false => Found::Part,
         };
@@ -333,14 +333,14 @@ mod tests {
         for _ in 0..100 {
             decoder.push(b"1;1;1;1;1;");
         }
-        assert!(decoder.bytes.len() <= LONGEST_SEQUENCE + 12);
+        assert!(decoder.bytes.len() <= MAX_SEQUENCE + 12);
         assert!(decoder.flush().is_none());
         decoder.push(b"\x1b[200~");
         for _ in 0..4 {
-            decoder.push(&vec![b'p'; LARGEST_PASTE]);
+            decoder.push(&vec![b'p'; MAX_PASTE]);
         }
         let events = decoder.push(b"\x1b[201~x");
-        assert!(matches!(&events[0], Event::Paste(text) if text.len() <= LARGEST_PASTE + PASTE_END.len()));
+        assert!(matches!(&events[0], Event::Paste(text) if text.len() <= MAX_PASTE + PASTE_END.len()));
         assert_eq!(name(&events[1]), "x");
     }
 }

@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use tui_markdown::{Options, StyleSheet, from_str_with_options};
 
-use crate::highlight::{Colours, Known, highlight};
+use crate::highlight::{Colours, KnownColours, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
 /// Marks the start and the end of a code block: a private-use character that never occurs in a text on the screen.
@@ -14,7 +14,7 @@ const FENCE: &str = "\u{f8ff}";
 /// space.
 const CONTINUED: char = '\u{2001}';
 /// The maximum size of a text that is rendered, in bytes. Longer texts are shown unrendered.
-const LARGEST: usize = 512 * 1024;
+const MAX_BYTES: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
@@ -27,14 +27,14 @@ pub(crate) struct Rendered {
     /// Whether some of its code blocks have no colours yet.
     pub(crate) lacks_colours: bool,
     /// The colours received so far, while others are missing.
-    pub(crate) known: Known,
+    pub(crate) known: KnownColours,
 }
 
 /// Renders a text without control characters. `known` holds the colours that its code blocks already had when it was
 /// last drawn.
-pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
+pub(crate) fn render(source: &str, columns: u16, known: KnownColours) -> Rendered {
     let source = source.replace(FENCE, "\u{fffd}");
-    if source.len() > LARGEST {
+    if source.len() > MAX_BYTES {
         return plain(&source, columns);
     }
     let source = keep_line_ends(&source);
@@ -54,7 +54,7 @@ pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
         }
     }
     if !rendered.lacks_colours {
-        rendered.known = Known::new();
+        rendered.known = KnownColours::new();
     }
     rendered
 }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn draw(source: &str, columns: u16) -> Rendered {
-        render(source, columns, Known::new())
+        render(source, columns, KnownColours::new())
     }
 
     fn shown(source: &str, columns: u16) -> Vec<String> {

@@ -144,4 +144,4 @@ pub(crate) enum Effect {
 }
 
 /// How long a turn can be without events before the client asks which parts are not ready.
-pub(crate) const SILENCE: Duration = Duration::from_secs(2);
+pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);

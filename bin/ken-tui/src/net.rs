@@ -20,7 +20,7 @@ use crate::message::{Message, Outgoing, Selector};
 pub(crate) const PAGE: u32 = 50;
 const SESSIONS: u32 = 100;
 /// How long a prompt is retried while the gateway is unreachable: practically without limit.
-const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+const RETRY_TIME: Duration = Duration::from_secs(24 * 3_600);
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 * 1024;
 
@@ -59,11 +59,11 @@ impl Net {
     fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
         let net = self.clone();
         let run = move || {
-            let held = net.held().clone();
+            let held = net.lock_gateway().clone();
             if let Some(gateway) = held {
                 let port = net.port.clone();
-                let tell = move |error: &Error| _ = port.send(Message::Trouble(error.message.clone()));
-                work(&net, gateway.notice(tell));
+                let on_retry = move |error: &Error| _ = port.send(Message::Trouble(error.message.clone()));
+                work(&net, gateway.on_retry(on_retry));
             }
         };
         self.thread(run);
@@ -98,15 +98,15 @@ impl Net {
 
     /// Returns the gateway, and whether this is the first connection.
     fn connect(&self, say: impl Fn(&str)) -> Result<(Gateway, bool), Error> {
-        if let Some(gateway) = self.held().clone() {
+        if let Some(gateway) = self.lock_gateway().clone() {
             return Ok((gateway, false));
         }
         let gateway = self.finder.gateway(say)?;
-        *self.held() = Some(gateway.clone());
+        *self.lock_gateway() = Some(gateway.clone());
         Ok((gateway, true))
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Gateway>> {
+    fn lock_gateway(&self) -> MutexGuard<'_, Option<Gateway>> {
         self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Net {
                 }
             };
             offset = events.offset().to_owned();
-            if !may_pass(&error) {
+            if !is_retryable(&error) {
                 self.port.send(Message::StreamEnded { epoch, error });
                 return;
             }
@@ -156,7 +156,7 @@ impl Net {
 
     pub(crate) fn post(&self, outgoing: Outgoing) {
         self.spawn(move |net, gateway| {
-            let mut gateway = gateway.patience(PATIENCE);
+            let mut gateway = gateway.retry_for(RETRY_TIME);
             let (id, answer) = (outgoing.id, send(&mut gateway, &outgoing));
             net.port.send(Message::Sent { id, answer });
         });
@@ -180,7 +180,7 @@ impl Net {
     pub(crate) fn approvals(&self) {
         self.spawn(move |net, gateway| {
             // A gateway without the approvals route has no approvals.
-            if let Ok(records) = gateway.patience(PAUSE).pending_approvals(&Identity::local()) {
+            if let Ok(records) = gateway.retry_for(PAUSE).pending_approvals(&Identity::local()) {
                 net.port.send(Message::Approvals(records));
             }
         });
@@ -263,6 +263,6 @@ fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
 }
 
 /// Whether a later attempt can succeed.
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub(crate) fn is_retryable(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline)
 }

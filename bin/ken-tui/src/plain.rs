@@ -20,13 +20,13 @@ use crate::model::approval::{Request, decision};
 use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
-use crate::print::{outcome, put, remark, shown, telling};
+use crate::print::{outcome, print_note, put, shown, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
-    let mut gateway = telling(finder.gateway(remark)?);
+    let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let report = preflight(&gateway);
     let session = open(&mut gateway, selector)?;
     let failed = |error: io::Error| Error::internal(error.to_string());
@@ -41,7 +41,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
             report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
             let mut prompt = plain.prompt(&greeting(&report));
             prompt.workflow = Some(PREFLIGHT.to_owned());
-            plain.say(&prompt)?;
+            plain.send_line(&prompt)?;
         }
         false => plain.show_page()?,
     }
@@ -79,8 +79,8 @@ impl Plain {
                 "/sessions" => self.show_sessions()?,
                 text => {
                     let prompt = self.prompt(text);
-                    if let Err(error) = self.say(&prompt) {
-                        remark(&sentence(&error));
+                    if let Err(error) = self.send_line(&prompt) {
+                        print_note(&sentence(&error));
                     }
                 }
             }
@@ -124,7 +124,7 @@ impl Plain {
     }
 
     /// Sends a line and prints the result.
-    fn say(&mut self, prompt: &Prompt) -> Result<(), Error> {
+    fn send_line(&mut self, prompt: &Prompt) -> Result<(), Error> {
         let accepted = self.gateway.chat(prompt)?;
         if let Some(turn) = accepted.turn() {
             return self.follow(&turn);
@@ -209,7 +209,7 @@ impl Plain {
             };
             let decision = decision(approved, for_session, Some(rest.to_owned()));
             if let Err(error) = self.gateway.decide(request, &decision) {
-                remark(&sentence(&error));
+                print_note(&sentence(&error));
             }
             return Ok(());
         }

@@ -27,7 +27,7 @@ pub(crate) struct Question {
 
 pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
     let text = whole(&question.text)?;
-    let mut gateway = telling(finder.gateway(remark)?);
+    let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
     prompt.session = match &question.selector {
         // The gateway creates the session together with the prompt.
@@ -83,7 +83,7 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
                 put(&shown(&live.add(&event)))?;
                 if text("type") == "approval_requested" {
                     let (action, request) = (text("actionType"), text("requestId"));
-                    remark(&format!("{action} waits for a decision: {request}"));
+                    print_note(&format!("{action} waits for a decision: {request}"));
                 }
             }
             if text("type") == "submission_settled" {
@@ -121,21 +121,21 @@ pub(crate) fn put(text: &str) -> Result<(), Error> {
 }
 
 /// Returns a gateway that prints what a request waits for, each reason once, if standard error is a terminal.
-pub(crate) fn telling(gateway: Gateway) -> Gateway {
+pub(crate) fn with_retry_notes(gateway: Gateway) -> Gateway {
     if !io::stderr().is_terminal() {
         return gateway;
     }
-    let told = Mutex::new(String::new());
-    gateway.notice(move |error| {
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != error.message {
-            told.clone_from(&error.message);
-            remark(&format!("waiting: {told}"));
+    let printed = Mutex::new(String::new());
+    gateway.on_retry(move |error| {
+        let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *printed != error.message {
+            printed.clone_from(&error.message);
+            print_note(&format!("waiting: {printed}"));
         }
     })
 }
 
 /// Prints a line on standard error.
-pub(crate) fn remark(text: &str) {
+pub(crate) fn print_note(text: &str) {
     _ = io::stderr().write_all(format!("ken-tui: {}\n", for_terminal(text)).as_bytes());
 }

@@ -220,7 +220,7 @@ impl App {
 
     fn copy(&mut self, text: &str) -> io::Result<()> {
         let in_tmux = std::env::var_os("TMUX").is_some();
-        match clipboard::offer(text, in_tmux) {
+        match clipboard::copy_sequence(text, in_tmux) {
             Some(sequence) => put(&sequence),
             None => {
                 self.model.notice = Some("too long for the terminal's clipboard".to_owned());

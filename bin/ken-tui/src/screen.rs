@@ -305,7 +305,7 @@ mod tests {
         command.args(["--ignored", "--exact", "screen::tests::panics", "--nocapture"]);
         let mut terminal = ken_tests::Terminal::start(&command, 80, 24);
         // The terminal modes must be restored too.
-        assert!(!terminal.ends().success());
+        assert!(!terminal.wait_for_end().success());
         let written = terminal.written();
         let (left, told) = (written.find(LEAVE).unwrap(), written.find("on purpose").unwrap());
         assert!(written.contains(ENTER) && left < told, "{written:?}");

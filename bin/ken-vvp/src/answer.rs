@@ -59,13 +59,13 @@ fn reason(issues: &[Issue], total: usize) -> String {
     let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ").replace('_', " ");
     match (errors, warnings) {
         (0, 0) => format!("{rules}, no problem found"),
-        (0, _) => format!("{rules}, {}: {kinds}", counted(warnings, "warning")),
-        (_, 0) => format!("{rules}, {}: {kinds}", counted(errors, "error")),
-        _ => format!("{rules}, {}: {kinds}; {}", counted(errors, "error"), counted(warnings, "warning")),
+        (0, _) => format!("{rules}, {}: {kinds}", format_count(warnings, "warning")),
+        (_, 0) => format!("{rules}, {}: {kinds}", format_count(errors, "error")),
+        _ => format!("{rules}, {}: {kinds}; {}", format_count(errors, "error"), format_count(warnings, "warning")),
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn format_count(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

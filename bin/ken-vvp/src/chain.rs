@@ -19,7 +19,7 @@ pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Er
     let Some(steps) = steps else {
         return Ok(Vec::new());
     };
-    let mut held = Held::default();
+    let mut held = KnownStatements::default();
     base.facts.iter().for_each(|fact| held.add(fact.text));
     let mut issues = Vec::new();
     for (number, step) in steps.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Er
             let message = || format!("step {number} rests on {premise}, which no earlier step proves");
             (!is_held).then(|| unproved(format!("{}/premises/{place}", step.at()), message()))
         }));
-        issues.extend(step.is_amiss(base).map(|what| unproved(step.at(), what)));
+        issues.extend(step.problem(base).map(|what| unproved(step.at(), what)));
         step.conclusion.into_iter().for_each(|conclusion| held.add(conclusion));
     }
     for (number, conclusion) in conclusions.unwrap_or_default().iter().enumerate() {
@@ -79,7 +79,7 @@ impl<'v> Step<'v> {
     }
 
     /// Returns why the conclusion of a deduction does not follow by its rule; `None` if it follows.
-    fn is_amiss(&self, base: &RuleBase<'_>) -> Option<String> {
+    fn problem(&self, base: &RuleBase<'_>) -> Option<String> {
         let number = self.number;
         match self.kind {
             Some(kind) if !DEDUCTIONS.contains(&kind) => return None,
@@ -138,12 +138,12 @@ impl<'v> Step<'v> {
 /// The statements that are given or proved so far. `sides` says for each statement whether it holds and whether its
 /// negation holds.
 #[derive(Default)]
-struct Held {
+struct KnownStatements {
     statements: Interner,
     sides: Vec<[bool; 2]>,
 }
 
-impl Held {
+impl KnownStatements {
     fn add(&mut self, text: &str) {
         let statement = normalise(text);
         let (number, is_new) = self.statements.intern(&statement.atom);

@@ -1,5 +1,5 @@
 use clap::Args;
-use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::json;
 
 use crate::answer::Answer;
@@ -25,7 +25,7 @@ impl Filter for Vvp {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let value = json::parse(input.as_bytes(), MAX_DEPTH)?;
         let (base, mut issues) = RuleBase::of(&value)?;
         issues.extend(redundancy::find(&base));

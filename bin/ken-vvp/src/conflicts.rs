@@ -13,12 +13,12 @@ use crate::reach::suspects;
 use crate::rulebase::{Claim, Rule, RuleBase, variable};
 
 /// The maximum number of sets of premises that are assumed, and the maximum work of all derivations from them.
-const MOST_SUPPOSED: usize = 1_000;
-const MOST_WORK: usize = 20_000_000;
+const MAX_ASSUMED: usize = 1_000;
+const MAX_WORK: usize = 20_000_000;
 
 /// The maximum number of steps in a proof that is shown, and the maximum number of conflicts that are reported.
-const LONGEST_PROOF: usize = 1_000;
-const MOST_CONFLICTS: usize = 1_000;
+const MAX_PROOF: usize = 1_000;
+const MAX_CONFLICTS: usize = 1_000;
 
 /// Two statements that both follow although one is the negation of the other.
 #[derive(Serialize)]
@@ -60,7 +60,7 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Result<Found, Error> {
         found.idle_rules(base, &mut theory, &closure)?;
     }
     found.goals(base, &mut theory, &closure)?;
-    found.suppose(base, &mut seen)?;
+    found.assume_premises(base, &mut seen)?;
     found.possible(base, &seen);
     Ok(found)
 }
@@ -90,7 +90,7 @@ impl Found {
             let statements = sides.map(|literal| theory.wording(literal).into_owned());
             let affirmed = sides.iter().find(|literal| !literal.is_negated());
             let atom = affirmed.map(|&literal| atom_of(theory, literal)).unwrap_or_default();
-            if !seen.insert(atom) || self.conflicts.len() >= MOST_CONFLICTS {
+            if !seen.insert(atom) || self.conflicts.len() >= MAX_CONFLICTS {
                 continue;
             }
             let at = place(base, closure, sides);
@@ -119,7 +119,7 @@ impl Found {
             *applies = *applies || !rule.has_variables && rule.premises.iter().all(&mut holds);
         }
         if applies.contains(&false) && base.rules.iter().any(|rule| rule.has_variables) {
-            let held: Vec<Literal> = closure.held().collect();
+            let held: Vec<Literal> = closure.derived().collect();
             let instances = theory.instances(&held).map_err(too_large)?;
             note_applied(&mut applies, &instances);
         }
@@ -158,17 +158,17 @@ impl Found {
     /// Assumes the premises of each rule that may contradict itself, and reports the contradictions that follow. These
     /// occur whenever the rule applies. Without facts they are errors, because the document then has to be correct for
     /// every input.
-    fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
+    fn assume_premises(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
         let severity = if base.facts.is_empty() { Severity::Error } else { Severity::Warning };
         let suspects = suspects(base);
         // A rule whose premises contradict each other is reported separately.
         let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
         let sets: BTreeSet<Vec<String>> =
             suspects.rules.iter().filter(can_apply).map(|rule| examples(base, rule)).collect();
-        let mut is_cut = suspects.is_cut || sets.len() > MOST_SUPPOSED;
-        let mut left = MOST_WORK;
+        let mut is_cut = suspects.is_cut || sets.len() > MAX_ASSUMED;
+        let mut left = MAX_WORK;
         let mut theory = base.theory();
-        for assuming in sets.iter().take(MOST_SUPPOSED) {
+        for assuming in sets.iter().take(MAX_ASSUMED) {
             if left == 0 {
                 is_cut = true;
                 break;
@@ -290,7 +290,7 @@ fn place(base: &RuleBase<'_>, closure: &Closure, sides: [Literal; 2]) -> String 
 }
 
 fn proof(base: &RuleBase<'_>, theory: &Theory<'_>, closure: &Closure, literal: Literal) -> Vec<Step> {
-    let numbers = closure.proof(literal, LONGEST_PROOF).unwrap_or_default();
+    let numbers = closure.proof(literal, MAX_PROOF).unwrap_or_default();
     let steps = numbers.iter().filter_map(|&number| closure.steps.get(number));
     let worded = |literal: Literal| theory.wording(literal).into_owned();
     let step = |step: &ken_logic::Step| Step {

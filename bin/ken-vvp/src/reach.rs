@@ -12,7 +12,7 @@ use std::ops::Range;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
 /// The maximum number of steps in all searches together.
-const MOST_WORK: usize = 20_000_000;
+const MAX_WORK: usize = 20_000_000;
 
 pub(crate) struct Suspects<'b, 'v> {
     pub(crate) rules: Vec<&'b Rule<'v>>,
@@ -33,22 +33,22 @@ pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
         suspects.rules = with_premises().collect();
         return suspects;
     }
-    let mut ways = Ways::of(base);
+    let mut ways = ImplicationGraph::of(base);
     let crossing = ways.before_crossings(base);
     for rule in with_premises() {
-        if ways.work > MOST_WORK {
+        if ways.work > MAX_WORK {
             suspects.is_cut = true;
             break;
         }
         let crosses = |claim: &Claim| crossing.get(claim.index()) == Some(&true);
-        if (ways.is_mixed(&rule.body) || rule.body.iter().any(crosses)) && ways.lead_to_denial(&rule.body) {
+        if (ways.is_mixed(&rule.body) || rule.body.iter().any(crosses)) && ways.reach_negation(&rule.body) {
             suspects.rules.push(rule);
         }
     }
     suspects
 }
 
-struct Ways {
+struct ImplicationGraph {
     /// For each claim, the index in `to` at which its successors begin.
     starts: Vec<u32>,
     to: Vec<Claim>,
@@ -62,9 +62,9 @@ struct Ways {
     work: usize,
 }
 
-impl Ways {
-    fn of(base: &RuleBase<'_>) -> Ways {
-        let ways = || base.rules.iter().flat_map(ways_of);
+impl ImplicationGraph {
+    fn of(base: &RuleBase<'_>) -> ImplicationGraph {
+        let ways = || base.rules.iter().flat_map(edges_of);
         let mut starts = vec![0u32; base.claims() + 2];
         for (from, _) in ways() {
             if let Some(count) = starts.get_mut(from.index() + 2) {
@@ -94,7 +94,7 @@ impl Ways {
                 *is_axiom = true;
             }
         }
-        Ways { starts, to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
+        ImplicationGraph { starts, to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
     }
 
     /// Returns the range in `to` that contains the successors of a claim.
@@ -110,7 +110,7 @@ impl Ways {
         self.walks += 1;
         let mut reached = Vec::new();
         for claim in from {
-            self.come_to(claim, &mut reached);
+            self.visit(claim, &mut reached);
         }
         let mut next = 0;
         while let Some(&claim) = reached.get(next) {
@@ -119,14 +119,14 @@ impl Ways {
             self.work += 1 + places.len();
             for place in places {
                 if let Some(&claim) = self.to.get(place) {
-                    self.come_to(claim, &mut reached);
+                    self.visit(claim, &mut reached);
                 }
             }
         }
         reached
     }
 
-    fn come_to(&mut self, claim: Claim, reached: &mut Vec<Claim>) {
+    fn visit(&mut self, claim: Claim, reached: &mut Vec<Claim>) {
         if let Some(seen) = self.seen.get_mut(claim.index())
             && *seen != self.walks
         {
@@ -154,7 +154,7 @@ impl Ways {
         let sources: Vec<Claim> = base
             .rules
             .iter()
-            .flat_map(ways_of)
+            .flat_map(edges_of)
             .filter(|(from, to)| from.is_denial() != to.is_denial() && is_live(*to))
             .map(|(from, _)| from.opposite())
             .collect();
@@ -177,7 +177,7 @@ impl Ways {
     }
 
     /// Returns whether a path leads from a premise to the negation of a premise or of an axiom.
-    fn lead_to_denial(&mut self, body: &[Claim]) -> bool {
+    fn reach_negation(&mut self, body: &[Claim]) -> bool {
         let reached = self.walk(body.iter().copied());
         let walk = self.walks;
         let is_axiom = |claim: Claim| self.axioms.get(claim.index()) == Some(&true);
@@ -189,7 +189,7 @@ impl Ways {
 
 /// Returns the edges of a rule: two for each premise, from the premise to the conclusion and from the negated
 /// conclusion to the negated premise.
-fn ways_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
+fn edges_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
     let head = rule.head;
     rule.body.iter().flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])
 }

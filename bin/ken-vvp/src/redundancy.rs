@@ -7,18 +7,18 @@ use crate::rulebase::{Claim, Rule, RuleBase};
 
 /// The maximum number of comparisons in the search for subsumed rules. The search takes quadratic time if very many
 /// rules with the same conclusion share a premise.
-const MOST_WORK: usize = 20_000_000;
+const MAX_WORK: usize = 20_000_000;
 
 pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
-    let mut issues: Vec<Issue> = base.rules.iter().flat_map(about_itself).collect();
-    let mut rivals = Rivals::of(base);
+    let mut issues: Vec<Issue> = base.rules.iter().flat_map(own_issues).collect();
+    let mut rivals = SameConclusion::of(base);
     issues.extend(rivals.remove_duplicates());
     issues.extend(rivals.subsumed());
     issues
 }
 
 /// Returns the problems of a rule that do not depend on other rules.
-fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
+fn own_issues(rule: &Rule<'_>) -> Vec<Issue> {
     let mut issues = Vec::new();
     if rule.body.contains(&rule.head) {
         let message = format!("\"{}\" is among its own premises", rule.conclusion);
@@ -55,7 +55,7 @@ fn is_opposite(pair: &[Claim]) -> bool {
 }
 
 /// The rules that have the same conclusion as another rule. Only these can be duplicates or subsumed.
-struct Rivals<'b, 'v> {
+struct SameConclusion<'b, 'v> {
     rules: Vec<Rival<'b, 'v>>,
 }
 
@@ -64,8 +64,8 @@ struct Rival<'b, 'v> {
     body: Vec<Claim>,
 }
 
-impl<'b, 'v> Rivals<'b, 'v> {
-    fn of(base: &'b RuleBase<'v>) -> Rivals<'b, 'v> {
+impl<'b, 'v> SameConclusion<'b, 'v> {
+    fn of(base: &'b RuleBase<'v>) -> SameConclusion<'b, 'v> {
         let mut counts = vec![0u32; base.claims()];
         for rule in &base.rules {
             if let Some(count) = counts.get_mut(rule.head.index()) {
@@ -74,7 +74,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
         }
         let has_rivals = |rule: &&Rule<'_>| counts.get(rule.head.index()).is_some_and(|&count| count > 1);
         let rival = |rule| Rival { rule, body: sorted(rule) };
-        Rivals { rules: base.rules.iter().filter(has_rivals).map(rival).collect() }
+        SameConclusion { rules: base.rules.iter().filter(has_rivals).map(rival).collect() }
     }
 
     /// Removes the rules that have the same premises and conclusion as an earlier one, and reports them.
@@ -102,7 +102,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
                 let message = format!("rule {number} adds nothing: rule {by} concludes the same from less");
                 Issue::warning("subsumed", rule.at(), message)
             }));
-            if search.work > MOST_WORK {
+            if search.work > MAX_WORK {
                 issues.push(Issue::warning("search_cut", "/rules", "too many alike rules to compare them all"));
                 break;
             }

@@ -21,7 +21,7 @@ impl<R: Resolver> Resolver for Guard<R> {
         let mut kept = self.empty();
         let mut refused = None;
         for address in found.iter() {
-            match self.allowed.admits(host, *address) {
+            match self.allowed.allows(host, *address) {
                 true => kept.push(*address),
                 false => refused = Some(address.ip()),
             }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 /// How long an entry is valid.
-const FRESH: Duration = Duration::from_secs(3_600);
+const MAX_AGE: Duration = Duration::from_secs(3_600);
 /// The maximum size of all entries together, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The maximum size of one entry, in bytes.
@@ -46,7 +46,7 @@ impl Cache {
         let path = self.path(kind, key)?;
         let about = fs::metadata(&path).ok()?;
         let age = SystemTime::now().duration_since(about.modified().ok()?).ok()?;
-        if age > FRESH || about.len() > ENTRY_BYTES {
+        if age > MAX_AGE || about.len() > ENTRY_BYTES {
             return None;
         }
         serde_json::from_slice(&fs::read(path).ok()?).ok()
@@ -82,7 +82,7 @@ impl Cache {
         entries.sort();
         let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
         for (at, length, path) in entries {
-            let is_old = SystemTime::now().duration_since(at).is_ok_and(|age| age > FRESH);
+            let is_old = SystemTime::now().duration_since(at).is_ok_and(|age| age > MAX_AGE);
             if bytes <= MAX_BYTES && !is_old {
                 return;
             }
@@ -105,7 +105,7 @@ mod tests {
         let other = Cache::new(Some(folder.path().join("cache")), "other");
         assert_eq!((cache.get::<String>("page", "b"), other.get::<String>("page", "a")), (None, None));
         let path = cache.path("page", "a").unwrap();
-        let old = SystemTime::now() - FRESH - Duration::from_secs(1);
+        let old = SystemTime::now() - MAX_AGE - Duration::from_secs(1);
         fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
         assert_eq!(cache.get::<String>("page", "a"), None);
         cache.prune();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ken_text::for_terminal;
-use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::json;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -77,25 +77,25 @@ impl Filter for Search {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let asked: Query = read(input)?;
-        if asked.query.trim().is_empty() {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        let input: Query = read(input)?;
+        if input.query.trim().is_empty() {
             return Err(Error::invalid("/query", "the query is blank"));
         }
-        if !(1..=MAX_RESULTS).contains(&asked.limit) {
-            let message = format!("{} is not 1 to {MAX_RESULTS}", asked.limit);
+        if !(1..=MAX_RESULTS).contains(&input.limit) {
+            let message = format!("{} is not 1 to {MAX_RESULTS}", input.limit);
             return Err(Error::invalid("/limit", message));
         }
         let web = self.web.get()?;
         let until = Instant::now() + TIME;
-        let found = web.searcher.search(&web.cache, &asked.query, asked.limit, until)?;
+        let found = web.searcher.search(&web.cache, &input.query, input.limit, until)?;
         if found.provider.is_none() {
             let failures: Vec<String> = found.failures.iter().map(Failed::to_string).collect();
             return Err(Error::unavailable(failures.join("; ")));
         }
         web.cache.prune();
         Ok(reply.send(&Results {
-            query: asked.query,
+            query: input.query,
             provider: found.provider,
             results: found.hits,
             failures: found.failures,
@@ -143,7 +143,7 @@ struct Fetched {
 }
 
 /// The maximum number of bytes of a page that a model gets.
-const SHOWN: usize = 28 * 1024;
+const MAX_SHOWN_BYTES: usize = 28 * 1024;
 
 impl Filter for Fetch {
     const NAME: &'static str = "ken-web fetch";
@@ -153,16 +153,16 @@ impl Filter for Fetch {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let asked: Address = read(input)?;
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        let input: Address = read(input)?;
         let web = self.web.get()?;
-        let (page, _) = web.fetcher.page(&web.cache, &asked.url, Instant::now() + TIME)?;
+        let (page, _) = web.fetcher.page(&web.cache, &input.url, Instant::now() + TIME)?;
         web.cache.prune();
         let source = Source {
             id: "web-1".to_owned(),
             title: page.title.clone(),
             url: page.url.clone(),
-            text: ken_text::head(&page.text, SHOWN).to_owned(),
+            text: ken_text::head(&page.text, MAX_SHOWN_BYTES).to_owned(),
             digest: page.digest.clone(),
             score: 1.0,
             fetched: true,
@@ -197,9 +197,9 @@ impl Filter for Research {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let asked: Question = read(input)?;
-        let researched = research(self.web.get()?, &asked)?;
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        let input: Question = read(input)?;
+        let researched = research(self.web.get()?, &input)?;
         Ok(reply.send(&researched))
     }
 }

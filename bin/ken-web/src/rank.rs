@@ -92,7 +92,7 @@ fn joined(page: usize, mut passages: Vec<&Passage<'_>>) -> Packed {
 
 /// Scores passages by BM25. Pages that the search ranked higher get up to a fifth more.
 fn score(question: &str, passages: &mut [Passage<'_>]) {
-    let asked = terms(question);
+    let question_terms = terms(question);
     let counted: Vec<(HashMap<String, f64>, f64)> = passages
         .iter()
         .map(|passage| {
@@ -107,7 +107,7 @@ fn score(question: &str, passages: &mut [Passage<'_>]) {
         .collect();
     let number = f64::from(u32::try_from(passages.len().max(1)).unwrap_or(u32::MAX));
     let mean = counted.iter().map(|(_, length)| length).sum::<f64>() / number;
-    for term in &asked {
+    for term in &question_terms {
         let holding = counted.iter().filter(|(counts, _)| counts.contains_key(term)).count();
         let holding = f64::from(u32::try_from(holding).unwrap_or(u32::MAX));
         let rarity = (1.0 + (number - holding + 0.5) / (holding + 0.5)).ln();

@@ -19,7 +19,7 @@ use crate::web::Web;
 /// The number of pages that are fetched at the same time.
 const AT_ONCE: usize = 4;
 /// If the text of a search result has at least this many characters, it is used as the page itself.
-const WHOLE_SNIPPET: usize = 1_500;
+const MIN_WHOLE_SNIPPET: usize = 1_500;
 /// The estimated number of tokens for the title and the address of a source. The marks around all sources take twice as
 /// many.
 const FRAME_TOKENS: u64 = 60;
@@ -145,34 +145,34 @@ pub(crate) struct Used {
     pub(crate) duration_ms: u64,
 }
 
-pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error> {
+pub(crate) fn research(web: &Web, question: &Question) -> Result<Researched, Error> {
     let begun = Instant::now();
-    let budget = asked.budget()?;
+    let budget = question.budget()?;
     let until = begun + budget.time;
     let mut used = Used { max_context_tokens: budget.tokens, ..Used::default() };
-    let queries = queries(&asked.question, &asked.queries, budget.searches);
+    let queries = queries(&question.question, &question.queries, budget.searches);
     let mut failures = Vec::new();
-    let mut hits = named(&asked.question);
+    let mut hits = named(&question.question);
     match search(web, &queries, &budget, until, &mut used, &mut failures) {
         Ok(found) => hits.extend(found),
         // If the search fails, the addresses named in the question can still be used.
         Err(error) if hits.is_empty() => return Err(error),
         Err(error) => failures.push(Failed { at: "search".to_owned(), error: error.message }),
     }
-    let pages = fetch(web, asked, &hits, &budget, until, &mut used, &mut failures);
+    let pages = fetch(web, question, &hits, &budget, until, &mut used, &mut failures);
     let texts: Vec<&str> = pages.iter().map(|page| page.text.as_str()).collect();
-    let packed = packed(&asked.question, &texts, budget.tokens);
+    let packed = packed(&question.question, &texts, budget.tokens);
     let sources: Vec<Source> =
         (1..).zip(packed).filter_map(|(number, packed)| source(number, packed, &pages)).collect();
-    let confidence = confidence(&asked.question, &sources);
+    let confidence = confidence(&question.question, &sources);
     let context = fenced(&sources)?;
     used.context_tokens = estimated_tokens(&context);
     used.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     failures.truncate(MAX_FAILURES);
     web.cache.prune();
     Ok(Researched {
-        question: asked.question.clone(),
-        depth: asked.depth,
+        question: question.question.clone(),
+        depth: question.depth,
         queries,
         confidence,
         context,
@@ -285,17 +285,17 @@ impl Material {
 /// Returns the best hits. Those whose pages are wanted and can be fetched have the text of the page.
 fn fetch(
     web: &Web,
-    asked: &Question,
+    question: &Question,
     hits: &[Hit],
     budget: &Budget,
     until: Instant,
     used: &mut Used,
     failures: &mut Vec<Failed>,
 ) -> Vec<Material> {
-    let wants = |hit: &Hit| match asked.web_fetch {
+    let wants = |hit: &Hit| match question.web_fetch {
         WebFetch::Never => false,
         WebFetch::Always => true,
-        WebFetch::Auto => hit.snippet.len() < WHOLE_SNIPPET,
+        WebFetch::Auto => hit.snippet.len() < MIN_WHOLE_SNIPPET,
     };
     let wanted: Vec<usize> =
         (0..hits.len()).filter(|place| hits.get(*place).is_some_and(wants)).take(budget.fetches).collect();
@@ -371,11 +371,11 @@ fn confidence(question: &str, sources: &[Source]) -> Confidence {
     let share = |part: usize, whole: usize| {
         f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / f64::from(u32::try_from(whole.max(1)).unwrap_or(u32::MAX))
     };
-    let asked: HashSet<String> = terms(question).into_iter().collect();
-    let told: HashSet<String> = sources.iter().flat_map(|source| terms(&source.text)).collect();
+    let question_terms: HashSet<String> = terms(question).into_iter().collect();
+    let source_terms: HashSet<String> = sources.iter().flat_map(|source| terms(&source.text)).collect();
     let host = |source: &Source| Some(Url::parse(&source.url).ok()?.host_str()?.to_owned());
     let hosts: HashSet<Option<String>> = sources.iter().map(host).collect();
-    let covered = share(asked.intersection(&told).count(), asked.len());
+    let covered = share(question_terms.intersection(&source_terms).count(), question_terms.len());
     let fetched = sources.iter().filter(|source| source.fetched).count();
     let read = share(fetched, sources.len());
     let score = match sources.is_empty() {

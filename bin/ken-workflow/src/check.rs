@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ken_flow::{Protocols, load_named};
-use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use serde::Serialize;
 
 #[derive(Args)]
@@ -20,7 +20,7 @@ impl Report for Check {
     const ABOUT: &'static str = "Check workflow files and report what is wrong, and where";
     const AFTER_HELP: &'static str = "Exit status: 0 all files are valid, 1 some are not, 2 an error.";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let protocols = Protocols::shipped();
         let files = self.files.iter().map(|file| Checked::of(file, &protocols));
         Ok(reply.send(&Found { files: files.collect() }))

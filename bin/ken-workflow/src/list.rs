@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Args;
 use ken_flow::{Catalog, Definition, Protocols};
-use ken_tool::{Answer, Error, Reply, Report, Sent};
+use ken_tool::{Answer, Error, Replied, Reply, Report};
 use serde::Serialize;
 
 #[derive(Args)]
@@ -18,7 +18,7 @@ impl Report for List {
     const NAME: &'static str = "ken-workflow list";
     const ABOUT: &'static str = "List the user's workflows and those that come with ken";
 
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let mut listing = Listing::default();
         for (name, found) in Catalog::usual(Protocols::shipped()).list() {
             match found {

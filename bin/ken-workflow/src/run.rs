@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ken_flow::{Catalog, Data, Definition, Engine, Outcome, Protocols, Request, Settings, Status, load};
-use ken_tool::{Answer, Error, Filter, Reply, Sent, Verdict};
+use ken_tool::{Answer, Error, Filter, Replied, Reply, Verdict};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,11 +24,11 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     deadline: Option<u64>,
     #[arg(skip)]
-    opened: OnceCell<Opened>,
+    opened: OnceCell<OpenedWorkflow>,
 }
 
 /// State that all inputs share.
-struct Opened {
+struct OpenedWorkflow {
     workflow: Arc<Definition>,
     engine: Engine,
     /// Declared last, so that it is dropped after the engine, whose child processes it watches.
@@ -44,7 +44,7 @@ impl Filter for Run {
         self.json.as_deref()
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let data = self.data(input)?;
         let opened = self.opened()?;
         let request = Request {
@@ -56,7 +56,7 @@ impl Filter for Run {
         if !reply.is_verbose() {
             outcome.execution_time_ms = None; // left out, so that equal input gives equal bytes
         }
-        Ok(reply.send(&Told(&outcome)))
+        Ok(reply.send(&RunAnswer(&outcome)))
     }
 }
 
@@ -70,17 +70,17 @@ impl Run {
         Data::from_value(&serde_json::json!({"user_input": input.trim_end_matches(['\n', '\r'])}))
     }
 
-    fn opened(&self) -> Result<&Opened, Error> {
+    fn opened(&self) -> Result<&OpenedWorkflow, Error> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let opened = Opened::open(&self.workflow)?;
+        let opened = OpenedWorkflow::open(&self.workflow)?;
         Ok(self.opened.get_or_init(|| opened))
     }
 }
 
-impl Opened {
-    fn open(workflow: &str) -> Result<Opened, Error> {
+impl OpenedWorkflow {
+    fn open(workflow: &str) -> Result<OpenedWorkflow, Error> {
         let settings = Settings::read(|name| std::env::var(name).ok())?;
         let protocols = Protocols::shipped();
         let workflow = if workflow.contains('/') || workflow.ends_with(".json") {
@@ -89,7 +89,7 @@ impl Opened {
             Catalog::usual(protocols.clone()).find(workflow)?
         };
         let runtime = Builder::new_current_thread().enable_all().build();
-        Ok(Opened {
+        Ok(OpenedWorkflow {
             workflow,
             engine: Engine::new(protocols, settings),
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
@@ -99,9 +99,9 @@ impl Opened {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Told<'a>(&'a Outcome);
+struct RunAnswer<'a>(&'a Outcome);
 
-impl Answer for Told<'_> {
+impl Answer for RunAnswer<'_> {
     fn verdict(&self) -> Verdict {
         match self.0.status {
             Status::Completed => Verdict::Positive,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, only_one};
-use crate::output::{Outcome, one_line, say, say_json, say_table};
+use crate::output::{Outcome, one_line, print_json, print_line, print_table};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
@@ -34,7 +34,7 @@ pub(crate) struct Approve {
     #[arg(long)]
     session: bool,
     #[command(flatten)]
-    words: Words,
+    words: DecisionText,
 }
 
 #[derive(Debug, Args)]
@@ -42,12 +42,12 @@ pub(crate) struct Deny {
     /// Id of a request, or a unique prefix of it
     id: String,
     #[command(flatten)]
-    words: Words,
+    words: DecisionText,
 }
 
 /// The reason and the name that are recorded with a decision.
 #[derive(Debug, Args)]
-struct Words {
+struct DecisionText {
     /// Reason to record; the agent gets it with a denial
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
@@ -71,14 +71,14 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
 fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
     let pending = pending(gateway)?;
     if as_json {
-        return pending.iter().try_for_each(say_json);
+        return pending.iter().try_for_each(print_json);
     }
     let row = |record: &Value| {
         let [risk, action, target, summary] =
             ["risk", "actionType", "target", "summary"].map(|name| field(request(record), name).to_owned());
         [field(record, "requestId").to_owned(), risk, action, target, summary]
     };
-    say_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
+    print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
@@ -95,7 +95,7 @@ fn request(record: &Value) -> &Value {
 /// Prints the fields of a request, an empty line and the exact action.
 fn show(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
-        return say_json(record);
+        return print_json(record);
     }
     let request = request(record);
     for (name, key) in [
@@ -110,20 +110,20 @@ fn show(record: &Value, as_json: bool) -> Result<(), Error> {
         ("expires", "expiresAt"),
     ] {
         if !field(request, key).is_empty() {
-            say(&format!("{name:10} {}", one_line(field(request, key))))?;
+            print_line(&format!("{name:10} {}", one_line(field(request, key))))?;
         }
     }
-    say(&format!("{:10} {}", "status", status(record)))?;
+    print_line(&format!("{:10} {}", "status", status(record)))?;
     let metadata = request.get("metadata").unwrap_or(&Value::Null);
     match metadata.get("action") {
         // The gateway sends an action as a JSON object, or as text if it is shortened.
-        Some(Value::String(text)) => say(&format!("\n{text}"))?,
-        Some(action) => say(&format!("\n{action:#}"))?,
+        Some(Value::String(text)) => print_line(&format!("\n{text}"))?,
+        Some(action) => print_line(&format!("\n{action:#}"))?,
         None => {}
     }
     match field(metadata, "diff") {
         "" => Ok(()),
-        diff => say(&format!("\n{}", diff.trim_end_matches('\n'))),
+        diff => print_line(&format!("\n{}", diff.trim_end_matches('\n'))),
     }
 }
 
@@ -149,14 +149,14 @@ pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
     decide(globals, &args.id, false, false, &args.words)
 }
 
-fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
+fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &DecisionText) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
     let decision =
         Decision { approved, by: words.by.clone().unwrap_or_else(user), reason: words.reason.clone(), for_session };
     during("deciding", || gateway.decide(&id, &decision))?;
     let done = if approved { "approved" } else { "denied" };
-    say(&format!("{done} {id}"))?;
+    print_line(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use ken_audit::{Verified, files, verify};
 use ken_types::Error;
 use ken_types::places::Places;
 
-use crate::output::{Outcome, say};
+use crate::output::{Outcome, print_line};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
@@ -36,11 +36,11 @@ pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Veri
     let wanted = options.holds.as_deref().unwrap_or_default();
     let found = verify(&files, wanted)?;
     let (line, is_good) = match &found {
-        Ok(verified) if verified.holds => (good(verified), true),
-        Ok(verified) => (format!("{}, but no record has the hash {wanted}", good(verified)), false),
+        Ok(verified) if verified.holds => (summary(verified), true),
+        Ok(verified) => (format!("{}, but no record has the hash {wanted}", summary(verified)), false),
         Err(bad) => (bad.to_string(), false),
     };
-    say(&line)?;
+    print_line(&line)?;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -55,7 +55,7 @@ fn all(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
-fn good(verified: &Verified) -> String {
+fn summary(verified: &Verified) -> String {
     match verified.records {
         0 => "good: no records".to_owned(),
         count => format!(

@@ -12,7 +12,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 
 use crate::client::connect;
-use crate::output::{Outcome, say};
+use crate::output::{Outcome, print_line};
 use crate::progress::during;
 
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
     let from = database.as_os_str();
     during("copying the database", || store(&[OsStr::new("--backup"), from, args.file.as_os_str()]))?;
     let bytes = std::fs::metadata(&args.file).map_or(0, |meta| meta.len());
-    say(&format!("{}: {bytes} bytes", args.file.display()))?;
+    print_line(&format!("{}: {bytes} bytes", args.file.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
     let kept = set_aside(&folder).map_err(|error| wrong(&folder, &error))?;
     during("copying the database", || put(&args.file, &folder)).map_err(|error| wrong(&args.file, &error))?;
     match kept {
-        Some(kept) => say(&format!("restored; the previous data is in {}", kept.display()))?,
-        None => say("restored")?,
+        Some(kept) => print_line(&format!("restored; the previous data is in {}", kept.display()))?,
+        None => print_line("restored")?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,10 +69,10 @@ fn store(args: &[&OsStr]) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     let code = if output.status.code() == Some(2) { Code::Invalid } else { Code::Unavailable };
-    let said = said.trim().trim_start_matches("ken-store: ").replace('\n', " ");
-    Err(Error::new(code, said))
+    let message = message.trim().trim_start_matches("ken-store: ").replace('\n', " ");
+    Err(Error::new(code, message))
 }
 
 /// Renames the folder of the database and creates an empty one in its place. Returns the new path of the old folder, or

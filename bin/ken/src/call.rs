@@ -18,7 +18,7 @@ use crate::gateway::status;
 use crate::ids::items;
 use crate::nearest::nearest;
 use crate::operations::describe;
-use crate::output::{Outcome, put, say_json};
+use crate::output::{Outcome, print_json, print_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -46,8 +46,8 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
     let Some(op) = &call.op else {
         return list(&mut part, call);
     };
-    let answer = part.call(op, &args, Some(call.timeout), |item| say_json(&item))?;
-    say_json(&answer)?;
+    let answer = part.call(op, &args, Some(call.timeout), |item| print_json(&item))?;
+    print_json(&answer)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
 fn list(part: &mut Client, call: &Call) -> Outcome {
     let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
     for op in items(&info, "ops").iter().filter_map(Value::as_str) {
-        put(&describe(op))?;
+        print_text(&describe(op))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,13 +63,13 @@ fn list(part: &mut Client, call: &Call) -> Outcome {
 /// Connects to a part. If that fails, the error says whether kend knows no part of this name, or the part does not
 /// accept connections now.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
-    client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
+    client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match check_operation(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
         _ => lost,
     })
 }
 
-fn known(places: &Places, call: &Call) -> Result<(), Error> {
+fn check_operation(places: &Places, call: &Call) -> Result<(), Error> {
     let parts = status(places)?.parts;
     let names = || parts.iter().map(|part| part.name.as_str());
     if names().any(|name| name == call.part) {

@@ -28,7 +28,7 @@ use crate::sessions::Sessions;
 use crate::skills::Skills;
 use crate::status::Status;
 use crate::stream::Stream;
-use crate::undo::OfRun;
+use crate::undo::RunArgs;
 use crate::up::Up;
 use crate::usage::{Usage, Why};
 
@@ -77,9 +77,9 @@ pub(crate) enum Command {
     /// Add, list, find and delete knowledge entries, which every turn may use
     Knowledge(Knowledge),
     /// Restore the workspace files that a run changed, and no others
-    Undo(OfRun),
+    Undo(RunArgs),
     /// Show what a run changed in the workspace
-    Diff(OfRun),
+    Diff(RunArgs),
     /// Add, list, pause and run schedules
     Schedule(Schedule),
     /// Manage the messaging connector: who may write, codes, groups, the webhook

@@ -20,10 +20,10 @@ const START: &str = "start it with `ken up`; a system under a folder is named by
 
 /// Connects to a socket. `name` is the name of the other side in error messages.
 pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
-    Client::connect(path, name).map_err(|error| not_reached(path, name, &error))
+    Client::connect(path, name).map_err(|error| unreachable_error(path, name, &error))
 }
 
-fn not_reached(path: &Path, name: &str, error: &IoError) -> Error {
+fn unreachable_error(path: &Path, name: &str, error: &IoError) -> Error {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             let nobody = format!("nobody listens on {}", path.display());
@@ -51,7 +51,7 @@ pub(crate) fn call<O: Op>(
     args: &O::Args,
     limit: Option<Duration>,
 ) -> Result<O::Reply, Error> {
-    typed(part, ask(places, part, O::NAME, &to_args(args)?, limit)?)
+    parse_reply(part, ask(places, part, O::NAME, &to_args(args)?, limit)?)
 }
 
 /// Like [`call`], with JSON instead of the types of the operation.
@@ -66,7 +66,7 @@ pub(crate) fn ask(
 }
 
 /// Converts the reply of a part to its type. Fails if the part is of a version whose reply has another form.
-pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
+pub(crate) fn parse_reply<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| {
         Error::internal(format!("the answer of {part} is not understood: {error}"))
             .hint(format!("are ken and {part} of one version?"))
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_understood_is_that_of_the_part_that_was_asked() {
-        let error = typed::<u64>("store", json!("seven")).unwrap_err();
+        let error = parse_reply::<u64>("store", json!("seven")).unwrap_err();
         assert!(error.message.starts_with("the answer of store is not understood: "), "{error}");
         assert_eq!(error.hint.as_deref(), Some("are ken and store of one version?"));
     }

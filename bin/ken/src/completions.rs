@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::output::{Outcome, put_bytes};
+use crate::output::{Outcome, print_bytes};
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
@@ -16,6 +16,6 @@ pub(crate) struct Completions {
 pub(crate) fn run(args: &Completions, mut ken: clap::Command) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut ken, "ken", &mut script);
-    put_bytes(&script)?;
+    print_bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }

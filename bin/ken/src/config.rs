@@ -13,7 +13,7 @@ use serde_json::json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use crate::output::{Outcome, say, say_json};
+use crate::output::{Outcome, print_json, print_line};
 
 /// The default configuration. kend has the same one built in.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
@@ -44,7 +44,7 @@ struct Setting {
 type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
 pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
-    let settings = in_force(&places.config)?;
+    let settings = effective_settings(&places.config)?;
     let secrets = secret_lines(&places.secrets());
     let file = places.secrets();
     let secrets = secrets.iter().map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
@@ -53,30 +53,30 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
     };
     for (section, keys) in settings.iter().filter(|(section, _)| is_meant(section)) {
         if !args.json {
-            say(&format!("[{section}]"))?;
+            print_line(&format!("[{section}]"))?;
         }
         for (key, Setting { value, from }) in keys {
             let value = masked(value.clone());
             match args.json {
-                true => say_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?,
-                false => say(&format!("{:<40} # {from}", format!("{key} = {value}")))?,
+                true => print_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?,
+                false => print_line(&format!("{:<40} # {from}", format!("{key} = {value}")))?,
             }
         }
         if !args.json {
-            say("")?;
+            print_line("")?;
         }
     }
     for (name, from) in secrets.filter(|_| args.section.is_none()) {
         match args.json {
-            true => say_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?,
-            false => say(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?,
+            true => print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?,
+            false => print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?,
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the built-in settings overridden by those of the user, key by key, as kend does.
-fn in_force(path: &Path) -> Result<Settings, Error> {
+fn effective_settings(path: &Path) -> Result<Settings, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -159,9 +159,9 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// Returns the configuration in force as the type that kend and the parts use.
-pub(crate) fn typed(path: &Path) -> Result<Config, Error> {
+pub(crate) fn effective_config(path: &Path) -> Result<Config, Error> {
     let mut all = Table::new();
-    for (section, keys) in in_force(path)? {
+    for (section, keys) in effective_settings(path)? {
         let keys = keys.into_iter().map(|(key, setting)| (key, setting.value)).collect();
         let (outer, inner) = section.split_once('.').unwrap_or((&section, ""));
         match (inner, all.entry(outer).or_insert_with(|| Value::Table(Table::new()))) {
@@ -199,18 +199,18 @@ mod tests {
         let path = dir.path().join("ken.toml");
         std::fs::write(&path, "[gateway]\n# here\nport = 4000\n\n[part.store]\nenv = [\"X_TOKEN=abc\", \"Y=1\"]\n")
             .unwrap();
-        let settings = in_force(&path).unwrap();
+        let settings = effective_settings(&path).unwrap();
         let port = &settings["gateway"]["port"];
         assert_eq!((&port.value, port.from.as_str()), (&Value::Integer(4000), &*format!("{}:3", path.display())));
         assert_eq!(settings["gateway"]["listen"].from, "default");
         assert_eq!(settings["part.store"]["nofile"].from, "default");
         let env = masked(settings["part.store"]["env"].value.clone());
         assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
-        let config = typed(&path).unwrap();
+        let config = effective_config(&path).unwrap();
         assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
         std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
-        assert!(!in_force(&path).unwrap().contains_key("part.store"));
+        assert!(!effective_settings(&path).unwrap().contains_key("part.store"));
         std::fs::write(&path, "[kend\n").unwrap();
-        assert!(in_force(&path).is_err());
+        assert!(effective_settings(&path).is_err());
     }
 }

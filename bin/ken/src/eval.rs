@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::client;
 use crate::ids::items;
-use crate::output::{Outcome, one_line, say, say_json, say_table};
+use crate::output::{Outcome, one_line, print_json, print_line, print_table};
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
 /// The maximum length of an answer that is shown to a person, in bytes.
-const SHOWN: usize = 200;
+const MAX_SHOWN_BYTES: usize = 200;
 
 #[derive(Debug, Args)]
 pub(crate) struct Eval {
@@ -79,7 +79,7 @@ pub(crate) fn run(places: &Places, eval: &Eval) -> Outcome {
         Action::Add(add) => make(places, add),
         Action::List(args) => list(places, args),
         Action::Rm(named) => remove(places, named),
-        Action::Run(args) => try_all(places, args),
+        Action::Run(args) => run_cases(places, args),
     }
 }
 
@@ -114,7 +114,7 @@ fn make(places: &Places, add: &Add) -> Outcome {
         return Err(Error::conflict(format!("there is a case {name} already")).hint(hint));
     }
     save(&file, &case)?;
-    say(name)?;
+    print_line(name)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -142,12 +142,12 @@ fn list(places: &Places, args: &List) -> Outcome {
         let case = read(&file)?;
         let events = items(&case, "events").len();
         match args.json {
-            true => say_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
-            false => rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), SHOWN))]),
+            true => print_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
+            false => rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), MAX_SHOWN_BYTES))]),
         }
     }
     if !args.json {
-        say_table(["NAME", "EVENTS", "PROMPT"], rows)?;
+        print_table(["NAME", "EVENTS", "PROMPT"], rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -167,7 +167,7 @@ fn unknown(name: &str) -> Error {
     Error::not_found(format!("there is no case {name}")).hint("ken eval list")
 }
 
-fn try_all(places: &Places, args: &Run) -> Outcome {
+fn run_cases(places: &Places, args: &Run) -> Outcome {
     if let Some(model) = &args.model {
         model.parse::<Engine>().map_err(|error| error.at("--model"))?;
     }
@@ -200,13 +200,13 @@ fn try_all(places: &Places, args: &Run) -> Outcome {
         result["name"] = json!(name);
         differing += usize::from(!is_same(&result));
         match args.json {
-            true => say_json(&result)?,
+            true => print_json(&result)?,
             false => show(name, &result)?,
         }
     }
     if !args.json {
         let all = cases.len();
-        say(&format!("{model}: {} of {all} the same", all - differing))?;
+        print_line(&format!("{model}: {} of {all} the same", all - differing))?;
     }
     Ok(ExitCode::from(u8::from(differing > 0)))
 }
@@ -232,7 +232,7 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
         true => "same".to_owned(),
         false => format!("differs: {}", differs.join(", ")),
     };
-    say(&format!("{name}  {verdict}"))?;
+    print_line(&format!("{name}  {verdict}"))?;
     for what in &differs {
         let from = match *what {
             "tool calls" => "toolCalls",
@@ -241,17 +241,17 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
         for side in ["recorded", "now"] {
             let value = result.pointer(&format!("/{side}/{from}")).unwrap_or(&Value::Null);
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            say(&format!("  {what}, {side}: {}", one_line(ken_text::head(&value, SHOWN))))?;
+            print_line(&format!("  {what}, {side}: {}", one_line(ken_text::head(&value, MAX_SHOWN_BYTES))))?;
         }
     }
     for call in items(result, "unrecordedCalls") {
-        say(&format!(
+        print_line(&format!(
             "  not executed, because it is not recorded: {}",
-            one_line(ken_text::head(&call.to_string(), SHOWN))
+            one_line(ken_text::head(&call.to_string(), MAX_SHOWN_BYTES))
         ))?;
     }
     match result.pointer("/error/message").and_then(Value::as_str) {
-        Some(error) => say(&format!("  error: {}", one_line(error))),
+        Some(error) => print_line(&format!("  error: {}", one_line(error))),
         None => Ok(()),
     }
 }

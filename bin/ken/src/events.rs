@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::{Outcome, one_line, say, say_json};
+use crate::output::{Outcome, one_line, print_json, print_line};
 
 const TARGET: &str = "/api/events";
 /// Fields that are printed at the start of the line, or are of no use to a person.
@@ -51,7 +51,7 @@ pub(crate) fn run(globals: &Globals, args: &Events) -> Outcome {
 
 fn show(event: &Value, as_json: bool) -> Result<(), ken_types::Error> {
     if as_json {
-        return say_json(event);
+        return print_json(event);
     }
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
     let mut line = format!("{}  {:20}", text("timestamp"), text("type"));
@@ -61,5 +61,5 @@ fn show(event: &Value, as_json: bool) -> Result<(), ken_types::Error> {
             line += &format!("  {name}={value}");
         }
     }
-    say(line.trim_end())
+    print_line(line.trim_end())
 }

@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn the_error_of_a_program_keeps_its_code_and_plain_text_gets_one() {
-        let told = error_of("ken-x", br#"{"error":{"code":"not_found","message":"no such run"}}"#, Code::Internal);
-        assert_eq!(told, Error::not_found("no such run"));
+        let error = error_of("ken-x", br#"{"error":{"code":"not_found","message":"no such run"}}"#, Code::Internal);
+        assert_eq!(error, Error::not_found("no such run"));
         let crashed = error_of("ken-x", b"thread 'main' panicked\n", Code::Internal);
         assert_eq!(crashed, Error::internal("ken-x: thread 'main' panicked"));
     }

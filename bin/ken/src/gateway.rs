@@ -18,19 +18,19 @@ const STATUS: Duration = Duration::from_secs(5);
 /// Returns the gateway that the command line names. Its secret is never on the command line: it comes from `--secret-file`,
 /// `KEN_API_SECRET`, or, for the gateway of this system, from its `secrets.env`.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
-    let given = given_secret(globals.secret_file.as_deref())?;
+    let given = secret_from_file(globals.secret_file.as_deref())?;
     if let Some(url) = &globals.url {
-        return Gateway::at(Endpoint::new(checked(url)?).with_secret(given));
+        return Gateway::at(Endpoint::new(check_url(url)?).with_secret(given));
     }
     let places = globals.places()?;
     let secret = match given {
         Some(secret) => Some(secret),
-        None => own_secret(&places.secrets())?,
+        None => configured_secret(&places.secrets())?,
     };
     Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))
 }
 
-fn checked(url: &str) -> Result<&str, Error> {
+fn check_url(url: &str) -> Result<&str, Error> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest.map(|rest| rest.trim_end_matches('/')) {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url),
@@ -38,7 +38,7 @@ fn checked(url: &str) -> Result<&str, Error> {
     }
 }
 
-fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
+fn secret_from_file(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     match file {
         Some(file) => Secret::from_file(file).map(Some),
         None => match std::env::var("KEN_API_SECRET") {
@@ -49,7 +49,7 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 }
 
 /// Returns `API_SECRET` of `secrets.env`.
-fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
+fn configured_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let mut secrets = config::secrets(file).into_iter();
     let last = secrets.rfind(|(name, _)| name == "API_SECRET");
     last.map_or(Ok(None), |(_, value)| Secret::new(&value, &file.display().to_string()))
@@ -58,7 +58,7 @@ fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
 fn url(places: &Places) -> Result<String, Error> {
     let listeners = status(places)?.listeners;
     let listener = listeners.into_iter().find(|listener| listener.name == "gateway");
-    listener.map(|listener| listener.url).ok_or_else(|| match stopped(places) {
+    listener.map(|listener| listener.url).ok_or_else(|| match gateway_down_error(places) {
         Some(error) => error,
         None => Error::unavailable("no gateway is configured in this system").hint("`ken status` lists its parts"),
     })
@@ -70,13 +70,13 @@ pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
 }
 
 /// Returns the error for a gateway that stays down until somebody starts it, or `None` if it may become ready.
-fn stopped(places: &Places) -> Option<Error> {
+fn gateway_down_error(places: &Places) -> Option<Error> {
     let parts = status(places).ok()?.parts;
-    parts.iter().find(|part| part.name == "gateway").and_then(not_coming)
+    parts.iter().find(|part| part.name == "gateway").and_then(stays_down_error)
 }
 
 /// Returns the error for a part that stays down until somebody starts it, or `None` if it may become ready.
-pub(crate) fn not_coming(part: &PartStatus) -> Option<Error> {
+pub(crate) fn stays_down_error(part: &PartStatus) -> Option<Error> {
     let what = match part.state {
         PartState::Stopped => "is stopped",
         PartState::Failed => "has failed and is not started again",
@@ -93,10 +93,10 @@ mod tests {
     #[test]
     fn addresses() {
         for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
-            assert_eq!(checked(good), Ok(good));
+            assert_eq!(check_url(good), Ok(good));
         }
         for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
-            assert!(checked(bad).is_err(), "{bad}");
+            assert!(check_url(bad).is_err(), "{bad}");
         }
     }
 }

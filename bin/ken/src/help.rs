@@ -9,7 +9,7 @@ use clap::Args;
 use ken_types::Error;
 
 use crate::external::{program, unknown};
-use crate::output::{Outcome, say};
+use crate::output::{Outcome, print_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct Help {
@@ -21,7 +21,7 @@ pub(crate) struct Help {
 pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
     ken.build();
     if let Some(text) = flags(&mut ken, &help.topic) {
-        say(text.trim_end())?;
+        print_line(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
     let topic = help.topic.join("-");

@@ -18,12 +18,12 @@ use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::client::{KEND, call};
-use crate::output::{Outcome, say, say_coloured, wants_colour};
+use crate::output::{Outcome, print_coloured, print_line, wants_colour};
 
 const LINES: usize = 50;
 const CHUNK: usize = 64 * 1024;
 /// How often `--follow` reads the files again.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Log levels, the most severe first. A line without a level counts as INFO.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 const INFO: u8 = 2;
@@ -90,7 +90,7 @@ fn follow(
         let ended = !matches!(kend.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
         let mut records = Vec::new();
         for tail in &mut tails {
-            tail.read(&mut |record| records.extend(Some(record).filter(|record| filter.takes(record))));
+            tail.read(&mut |record| records.extend(Some(record).filter(|record| filter.matches(record))));
         }
         records.sort_by_key(|record| record.time);
         records.iter().try_for_each(|record| view.show(record))?;
@@ -99,17 +99,17 @@ fn follow(
         }
         if logs.names.is_empty() {
             let known = |name: &String| tails.iter().any(|tail| tail.name == *name);
-            let new: Vec<String> = logged(places).into_iter().filter(|name| !known(name)).collect();
+            let new: Vec<String> = log_names(places).into_iter().filter(|name| !known(name)).collect();
             tails.extend(new.into_iter().map(|name| Tail::new(places, name)));
         }
-        sleep(PAUSE);
+        sleep(POLL_INTERVAL);
     }
 }
 
 /// Returns the requested logs, or all of them if no names are given. A name is valid if it has a log or if kend has a
 /// part of that name.
 fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
-    let found = logged(places);
+    let found = log_names(places);
     if logs.names.is_empty() && found.is_empty() {
         let message = format!("nothing has been logged in {}", places.state.join("log").display());
         return Err(Error::not_found(message));
@@ -131,7 +131,7 @@ fn is_part(places: &Places, name: &str) -> Result<(), Error> {
 }
 
 /// Returns the names of all logs: those of the parts, and kend's own.
-fn logged(places: &Places) -> Vec<String> {
+fn log_names(places: &Places) -> Vec<String> {
     let entries = std::fs::read_dir(places.state.join("log")).into_iter().flatten().flatten();
     let mut names: Vec<String> =
         entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned())).collect();
@@ -154,11 +154,11 @@ impl Filter {
         Filter { lines: logs.lines.unwrap_or(default), since: logs.since, level: logs.level }
     }
 
-    fn takes(&self, record: &Record) -> bool {
+    fn matches(&self, record: &Record) -> bool {
         self.since.is_none_or(|since| record.time >= since) && self.level.is_none_or(|level| record.level() <= level)
     }
 
-    fn takes_all(&self) -> bool {
+    fn matches_all(&self) -> bool {
         self.since.is_none() && self.level.is_none()
     }
 }
@@ -212,9 +212,9 @@ impl View {
             false => self.readable(record),
         };
         match (self.colour && !self.json, record.level()) {
-            (true, 0) => say_coloured(&[(Some(31), &line)]),
-            (true, 1) => say_coloured(&[(Some(33), &line)]),
-            _ => say(&line),
+            (true, 0) => print_coloured(&[(Some(31), &line)]),
+            (true, 1) => print_coloured(&[(Some(33), &line)]),
+            _ => print_line(&line),
         }
     }
 
@@ -261,7 +261,7 @@ impl Tail {
         self.file = self.first_file(filter).and_then(|path| File::open(path).ok());
         let mut last = VecDeque::new();
         self.read(&mut |record| {
-            if filter.takes(&record) {
+            if filter.matches(&record) {
                 if last.len() >= filter.lines {
                     last.pop_front();
                 }
@@ -277,14 +277,14 @@ impl Tail {
         let mut lines = 0;
         let mut best = None;
         for age in 0.. {
-            let path = self.aged(age);
+            let path = self.rotated_path(age);
             let Ok(meta) = std::fs::metadata(&path) else { break };
             let written = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             let written = written.and_then(|at| i64::try_from(at.as_millis()).ok()).unwrap_or(i64::MAX);
             if best.is_some() && filter.since.is_some_and(|since| written < since) {
                 break;
             }
-            if filter.takes_all() {
+            if filter.matches_all() {
                 lines += count_lines(&path);
             }
             best = Some(path);
@@ -332,7 +332,7 @@ impl Tail {
         let own = self.file.as_ref()?.metadata().ok()?.ino();
         let mut newer = None;
         for age in 0.. {
-            let path = self.aged(age);
+            let path = self.rotated_path(age);
             match std::fs::metadata(&path) {
                 Ok(meta) if meta.ino() == own => return newer,
                 Ok(_) => newer = Some(path),
@@ -342,7 +342,7 @@ impl Tail {
         newer
     }
 
-    fn aged(&self, age: u32) -> PathBuf {
+    fn rotated_path(&self, age: u32) -> PathBuf {
         match age {
             0 => self.path.clone(),
             _ => PathBuf::from(format!("{}.{age}", self.path.display())),

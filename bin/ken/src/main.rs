@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             }
             run(&cli).unwrap_or_else(|error| output::fail(&error))
         }
-        Err(shown) => output::show(&shown),
+        Err(shown) => output::show_clap_error(&shown),
     }
 }
 

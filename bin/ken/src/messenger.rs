@@ -17,10 +17,10 @@ use crate::client;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items};
-use crate::output::{Outcome, say, say_json, say_table};
+use crate::output::{Outcome, print_json, print_line, print_table};
 
 /// The timeout of a call to a part. Some calls wait for a reply of the messaging platform.
-const PATIENCE: Duration = Duration::from_secs(70);
+const CALL_TIMEOUT: Duration = Duration::from_secs(70);
 const TARGET: &str = "/api/connectors/messenger";
 
 const EXAMPLES: &str = "Examples:
@@ -143,14 +143,14 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
         Command::Status(format) => status(&mut gateway::find(globals)?, format)?,
         Command::Pair(code) => {
             let answer = post(globals, "pair", &json!({"code": code.code}))?;
-            say(&format!("admitted user {}", field(&answer, "userId")))?;
+            print_line(&format!("admitted user {}", field(&answer, "userId")))?;
         }
         Command::Deny(code) => {
             let answer = post(globals, "deny", &json!({"code": code.code}))?;
             if answer.get("denied") != Some(&Value::Bool(true)) {
                 return Err(Error::not_found("the code is unknown or has expired"));
             }
-            say("denied")?;
+            print_line("denied")?;
         }
         Command::Allow(user) => {
             let mut body = json!({"userId": user.user});
@@ -158,15 +158,15 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
                 fields.insert("chatId".to_owned(), chat.as_str().into());
             }
             post(globals, "allow", &body)?;
-            say(&format!("allowed user {}", user.user))?;
+            print_line(&format!("allowed user {}", user.user))?;
         }
         Command::Remove(user) => {
             post(globals, "remove", &json!({"userId": user.user, "notify": user.notify}))?;
-            say(&format!("removed user {}", user.user))?;
+            print_line(&format!("removed user {}", user.user))?;
         }
         Command::Policy(policy) => {
             post(globals, "policy", &json!({"dmPolicy": policy.policy}))?;
-            say(&format!("policy {}", policy.policy))?;
+            print_line(&format!("policy {}", policy.policy))?;
         }
         Command::Group(group) => set_group(globals, group)?,
         Command::Updates(updates) => list_updates(globals, updates)?,
@@ -185,8 +185,8 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
     let status = gateway.get(&format!("{TARGET}/status"))?;
     let health = gateway.get(&format!("{TARGET}/health"))?;
     if format.json {
-        say_json(&status)?;
-        return say_json(&health);
+        print_json(&status)?;
+        return print_json(&health);
     }
     let is = |name: &str| health.get(name) == Some(&Value::Bool(true));
     let state = match (is("enabled"), is("pollerRunning")) {
@@ -195,9 +195,9 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         (true, false) => "on",
     };
     let number = |pointer: &str| health.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
-    say(&format!("connector  {state}"))?;
-    say(&format!("policy     {}", field(&status, "dmPolicy")))?;
-    say(&format!(
+    print_line(&format!("connector  {state}"))?;
+    print_line(&format!("policy     {}", field(&status, "dmPolicy")))?;
+    print_line(&format!(
         "updates    {}, repeated {}, ignored {}; last {}",
         number("/updateCount"),
         number("/duplicateCount"),
@@ -206,9 +206,9 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
     ))?;
     let rejected = health.get("rejected").and_then(Value::as_object);
     for (reason, count) in rejected.into_iter().flatten() {
-        say(&format!("rejected   {count} {reason}"))?;
+        print_line(&format!("rejected   {count} {reason}"))?;
     }
-    say(&format!(
+    print_line(&format!(
         "outbox     pending {}, sent {}, failed {}, unknown {}",
         number("/outbox/pending"),
         number("/outbox/sent"),
@@ -216,7 +216,7 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         number("/outbox/unknown")
     ))?;
     if number("/errorCount") > 0 {
-        say(&format!("errors     {}; last: {}", number("/errorCount"), field(&health, "lastError")))?;
+        print_line(&format!("errors     {}; last: {}", number("/errorCount"), field(&health, "lastError")))?;
     }
     for user in items(&status, "allowedUsers") {
         let (id, chat, since) = (field(user, "userId"), field(user, "chatId"), field(user, "addedAt"));
@@ -224,20 +224,20 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
             true => String::new(),
             false => format!(", chat {chat}"),
         };
-        say(&format!("user       {id}{chat}, since {since}"))?;
+        print_line(&format!("user       {id}{chat}, since {since}"))?;
     }
     for pairing in items(&status, "pendingPairings") {
-        say(&format!(
+        print_line(&format!(
             "waiting    {} of user {}, until {}",
             field(pairing, "code"),
             field(pairing, "senderId"),
             field(pairing, "expiresAt")
         ))?;
     }
-    items(&status, "groups").iter().try_for_each(say_group)
+    items(&status, "groups").iter().try_for_each(print_group)
 }
 
-fn say_group(group: &Value) -> Result<(), Error> {
+fn print_group(group: &Value) -> Result<(), Error> {
     let mention = match group.get("requireMention") {
         Some(Value::Bool(false)) => "every message",
         _ => "mentions only",
@@ -247,32 +247,32 @@ fn say_group(group: &Value) -> Result<(), Error> {
         "" => String::new(),
         users => format!(", from {users}"),
     };
-    say(&format!("group      {} {mention}{from}", field(group, "groupId")))
+    print_line(&format!("group      {} {mention}{from}", field(group, "groupId")))
 }
 
 fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     let Some(id) = &group.group else {
         let groups = gateway::find(globals)?.get(&format!("{TARGET}/groups"))?;
-        return items(&groups, "groups").iter().try_for_each(say_group);
+        return items(&groups, "groups").iter().try_for_each(print_group);
     };
     if group.rm {
         gateway::find(globals)?.delete(&format!("{TARGET}/group/{}", encode_segment(id)))?;
-        return say(&format!("removed group {id}"));
+        return print_line(&format!("removed group {id}"));
     }
     let body = json!({"groupId": id, "requireMention": !group.no_mention, "allowFrom": group.from});
-    say_group(&post(globals, "group", &body)?)
+    print_group(&post(globals, "group", &body)?)
 }
 
 /// Calls a part of this system directly. It is used for operations without a route in the gateway.
 fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
-    client::call::<O>(&globals.places()?, part, args, Some(PATIENCE))
+    client::call::<O>(&globals.places()?, part, args, Some(CALL_TIMEOUT))
 }
 
 fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
     let args = ListUpdates { limit: updates.list.limit, unanswered: updates.rejected };
     let UpdateList { updates: found } = part::<MessengerUpdates>(globals, "store", &args)?;
     if updates.list.json {
-        return found.iter().try_for_each(say_json);
+        return found.iter().try_for_each(print_json);
     }
     let rows = found.into_iter().map(|update| {
         let verdict = match update.reason {
@@ -289,14 +289,14 @@ fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
             verdict,
         ]
     });
-    say_table(["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], rows)
+    print_table(["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], rows)
 }
 
 fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
     let args = ListMessages { connector: "messenger".to_owned(), limit: list.limit };
     let MessageList { messages } = part::<OutboxList>(globals, "store", &args)?;
     if list.json {
-        return messages.iter().try_for_each(say_json);
+        return messages.iter().try_for_each(print_json);
     }
     let rows = messages.into_iter().map(|message| {
         [
@@ -308,7 +308,7 @@ fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
             message.error.unwrap_or_default(),
         ]
     });
-    say_table(["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], rows)
+    print_table(["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], rows)
 }
 
 fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {
@@ -317,7 +317,7 @@ fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {
         return Err(Error::invalid("URL", "an address as https://HOST/channels/messenger/webhook is expected"));
     }
     let Nothing {} = part::<ConnectorSetWebhook>(globals, "messenger", &SetWebhook { url: url.clone() })?;
-    say(match url.is_empty() {
+    print_line(match url.is_empty() {
         true => "the platform posts no updates any more",
         false => "the platform posts updates there now",
     })

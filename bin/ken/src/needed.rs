@@ -6,7 +6,7 @@ use ken_types::places::Places;
 use ken_types::{Error, json};
 use serde_json::Value;
 
-use crate::gateway::{self, not_coming, status};
+use crate::gateway::{self, status, stays_down_error};
 use crate::globals::Globals;
 
 /// The parts that a turn needs, in the order in which they are reported.
@@ -15,40 +15,40 @@ const PARTS: [&str; 4] = ["gateway", "store", "model", "agent"];
 const FIRST: [&str; 2] = ["gateway", "store"];
 
 /// Where the states of the parts come from: kend of this system, or a gateway on another machine.
-pub(crate) enum Needed {
+pub(crate) enum NeededParts {
     Here(Places),
     There(Box<Gateway>),
 }
 
-impl Needed {
-    pub(crate) fn of(globals: &Globals) -> Result<Needed, Error> {
+impl NeededParts {
+    pub(crate) fn of(globals: &Globals) -> Result<NeededParts, Error> {
         Ok(match globals.url {
-            Some(_) => Needed::There(Box::new(gateway::find(globals)?)),
-            None => Needed::Here(globals.places()?),
+            Some(_) => NeededParts::There(Box::new(gateway::find(globals)?)),
+            None => NeededParts::Here(globals.places()?),
         })
     }
 
     /// Returns an error if one of `FIRST` is stopped or has failed, because waiting for it would be useless.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let missing = self.missing()?;
-        let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(not_coming);
+        let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(stays_down_error);
         error.map_or(Ok(()), Err)
     }
 
     /// Returns a text like "waiting for model (stopped), agent (waiting)", or `None` if all parts are ready.
     pub(crate) fn waiting(&self) -> Option<String> {
         let named: Vec<String> = match self {
-            Needed::Here(_) => {
+            NeededParts::Here(_) => {
                 let missing = self.missing().ok()?;
                 missing.iter().map(|part| format!("{} ({})", part.name, state(part))).collect()
             }
-            Needed::There(gateway) => not_ready(gateway)?,
+            NeededParts::There(gateway) => not_ready(gateway)?,
         };
         (!named.is_empty()).then(|| format!("waiting for {}", named.join(", ")))
     }
 
     fn missing(&self) -> Result<Vec<PartStatus>, Error> {
-        let Needed::Here(places) = self else {
+        let NeededParts::Here(places) = self else {
             return Ok(Vec::new());
         };
         let parts = status(places)?.parts;
@@ -58,7 +58,7 @@ impl Needed {
 }
 
 fn state(part: &PartStatus) -> String {
-    match not_coming(part).and_then(|error| error.hint) {
+    match stays_down_error(part).and_then(|error| error.hint) {
         Some(hint) => format!("{}: {hint}", part.state.name()),
         None => part.state.name().to_owned(),
     }

@@ -80,10 +80,10 @@ fn fields(name: &str) -> Vec<Field> {
             attributes += line;
         } else if let Some((name, kind)) = line.strip_prefix("pub ").and_then(|line| line.split_once(": ")) {
             let kind = kind.trim_end_matches(',');
-            let inner = inside(kind, "Option<");
+            let inner = inner_type(kind, "Option<");
             found.push(Field {
                 name: if is_camel { camel(name) } else { name.to_owned() },
-                kind: shown(inner.unwrap_or(kind)),
+                kind: placeholder(inner.unwrap_or(kind)),
                 needed: inner.is_none() && !attributes.contains("default"),
                 doc: std::mem::take(&mut doc),
             });
@@ -94,14 +94,14 @@ fn fields(name: &str) -> Vec<Field> {
 }
 
 /// Returns `T` of `Option<T>` when `start` is `Option<`.
-fn inside<'a>(kind: &'a str, start: &str) -> Option<&'a str> {
+fn inner_type<'a>(kind: &'a str, start: &str) -> Option<&'a str> {
     kind.strip_prefix(start)?.strip_suffix('>')
 }
 
 /// Returns a placeholder for a value of this type, as it is shown to a caller: `NUMBER`, `[TEXT]`.
-fn shown(kind: &str) -> String {
-    if let Some(inner) = inside(kind, "Vec<") {
-        return format!("[{}]", shown(inner));
+fn placeholder(kind: &str) -> String {
+    if let Some(inner) = inner_type(kind, "Vec<") {
+        return format!("[{}]", placeholder(inner));
     }
     match kind {
         "u16" | "u32" | "u64" | "i32" | "i64" | "usize" => "NUMBER".to_owned(),

@@ -26,26 +26,26 @@ pub(crate) fn is_guarded() -> bool {
 }
 
 /// Prints a line.
-pub(crate) fn say(line: &str) -> Result<(), Error> {
-    put(&format!("{line}\n"))
+pub(crate) fn print_line(line: &str) -> Result<(), Error> {
+    print_text(&format!("{line}\n"))
 }
 
 /// Prints text without a line end and flushes it. On a terminal, control characters are replaced.
-pub(crate) fn put(text: &str) -> Result<(), Error> {
+pub(crate) fn print_text(text: &str) -> Result<(), Error> {
     match is_guarded() {
-        true => put_bytes(for_terminal(text).as_bytes()),
-        false => put_bytes(text.as_bytes()),
+        true => print_bytes(for_terminal(text).as_bytes()),
+        false => print_bytes(text.as_bytes()),
     }
 }
 
 /// Prints bytes unchanged and flushes them.
-pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(closed)
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(write_error)
 }
 
 /// Prints a line that consists of pieces, each with an optional colour (SGR code of ECMA-48).
-pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
+pub(crate) fn print_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
     let mut line = String::new();
     for (colour, text) in pieces {
         let text = match is_guarded() {
@@ -57,7 +57,7 @@ pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
             None => line.push_str(&text),
         }
     }
-    put_bytes(format!("{line}\n").as_bytes())
+    print_bytes(format!("{line}\n").as_bytes())
 }
 
 /// Whether standard output shows colour: on a terminal that supports it, unless NO_COLOR is set (no-color.org).
@@ -67,13 +67,13 @@ pub(crate) fn wants_colour() -> bool {
 }
 
 /// Prints a value as one line of JSON.
-pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let line = serde_json::to_string(value).map_err(|error| Error::internal(error.to_string()))?;
-    say(&line)
+    print_line(&line)
 }
 
 /// Converts the error of a write. If the reader has closed the pipe, the message is empty, and nothing is reported.
-fn closed(error: io::Error) -> Error {
+fn write_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
         _ => Error::internal(format!("cannot write: {error}")),
@@ -100,7 +100,7 @@ pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
 }
 
 /// Prints help or a usage error of clap: clap's own text for a person, one line of JSON for a program.
-pub(crate) fn show(shown: &clap::Error) -> ExitCode {
+pub(crate) fn show_clap_error(shown: &clap::Error) -> ExitCode {
     if !shown.use_stderr() || io::stderr().is_terminal() {
         _ = shown.print();
         return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Code::Invalid.exit_status()));
@@ -118,7 +118,7 @@ pub(crate) fn show(shown: &clap::Error) -> ExitCode {
 }
 
 /// Prints a remark on standard error.
-pub(crate) fn remark(text: &str) {
+pub(crate) fn print_note(text: &str) {
     let mut stderr = io::stderr();
     let _ = match stderr.is_terminal() {
         true => writeln!(stderr, "ken: {}", for_terminal(text)),
@@ -127,12 +127,12 @@ pub(crate) fn remark(text: &str) {
 }
 
 /// Prints rows of cells below a heading, with the columns aligned.
-pub(crate) fn say_table<const N: usize>(
+pub(crate) fn print_table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> Result<(), Error> {
     let rows: Vec<_> = std::iter::once(head.map(String::from)).chain(rows).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    table(&rows).iter().try_for_each(|line| print_line(line))
 }
 
 /// Formats rows of cells as lines, with the columns aligned. Line ends and tabs in a cell become blanks.
@@ -153,7 +153,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 }
 
 /// Formats a number of things, as `1 file` or `2 files`.
-pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+pub(crate) fn format_count(count: u64, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         count => format!("{count} {several}"),

@@ -12,13 +12,13 @@ use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
 use serde_json::json;
 
-use crate::client::{GRACE, KEND, call, kend, typed};
+use crate::client::{GRACE, KEND, call, kend, parse_reply};
 use crate::duration::duration;
-use crate::output::{Outcome, remark, say};
+use crate::output::{Outcome, print_line, print_note};
 use crate::progress::during;
 
 /// The timeout of calls that kend answers at once.
-const SOON: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
@@ -65,7 +65,7 @@ where
     };
     let what = format!("waiting for {}", change.name);
     let part = during(&what, || call::<O>(places, KEND, &args, Some(change.timeout)))?;
-    say(&format!("{} {}", part.name, part.state.name()))?;
+    print_line(&format!("{} {}", part.name, part.state.name()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,24 +82,25 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
     let Changed { part, also } = stopped?;
     let state = part.state.name();
     for name in also.iter().chain([&part.name]) {
-        say(&format!("{name} {state}"))?;
+        print_line(&format!("{name} {state}"))?;
     }
-    let killed = part.deaths.last().filter(|death| death.asked && death.signal == Some(9));
+    let killed = part.deaths.last().filter(|death| death.requested && death.signal == Some(9));
     if part.pid.is_none() && killed.is_some() {
-        remark(&format!("{} did not end within its time and was killed", part.name));
+        print_note(&format!("{} did not end within its time and was killed", part.name));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
     let args = KillArgs { name: kill.name.clone(), signal: kill.signal.clone() };
-    let sent = call::<PartsKill>(places, KEND, &args, Some(SOON))?;
-    say(&format!("{} {} sent to process {}", sent.name, sent.signal, sent.pid))?;
+    let sent = call::<PartsKill>(places, KEND, &args, Some(CALL_TIMEOUT))?;
+    print_line(&format!("{} {} sent to process {}", sent.name, sent.signal, sent.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn reload(places: &Places) -> Outcome {
-    let done = during("reading the configuration", || call::<KendReload>(places, KEND, &Nothing {}, Some(SOON)))?;
+    let done =
+        during("reading the configuration", || call::<KendReload>(places, KEND, &Nothing {}, Some(CALL_TIMEOUT)))?;
     for (what, names) in [
         ("added", &done.added),
         ("removed", &done.removed),
@@ -107,7 +108,7 @@ pub(crate) fn reload(places: &Places) -> Outcome {
         ("unchanged", &done.unchanged),
     ] {
         if !names.is_empty() {
-            say(&format!("{what}: {}", names.join(" ")))?;
+            print_line(&format!("{what}: {}", names.join(" ")))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -116,7 +117,7 @@ pub(crate) fn reload(places: &Places) -> Outcome {
 pub(crate) fn down(places: &Places) -> Outcome {
     let mut kend = match kend(places) {
         Err(error) if error.code == Code::Unavailable => {
-            remark("kend is not running");
+            print_note("kend is not running");
             return Ok(ExitCode::SUCCESS);
         }
         kend => kend?,
@@ -126,9 +127,9 @@ pub(crate) fn down(places: &Places) -> Outcome {
         kend.wait_for_end(GRACE);
         Ok(value)
     })?;
-    let done: Stopped = typed(KEND, value)?;
+    let done: Stopped = parse_reply(KEND, value)?;
     for name in done.killed {
-        remark(&format!("{name} did not end within its time and was killed"));
+        print_note(&format!("{name} did not end within its time and was killed"));
     }
     Ok(ExitCode::SUCCESS)
 }

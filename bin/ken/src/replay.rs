@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use crate::client;
 use crate::external::{error_of, program};
 use crate::ids::field;
-use crate::output::{Outcome, one_line, say, say_json};
+use crate::output::{Outcome, one_line, print_json, print_line};
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
 /// The maximum length of an event that is shown to a person, in bytes.
-const SHOWN: usize = 400;
+const MAX_SHOWN_BYTES: usize = 400;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1 says that the turn loop would do something else today.")]
@@ -51,7 +51,7 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
     replay(places, &record, &[], |line| {
         is_same |= line.get("same").is_some();
         match args.json {
-            true => say_json(&line),
+            true => print_json(&line),
             false => show(&line),
         }
     })?;
@@ -132,19 +132,19 @@ fn show(line: &Value) -> Result<(), Error> {
             .map(|name| field(step, name))
             .filter(|word| !word.is_empty());
         let words = words.chain(session).collect::<Vec<_>>().join("  ");
-        return say(&format!("  {}", one_line(&words)));
+        return print_line(&format!("  {}", one_line(&words)));
     }
     if let Some(difference) = line.get("difference") {
         let at = difference.get("eventIndex").and_then(Value::as_u64);
         let at = at.map_or_else(|| "after the last event".to_owned(), |at| format!("at event {at}"));
-        say(&format!("differs {at} of session {}", one_line(field(difference, "session"))))?;
+        print_line(&format!("differs {at} of session {}", one_line(field(difference, "session"))))?;
         for name in ["recorded", "now"] {
             let event = difference.get(name).filter(|event| !event.is_null());
             let event = event.map_or_else(|| "nothing".to_owned(), Value::to_string);
-            say(&format!("  {name:<9} {}", one_line(ken_text::head(&event, SHOWN))))?;
+            print_line(&format!("  {name:<9} {}", one_line(ken_text::head(&event, MAX_SHOWN_BYTES))))?;
         }
         return Ok(());
     }
     let events = line.get("events").and_then(Value::as_u64).unwrap_or_default();
-    say(&format!("the same, {events} events"))
+    print_line(&format!("the same, {events} events"))
 }

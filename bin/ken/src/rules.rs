@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::client::ask;
 use crate::ids::{field, items};
-use crate::output::{Outcome, fail_each, say, say_json, say_table};
+use crate::output::{Outcome, fail_each, print_json, print_line, print_table};
 
 /// The maximum size of a rule's file, in bytes.
 const RULE_BYTES: u64 = 64 * 1024;
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = r#"Examples:
   echo '{"name": "no-push", "directives": [{"deny_tool": "git_push"}]}' | ken rules check -
@@ -83,22 +83,22 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
             let places = places()?;
             refuse_base_name(&places, &rule.name)?;
             call(&places, "store", "rules.put", &json!({ "rule": rule }))?;
-            say(&rule.name)?;
+            print_line(&rule.name)?;
         }
         Command::Enable(Named { name }) => {
             let args = json!({"name": name, "enabled": true});
-            own(&places()?, "rules.switch", name, args)?;
+            change_user_rule(&places()?, "rules.switch", name, args)?;
         }
         Command::Disable(Named { name }) => {
             let args = json!({"name": name, "enabled": false});
-            own(&places()?, "rules.switch", name, args)?;
+            change_user_rule(&places()?, "rules.switch", name, args)?;
         }
-        Command::Rm(Named { name }) => own(&places()?, "rules.delete", name, json!({"name": name}))?,
+        Command::Rm(Named { name }) => change_user_rule(&places()?, "rules.delete", name, json!({"name": name}))?,
         Command::Check(files) => {
             let mut errors = Vec::new();
             for file in &files.files {
                 match read(file) {
-                    Ok(rule) => say(&format!("{}: {}", file.display(), rule.name))?,
+                    Ok(rule) => print_line(&format!("{}: {}", file.display(), rule.name))?,
                     Err(error) => errors.push(error),
                 }
             }
@@ -109,12 +109,12 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
 }
 
 fn call(places: &Places, part: &str, op: &str, args: &Value) -> Result<Value, Error> {
-    ask(places, part, op, args, Some(CALL))
+    ask(places, part, op, args, Some(CALL_TIMEOUT))
 }
 
 /// Calls an operation of the store on a rule of the user. If it fails because the rule is a built-in one, the error
 /// says so.
-fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> {
+fn change_user_rule(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> {
     let Err(error) = call(places, "store", op, &args) else {
         return Ok(());
     };
@@ -164,11 +164,11 @@ fn list(places: &Places, args: &List) -> Result<(), Error> {
     if args.json {
         let base = base.map(|base| json!({"rule": base["rule"], "state": "base", "file": base["file"]}));
         let own = own.map(|own| json!({"rule": own["rule"], "state": state(own)}));
-        return base.chain(own).try_for_each(|line| say_json(&line));
+        return base.chain(own).try_for_each(|line| print_json(&line));
     }
     let base = base.map(|base| row(&base["rule"], "base"));
     let own = own.map(|own| row(&own["rule"], state(own)));
-    say_table(["NAME", "STATE", "PRIORITY", "DIRECTIVES"], base.chain(own))
+    print_table(["NAME", "STATE", "PRIORITY", "DIRECTIVES"], base.chain(own))
 }
 
 fn state(own: &Value) -> &'static str {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items, only_one};
-use crate::output::{Outcome, say, say_json, say_table};
+use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
 use crate::{knowledge, sessions};
 
@@ -56,7 +56,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
     let target = format!("/runs?limit={}{}", args.limit, status.unwrap_or_default());
     let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
     if args.json {
-        runs.iter().try_for_each(say_json)?;
+        runs.iter().try_for_each(print_json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |run: &Value| {
@@ -69,7 +69,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    say_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))?;
+    print_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -143,12 +143,12 @@ pub(crate) fn show(globals: &Globals, args: &Show) -> Outcome {
 
 fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
-        return say_json(record);
+        return print_json(record);
     }
     for (name, value) in record.as_object().into_iter().flatten() {
         match value {
-            Value::String(text) => say(&format!("{name:12} {text}"))?,
-            value => say(&format!("{name:12} {value}"))?,
+            Value::String(text) => print_line(&format!("{name:12} {text}"))?,
+            value => print_line(&format!("{name:12} {value}"))?,
         }
     }
     Ok(())
@@ -160,22 +160,22 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
     let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;
     let exchanges = items(&page, "exchanges");
     if as_json {
-        return exchanges.iter().try_for_each(say_json);
+        return exchanges.iter().try_for_each(print_json);
     }
     if page.pointer("/page/hasOlder") == Some(&json!(true)) {
-        say(&format!("(the last {EXCHANGES} exchanges)"))?;
+        print_line(&format!("(the last {EXCHANGES} exchanges)"))?;
     }
     for exchange in exchanges {
         let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         for line in text("/prompt/text").lines() {
-            say(&format!("> {line}"))?;
+            print_line(&format!("> {line}"))?;
         }
         match (text("/assistant/text"), text("/status")) {
-            ("", status) => say(&format!("({status})"))?,
-            (answer, "completed") => say(answer)?,
-            (answer, status) => say(&format!("{answer}\n({status})"))?,
+            ("", status) => print_line(&format!("({status})"))?,
+            (answer, "completed") => print_line(answer)?,
+            (answer, status) => print_line(&format!("{answer}\n({status})"))?,
         }
-        say("")?;
+        print_line("")?;
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
         }
     };
     match cancelled {
-        true => say(&format!("{what} cancelled"))?,
+        true => print_line(&format!("{what} cancelled"))?,
         false => return Err(Error::conflict(format!("nothing runs in {what}"))),
     }
     Ok(ExitCode::SUCCESS)

@@ -19,7 +19,7 @@ use crate::external::{error_of, program};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, remark, say, say_json, say_table};
+use crate::output::{Outcome, print_json, print_line, print_note, print_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -42,21 +42,21 @@ pub(crate) struct Schedule {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List schedules by slug
-    List(Shown),
+    List(ListArgs),
     /// Add a schedule
     Add(Box<Add>),
     /// Show a schedule and its last runs
     Show(Named),
     /// Pause schedules: they do not fire until they are resumed
-    Pause(Several),
+    Pause(Slugs),
     /// Resume paused schedules
-    Resume(Several),
+    Resume(Slugs),
     /// Start a run now, even if the schedule is paused, and print its id
     Run(Run),
     /// List the runs of a schedule, newest first
     Runs(Runs),
     /// Delete schedules
-    Rm(Several),
+    Rm(Slugs),
     /// List the schedules that fire next, or the next times of one: next [SLUG] [N]
     Next(Next),
     /// Show when a cron expression fires; the system need not run
@@ -64,7 +64,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Shown {
+struct ListArgs {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -123,7 +123,7 @@ struct Named {
 }
 
 #[derive(Debug, Args)]
-struct Several {
+struct Slugs {
     /// Names of schedules
     #[arg(required = true)]
     slugs: Vec<String>,
@@ -199,8 +199,8 @@ pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Outcome {
         Command::List(shown) => list(gateway, shown)?,
         Command::Add(new) => add(gateway, new)?,
         Command::Show(named) => show(gateway, named)?,
-        Command::Pause(several) => each(several, |slug| tell(gateway, slug, "pause").map(drop))?,
-        Command::Resume(several) => each(several, |slug| tell(gateway, slug, "resume").map(drop))?,
+        Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop))?,
+        Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop))?,
         Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop))?,
         Command::Run(args) => start(gateway, args)?,
         Command::Runs(args) => runs(gateway, args)?,
@@ -214,11 +214,11 @@ fn target(slug: &str) -> String {
     format!("{TARGET}/{}", encode_segment(slug))
 }
 
-fn each(several: &Several, mut act: impl FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+fn each(several: &Slugs, mut act: impl FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
     several.slugs.iter().try_for_each(|slug| act(slug))
 }
 
-fn tell(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
+fn post_action(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
     let key = Mint::fresh()?.ulid();
     gateway.post(&format!("{}/{what}", target(slug)), &key, &json!({}))
 }
@@ -245,7 +245,7 @@ fn all(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
 
 fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
     if as_json {
-        return schedules.iter().try_for_each(say_json);
+        return schedules.iter().try_for_each(print_json);
     }
     let rows = schedules.iter().map(|schedule| {
         let text = |name: &str| schedule.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
@@ -260,10 +260,10 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
             text("lastRunStatus"),
         ]
     });
-    say_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
+    print_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
 }
 
-fn list(gateway: &mut Gateway, shown: &Shown) -> Result<(), Error> {
+fn list(gateway: &mut Gateway, shown: &ListArgs) -> Result<(), Error> {
     print(&all(gateway)?, shown.json)
 }
 
@@ -291,7 +291,7 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
     let mut answer = gateway.get(&target(slug))?;
     let record: Record = read(&mut answer, "schedule")?;
     let Some(first) = record.next_fire_at else {
-        remark(&format!("{slug} {}", if record.enabled { "does not fire any more" } else { "is paused" }));
+        print_note(&format!("{slug} {}", if record.enabled { "does not fire any more" } else { "is paused" }));
         return Ok(());
     };
     let later = match record.settings.kind {
@@ -300,8 +300,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
         _ => times_after(&record.settings, first, number - 1)?,
     };
     std::iter::once(first).chain(later).try_for_each(|at| match as_json {
-        true => say_json(&json!({"slug": slug, "nextFireAt": at})),
-        false => say(&time(Some(at))),
+        true => print_json(&json!({"slug": slug, "nextFireAt": at})),
+        false => print_line(&time(Some(at))),
     })
 }
 
@@ -363,15 +363,15 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         })?;
     let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
     match new.json {
-        true => say_json(&record),
-        false => say(&time(record.get("nextFireAt").and_then(Value::as_i64))),
+        true => print_json(&record),
+        false => print_line(&time(record.get("nextFireAt").and_then(Value::as_i64))),
     }
 }
 
 fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
     let mut answer = gateway.get(&target(&named.slug))?;
     if named.json {
-        return say_json(answer.get("schedule").unwrap_or(&Value::Null));
+        return print_json(answer.get("schedule").unwrap_or(&Value::Null));
     }
     let record: Record = read(&mut answer, "schedule")?;
     let settings = &record.settings;
@@ -398,30 +398,30 @@ fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
         ("delivery", shown(&json!(settings.deliver_to))),
     ];
     for (name, value) in rows {
-        say(&format!("{name:10} {value}"))?;
+        print_line(&format!("{name:10} {value}"))?;
     }
-    say("")?;
-    say(record.prompt.trim_end())?;
-    say("")?;
+    print_line("")?;
+    print_line(record.prompt.trim_end())?;
+    print_line("")?;
     let mut answer = gateway.get(&format!("{}/runs?limit=5", target(&named.slug)))?;
     print_runs(&read::<Vec<ScheduleRun>>(&mut answer, "runs")?)
 }
 
 fn start(gateway: &mut Gateway, args: &Run) -> Result<(), Error> {
     if !args.wait {
-        let answer = tell(gateway, &args.slug, "run")?;
-        return say(answer.get("runId").and_then(Value::as_str).unwrap_or_default());
+        let answer = post_action(gateway, &args.slug, "run")?;
+        return print_line(answer.get("runId").and_then(Value::as_str).unwrap_or_default());
     }
-    let answer = during("running", || tell(gateway, &args.slug, "run?wait=1"))?;
+    let answer = during("running", || post_action(gateway, &args.slug, "run?wait=1"))?;
     let text = answer.get("resultText").and_then(Value::as_str);
-    say(text.unwrap_or_default().trim_end())
+    print_line(text.unwrap_or_default().trim_end())
 }
 
 fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
     let mut answer = gateway.get(&format!("{}/runs?limit={}", target(&args.slug), args.limit))?;
     if args.json {
         let runs: Vec<Value> = read(&mut answer, "runs")?;
-        return runs.iter().try_for_each(say_json);
+        return runs.iter().try_for_each(print_json);
     }
     print_runs(&read::<Vec<ScheduleRun>>(&mut answer, "runs")?)
 }
@@ -441,7 +441,7 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
             note.unwrap_or("-").chars().take(60).collect(),
         ]
     };
-    say_table(["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
+    print_table(["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
 }
 
 fn preview(args: &Preview) -> Outcome {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, is_short};
-use crate::output::{Outcome, say_json, say_table};
+use crate::output::{Outcome, print_json, print_table};
 use crate::progress::during;
 
 /// The number of recent sessions that are searched for a shortened id.
@@ -34,10 +34,10 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let sessions = during("waiting for the gateway", || gateway.sessions(None, args.archived, args.limit))?;
     if args.json {
-        sessions.iter().try_for_each(say_json)?;
+        sessions.iter().try_for_each(print_json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    say_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
+    print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,7 +12,7 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::output::{Outcome, fail_each, put, remark, say, say_json, say_table};
+use crate::output::{Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -70,7 +70,7 @@ struct Files {
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -> Outcome {
     match &skills.command {
         Command::List(args) => list(&sources(&places()?), args)?,
-        Command::Show(named) => put(&found(&sources(&places()?), &named.name)?.text())?,
+        Command::Show(named) => print_text(&find_text(&sources(&places()?), &named.name)?.text())?,
         Command::Accept(args) => return accept(&sources(&places()?), args),
         Command::Reject(named) => reject(&sources(&places()?), &named.name)?,
         Command::Check(files) if files.files.is_empty() => return check_all(&sources(&places()?)),
@@ -87,7 +87,7 @@ pub(crate) fn sources(places: &Places) -> Sources {
 /// Returns the folder of the workspace. If the configuration cannot be read, the default applies; kend reports the
 /// error.
 pub(crate) fn workspace(places: &Places) -> PathBuf {
-    let workspace = config::typed(&places.config).unwrap_or_default().workspace;
+    let workspace = config::effective_config(&places.config).unwrap_or_default().workspace;
     let variable = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
     workspace.folder(&places.state, variable)
 }
@@ -109,7 +109,7 @@ impl Found {
 }
 
 /// Returns the first text with this name: the one that is in use or waits for acceptance.
-fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
+fn find_text(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
     if name == PROJECT_FILE {
         let project = sources.project(&accepted)?;
@@ -143,12 +143,12 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
     let listing = sources.skills(&accepted);
     let project = sources.project(&accepted);
     if args.json {
-        listing.skills.iter().try_for_each(say_json)?;
-        listing.broken.iter().try_for_each(say_json)?;
+        listing.skills.iter().try_for_each(print_json)?;
+        listing.broken.iter().try_for_each(print_json)?;
         return match project {
-            Ok(Some(project)) => say_json(&with_name(&project)),
+            Ok(Some(project)) => print_json(&with_name(&project)),
             Ok(None) => Ok(()),
-            Err(error) => say_json(&json!({"name": PROJECT_FILE, "error": error})),
+            Err(error) => print_json(&json!({"name": PROJECT_FILE, "error": error})),
         };
     }
     let of_project = project.as_ref().ok().and_then(Option::as_ref).map(|project| {
@@ -156,15 +156,15 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
         [PROJECT_FILE.to_owned(), project.state.name().to_owned(), about]
     });
     let rows = listing.skills.iter().map(row).chain(of_project);
-    say_table(["NAME", "STATE", "DESCRIPTION"], rows)?;
+    print_table(["NAME", "STATE", "DESCRIPTION"], rows)?;
     for broken in &listing.broken {
-        remark(&format!("left out: {}: {}", broken.file.display(), broken.error));
+        print_note(&format!("left out: {}: {}", broken.file.display(), broken.error));
     }
     if let Err(error) = project {
-        remark(&format!("left out: {error}"));
+        print_note(&format!("left out: {error}"));
     }
     if listing.waiting().next().is_some() {
-        remark("new and changed texts are not used: `ken skills show NAME`, then `ken skills accept NAME`");
+        print_note("new and changed texts are not used: `ken skills show NAME`, then `ken skills accept NAME`");
     }
     Ok(())
 }
@@ -191,14 +191,14 @@ fn shortened(text: &str) -> String {
 
 /// Shows the text and accepts exactly what was shown. If the text has changed since then, it is not accepted.
 fn accept(sources: &Sources, args: &Accept) -> Outcome {
-    let found = found(sources, &args.name)?;
+    let found = find_text(sources, &args.name)?;
     let (name, state) = (&args.name, state(&found));
     if state.is_in_force() {
-        say(&format!("{name} is in force already ({})", state.name()))?;
+        print_line(&format!("{name} is in force already ({})", state.name()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.yes {
-        put(&found.text())?;
+        print_text(&found.text())?;
         if !confirmed(name)? {
             return Ok(ExitCode::from(1));
         }
@@ -215,7 +215,7 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
         }
     };
     sources.accept(&accepted)?;
-    say(&format!("{name} is in force: sha256 {digest}"))?;
+    print_line(&format!("{name} is in force: sha256 {digest}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -229,7 +229,7 @@ fn state(found: &Found) -> State {
 /// Asks the person at the terminal. Returns false if standard input is not a terminal.
 fn confirmed(name: &str) -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
-        remark(&format!("nobody is there to ask: `ken skills accept {name} --yes` puts it in force"));
+        print_note(&format!("nobody is there to ask: `ken skills accept {name} --yes` puts it in force"));
         return Ok(false);
     }
     let mut stderr = std::io::stderr();
@@ -243,7 +243,7 @@ fn confirmed(name: &str) -> Result<bool, Error> {
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
     let mut accepted = sources.accepted()?;
     let was_accepted = match name {
-        PROJECT_FILE => match found(sources, name)? {
+        PROJECT_FILE => match find_text(sources, name)? {
             Found::Project(project) => accepted.projects.remove(&project.file.display().to_string()).is_some(),
             Found::Skill(_) => false,
         },
@@ -260,7 +260,7 @@ fn check_all(sources: &Sources) -> Outcome {
     for skill in &listing.skills {
         let file = skill.file.as_ref();
         let place = file.map_or("built in".into(), |file| file.to_string_lossy());
-        say(&format!("{place}: {}", skill.name))?;
+        print_line(&format!("{place}: {}", skill.name))?;
     }
     let broken = listing.broken.into_iter();
     Ok(fail_each(broken.map(|broken| at_file(&broken.file, broken.error))))
@@ -274,7 +274,7 @@ fn check(files: &[PathBuf]) -> Outcome {
             false => file,
         };
         match Skill::read(file) {
-            Ok(skill) => say(&format!("{}: {}", file.display(), skill.name))?,
+            Ok(skill) => print_line(&format!("{}: {}", file.display(), skill.name))?,
             Err(error) => errors.push(at_file(file, error)),
         }
     }

@@ -9,7 +9,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call};
-use crate::output::{Outcome, fail, remark, say, say_coloured, say_json, table, wants_colour};
+use crate::output::{Outcome, fail, print_coloured, print_json, print_line, print_note, table, wants_colour};
 
 /// The exit statuses of `status` in LSB init scripts.
 const NOT_ALL_UP: u8 = 3;
@@ -28,23 +28,23 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
     match ask(places, args) {
         Ok(status) => {
             if args.json {
-                status.parts.iter().try_for_each(say_json)?;
+                status.parts.iter().try_for_each(print_json)?;
             } else {
                 show_table(&status.parts)?;
             }
             for error in &status.config.errors {
-                remark(&format!("the last good configuration is in force: {error}"));
+                print_note(&format!("the last good configuration is in force: {error}"));
             }
-            for (name, says) in status.parts.iter().filter_map(|part| Some((&part.name, part.says.as_ref()?))) {
+            for (name, says) in status.parts.iter().filter_map(|part| Some((&part.name, part.status_text.as_ref()?))) {
                 if !says.is_empty() {
-                    remark(&format!("{name}: {says}"));
+                    print_note(&format!("{name}: {says}"));
                 }
             }
             let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
             if down.is_empty() {
                 return Ok(ExitCode::SUCCESS);
             }
-            remark(&format!("not ready: {}", down.join(", ")));
+            print_note(&format!("not ready: {}", down.join(", ")));
             Ok(ExitCode::from(NOT_ALL_UP))
         }
         Err(error) => {
@@ -78,7 +78,7 @@ fn what_is_missing(part: &PartStatus) -> Option<String> {
 fn show_table(parts: &[PartStatus]) -> Result<(), Error> {
     let lines = table(&rows(parts));
     if !wants_colour() {
-        return lines.iter().try_for_each(|line| say(line));
+        return lines.iter().try_for_each(|line| print_line(line));
     }
     let names = parts.iter().map(|part| part.name.len()).chain(["NAME".len()]);
     let column = names.max().unwrap_or_default() + 2;
@@ -87,7 +87,7 @@ fn show_table(parts: &[PartStatus]) -> Result<(), Error> {
         let (name, rest) = line.split_at_checked(column).unwrap_or((line, ""));
         let width = state.map_or(0, |state| state.name().len());
         let (shown, rest) = rest.split_at_checked(width).unwrap_or(("", rest));
-        say_coloured(&[(None, name), (state.map(colour_of), shown), (None, rest)])?;
+        print_coloured(&[(None, name), (state.map(colour_of), shown), (None, rest)])?;
     }
     Ok(())
 }

@@ -9,10 +9,10 @@ use ken_types::{Code, Error};
 
 use crate::external::error_of;
 use crate::globals::Globals;
-use crate::output::{Outcome, put};
+use crate::output::{Outcome, print_text};
 
 #[derive(Debug, Args)]
-pub(crate) struct OfRun {
+pub(crate) struct RunArgs {
     /// Id of the submission or run that made the changes, or the beginning of it
     run: String,
     /// Print one JSON object
@@ -22,7 +22,7 @@ pub(crate) struct OfRun {
 
 /// Runs `ken-coder undo` or `ken-coder diff`, according to `what`. The exit status is that of ken-coder: 1 if it
 /// refused some files.
-pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
+pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
     let places = globals.places()?;
     let program =
         find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
@@ -34,7 +34,7 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Error::unavailable(format!("ken-coder: {error}")))?;
-    put(&String::from_utf8_lossy(&output.stdout))?;
+    print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
         _ => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),

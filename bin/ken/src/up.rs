@@ -9,7 +9,7 @@ use ken_tool::find_program;
 use ken_types::Error;
 
 use crate::globals::Globals;
-use crate::output::{Outcome, say};
+use crate::output::{Outcome, print_line};
 use crate::progress::during;
 
 #[derive(Debug, Args)]
@@ -42,18 +42,18 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
         return Err(wrong(kend.exec()));
     }
     kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
-    wait_for_word(kend.spawn().map_err(wrong)?)
+    wait_for_ready_line(kend.spawn().map_err(wrong)?)
 }
 
 /// Waits for the `ready` line of kend and prints it. kend closes its output after that line, or when it fails.
-fn wait_for_word(mut kend: Child) -> Outcome {
+fn wait_for_ready_line(mut kend: Child) -> Outcome {
     let mut line = String::new();
     if let Some(output) = kend.stdout.take() {
         let read = || BufReader::new(output).read_line(&mut line);
         let _ = during("starting", read);
     }
     if !line.is_empty() {
-        say(line.trim_end())?;
+        print_line(line.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
     let status = kend.wait().map_err(|error| Error::internal(error.to_string()))?;

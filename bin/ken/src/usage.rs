@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::client::{ask, call};
 use crate::ids::{field, items};
-use crate::output::{Outcome, one_line, remark, say, say_json, say_table};
+use crate::output::{Outcome, one_line, print_json, print_line, print_note, print_table};
 
 const STORE: &str = "store";
 const MODEL: &str = "model";
 /// The timeout of the call to ken-model for the budget. It is long enough for a part that is starting.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUDGET_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ken usage\n  ken usage --by model")]
@@ -64,15 +64,17 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
     let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
     match args.json {
-        true => groups.iter().try_for_each(say_json)?,
+        true => groups.iter().try_for_each(print_json)?,
         false => show_groups(args.by, groups)?,
     }
     match budget(places, args.session.as_deref()) {
         Ok(None) => {}
-        Ok(Some(budget)) if args.json => say_json(&json!({"budget": budget}))?,
-        Ok(Some(budget)) => budget_lines(&budget, args.session.as_deref()).iter().try_for_each(|line| say(line))?,
+        Ok(Some(budget)) if args.json => print_json(&json!({"budget": budget}))?,
+        Ok(Some(budget)) => {
+            budget_lines(&budget, args.session.as_deref()).iter().try_for_each(|line| print_line(line))?
+        }
         // The usage has been printed, so a missing budget is not an error.
-        Err(error) => remark(&format!("the budget is not known: {error}")),
+        Err(error) => print_note(&format!("the budget is not known: {error}")),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -90,13 +92,13 @@ fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
         ]
     };
     let by = by.name().to_uppercase();
-    say_table([&by, "RUNS", "INPUT", "OUTPUT", "COST"], groups.iter().map(row))
+    print_table([&by, "RUNS", "INPUT", "OUTPUT", "COST"], groups.iter().map(row))
 }
 
 /// Returns the limits of the budget and how much of them is used, or `None` if there are no limits.
 fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>, Error> {
     let args = OfSession { session: session.map(str::to_owned) };
-    let state = call::<ModelBudget>(places, MODEL, &args, Some(PATIENCE))?;
+    let state = call::<ModelBudget>(places, MODEL, &args, Some(BUDGET_TIMEOUT))?;
     Ok((!state.caps.is_unlimited()).then_some(state))
 }
 
@@ -130,22 +132,22 @@ fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
 pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
     let why = ask(places, STORE, "events.why", &json!({"id": args.id}), None)?;
     if args.json {
-        say_json(&why)?;
+        print_json(&why)?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
+    print_line(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
     for (name, label) in
         [("receivedAt", "received"), ("sessionId", "session"), ("submissionId", "submission"), ("delivery", "answer")]
     {
         if let Some(value) = why.get(name).and_then(Value::as_str) {
-            say(&format!("  {label}  {}", one_line(value)))?;
+            print_line(&format!("  {label}  {}", one_line(value)))?;
         }
     }
     for approval in items(&why, "approvals").iter().filter_map(Value::as_str) {
-        say(&format!("  approval  {}", one_line(approval)))?;
+        print_line(&format!("  approval  {}", one_line(approval)))?;
     }
     for output in items(&why, "outputs") {
-        say(&format!(
+        print_line(&format!(
             "  output  {} bytes: ken call store blobs.get digest={}",
             output.get("bytes").and_then(Value::as_u64).unwrap_or_default(),
             one_line(field(output, "blob"))

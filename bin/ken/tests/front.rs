@@ -43,7 +43,7 @@ impl Home {
 
     /// Runs `ken`. Returns standard output, standard error and the exit status.
     fn ken(&self, args: &[&str]) -> (String, String, i32) {
-        said(self.command(args).output().unwrap())
+        channels(self.command(args).output().unwrap())
     }
 
     fn ken_with(&self, args: &[&str], input: &str) -> (String, String, i32) {
@@ -51,7 +51,7 @@ impl Home {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        said(child.wait_with_output().unwrap())
+        channels(child.wait_with_output().unwrap())
     }
 }
 
@@ -61,7 +61,7 @@ impl Drop for Home {
     }
 }
 
-fn said(output: Output) -> (String, String, i32) {
+fn channels(output: Output) -> (String, String, i32) {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(output.stdout), text(output.stderr), output.status.code().unwrap())
 }
@@ -237,7 +237,7 @@ fn an_up_that_a_down_overtakes_says_so() {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         until("kend listens", || UnixStream::connect(home.path("run/kend.sock")).is_ok());
         assert_eq!(home.ken(&["down"]).2, 0);
-        let (out, err, code) = said(child.wait_with_output().unwrap());
+        let (out, err, code) = channels(child.wait_with_output().unwrap());
         assert_eq!((out.as_str(), code), ("", 75), "{err}");
         let last = err.lines().last().unwrap_or_default();
         assert_eq!(last, "kend: stopped by `ken down` before all parts were ready");
@@ -363,7 +363,7 @@ fn ken_x_is_ken_dash_x() {
     std::fs::set_permissions(home.path("bin/ken-greet"), mode).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = home.command(&["greet", "--loud", "you"]).env("PATH", path).output().unwrap();
-    let (out, _, code) = said(output);
+    let (out, _, code) = channels(output);
     assert_eq!((out, code), (format!("{} --loud you\n", home.dir.path().display()), 7));
     for name in ["nothing", "../bin/greet"] {
         let (_, err, code) = home.ken(&[name]);

@@ -23,9 +23,9 @@ fn main() {
 
 fn act(name: &str, value: &str) {
     match name {
-        "ready" => tell("READY=1"),
-        "stopping" => tell("STOPPING=1"),
-        "status" => tell(&format!("STATUS={value}")),
+        "ready" => print("READY=1"),
+        "stopping" => print("STOPPING=1"),
+        "status" => print(&format!("STATUS={value}")),
         "say" => println!("{value}"),
         "raw" => std::io::stdout().write_all(&[b'a', 0, 0xff, b'z', b'\n']).unwrap(),
         "pid" => append(value, &format!("{}\n", std::process::id())),
@@ -47,11 +47,11 @@ fn act(name: &str, value: &str) {
         "lines" => (0..value.parse::<u32>().unwrap()).for_each(|line| println!("line {line}")),
         "flood" => flood(value.parse().unwrap()),
         "alive-for" => (0..value.parse::<u32>().unwrap() / 20).for_each(|_| {
-            tell("WATCHDOG=1");
+            print("WATCHDOG=1");
             sleep(Duration::from_millis(20));
         }),
         "alive" => loop {
-            tell("WATCHDOG=1");
+            print("WATCHDOG=1");
             sleep(millis(value));
         },
         // `child` starts a process in the same group. `daemon` starts one that leaves the group and the session;
@@ -75,7 +75,7 @@ fn millis(value: &str) -> Duration {
     Duration::from_millis(value.parse().unwrap())
 }
 
-fn tell(text: &str) {
+fn print(text: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET") {
         UnixDatagram::unbound().unwrap().send_to(text.as_bytes(), path).unwrap();
     }

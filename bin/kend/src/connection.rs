@@ -16,11 +16,11 @@ use serde_json::Value;
 use crate::pending::Pending;
 
 /// The maximum time between the first byte of a line and its end.
-const LINE_TIME: Duration = Duration::from_secs(10);
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A caller that reads no output for this long is disconnected.
-const STALL_TIME: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// While this many bytes are unsent, no further requests are read and no further output is prepared.
-const OUTPUT_ENOUGH: usize = 1024 * 1024;
+const MAX_UNSENT: usize = 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 pub(crate) struct Connection {
@@ -69,7 +69,7 @@ impl Connection {
 
     /// Whether more output may be prepared.
     pub(crate) fn has_room(&self) -> bool {
-        self.output.len() < OUTPUT_ENOUGH
+        self.output.len() < MAX_UNSENT
     }
 
     /// Whether the connection can be dropped: it is lost, or nothing is left to read, to reply or to send.
@@ -105,7 +105,7 @@ impl Connection {
         let end = self.input.iter().position(|byte| *byte == b'\n');
         if end.unwrap_or(self.input.len()) >= WIRE_LINE_BYTES {
             self.refuse(None, &Error::too_large(format!("a line has at most {WIRE_LINE_BYTES} bytes")));
-            self.cut();
+            self.stop_reading();
             return None;
         }
         let rest = self.input.split_off(end? + 1);
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Stops reading and forgets the open requests. Prepared output is still sent.
-    fn cut(&mut self) {
+    fn stop_reading(&mut self) {
         self.input.clear();
         self.begun = None;
         self.open.clear();
@@ -170,9 +170,9 @@ impl Connection {
     }
 
     /// Returns the earliest deadline: of an open request, of an incomplete line, or for the caller to read.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        let line = self.begun.filter(|_| !self.no_input).map(|since| since + LINE_TIME);
-        let stall = self.stalled.map(|since| since + STALL_TIME);
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let line = self.begun.filter(|_| !self.no_input).map(|since| since + LINE_TIMEOUT);
+        let stall = self.stalled.map(|since| since + STALL_TIMEOUT);
         let deadlines = self.open.iter().filter_map(|open| open.deadline);
         deadlines.chain(line).chain(stall).min()
     }
@@ -180,12 +180,12 @@ impl Connection {
     /// Disconnects a caller that does not read, and refuses a line that is not complete in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         let passed = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
-        if passed(self.stalled, STALL_TIME) {
+        if passed(self.stalled, STALL_TIMEOUT) {
             self.lost = true;
         }
-        if passed(self.begun, LINE_TIME) && self.has_room() && !self.no_input {
+        if passed(self.begun, LINE_TIMEOUT) && self.has_room() && !self.no_input {
             self.refuse(None, &Error::deadline("a line has to be complete 10 s after its first byte"));
-            self.cut();
+            self.stop_reading();
         }
     }
 }

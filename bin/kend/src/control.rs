@@ -19,7 +19,7 @@ use crate::sockets::bind_unix;
 use crate::system::System;
 
 /// The maximum number of connections accepted in one round of the loop.
-const A_ROUND: usize = 16;
+const MAX_ACCEPTED: usize = 16;
 
 pub(crate) struct Control {
     listener: UnixListener,
@@ -46,7 +46,7 @@ impl Control {
     }
 
     pub(crate) fn accept(&mut self) {
-        for _ in 0..A_ROUND {
+        for _ in 0..MAX_ACCEPTED {
             // An error of accept needs no handling: it concerns only that caller, or is temporary.
             match self.listener.accept() {
                 Ok((stream, _)) if self.has_room() => self.connections.extend(admit(stream)),
@@ -87,8 +87,8 @@ impl Control {
         self.connections.retain(|connection| !connection.is_over());
     }
 
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.connections.iter().filter_map(Connection::due).min()
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.connections.iter().filter_map(Connection::next_deadline).min()
     }
 }
 
@@ -132,8 +132,8 @@ fn take(connection: &mut Connection, line: &[u8], system: &mut System, now: Inst
             Err(error) => connection.refuse(Some(id), &error),
             Ok(Answer::Now(value)) => connection.finish(id, Ok(value)),
             Ok(Answer::Later(pending, timeout)) => {
-                let asked = timeout.map(|ms| Duration::from_millis(ms.min(WIRE_DEADLINE_MAX_MS)));
-                let limit = asked.unwrap_or(deadline);
+                let requested = timeout.map(|ms| Duration::from_millis(ms.min(WIRE_DEADLINE_MAX_MS)));
+                let limit = requested.unwrap_or(deadline);
                 connection.open.push(Open { id, deadline: pending.has_deadline().then(|| now + limit), pending });
             }
         },
@@ -144,7 +144,7 @@ fn finish(connection: &mut Connection, system: &System, chunk: &mut [u8], now: I
     for mut open in std::mem::take(&mut connection.open) {
         let late = open.deadline.is_some_and(|deadline| deadline <= now);
         let result = match ops::settle(&mut open.pending, system, connection, open.id, chunk, now) {
-            None if late => Some(Err(ops::late(&open.pending, system, now))),
+            None if late => Some(Err(ops::deadline_error(&open.pending, system, now))),
             result => result,
         };
         match result {

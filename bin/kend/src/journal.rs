@@ -33,7 +33,7 @@ impl Journal {
     pub(crate) fn warn(&mut self, part: Option<&str>, message: &str) {
         self.write("WARN", part, message);
         let name = part.map(|part| format!("{part} ")).unwrap_or_default();
-        offer(std::io::stderr(), &format!("kend: {name}{message}"));
+        write_or_drop(std::io::stderr(), &format!("kend: {name}{message}"));
     }
 
     fn write(&mut self, level: &'static str, part: Option<&str>, message: &str) {
@@ -50,7 +50,7 @@ const PIPE_BUF: usize = 4_096;
 
 /// Writes a line, or drops it if the write would block, because a full pipe or a terminal stopped with Ctrl+S must not
 /// stop the supervisor. The line is in `kend.log` in any case.
-fn offer(mut to: impl Write + AsFd, line: &str) {
+fn write_or_drop(mut to: impl Write + AsFd, line: &str) {
     let is_writable = {
         let mut polled = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
         let ready = poll(&mut polled, PollTimeout::ZERO);
@@ -78,8 +78,8 @@ mod tests {
         let mut to = File::from(to);
         let line = "é".repeat(PIPE_BUF);
         for _ in 0..100 {
-            offer(&mut to, &line);
-            offer(&mut to, "short");
+            write_or_drop(&mut to, &line);
+            write_or_drop(&mut to, "short");
         }
         drop(to);
         let mut text = String::new();

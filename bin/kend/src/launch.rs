@@ -15,10 +15,10 @@ use crate::config::Loaded;
 pub(crate) const FIRST_FD: i32 = 3;
 
 /// Formats a section as text. Two texts are equal exactly if the sections are equal.
-type Shown = fn(&Config) -> String;
+type FormatSection = fn(&Config) -> String;
 
 /// The sections that a part can list in `reads`.
-pub(crate) const SECTIONS: [(&str, Shown); 8] = [
+pub(crate) const SECTIONS: [(&str, FormatSection); 8] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
@@ -30,7 +30,7 @@ pub(crate) const SECTIONS: [(&str, Shown); 8] = [
 ];
 
 /// The variables that every part gets from kend's own environment, besides `LC_*`.
-const ALLOWED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
+const PASSED_VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
 
 /// Everything that determines the process of a part. If a reload leaves this value unchanged, the process keeps
 /// running.
@@ -130,7 +130,7 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
             }
         }
     }
-    for (name, value) in given(part, places) {
+    for (name, value) in own_variables(part, places) {
         set(name, &value);
     }
     pairs.into_iter().map(|(name, value)| pair(name, &value)).collect()
@@ -158,11 +158,11 @@ fn pair(mut name: OsString, value: &OsStr) -> OsString {
 }
 
 fn allowed(name: &OsStr) -> bool {
-    ALLOWED.iter().any(|allowed| name == *allowed) || name.as_bytes().starts_with(b"LC_")
+    PASSED_VARIABLES.iter().any(|allowed| name == *allowed) || name.as_bytes().starts_with(b"LC_")
 }
 
 /// The variables that kend sets for each part.
-fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
+fn own_variables(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     let path = |path: &Path| path.as_os_str().to_owned();
     let names: Vec<&str> = part.sockets.keys().map(String::as_str).collect();
     let mut given = vec![

@@ -17,9 +17,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How long processes of a dead kend get to end: first without a signal, then after SIGKILL.
-const PATIENCE: [(Option<Signal>, Duration); 2] =
+const TAKEOVER_STEPS: [(Option<Signal>, Duration); 2] =
     [(None, Duration::from_millis(50)), (Some(Signal::SIGKILL), Duration::from_secs(2))];
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Both locks, held by this process.
 pub(crate) struct Locks {
@@ -101,7 +101,7 @@ fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
 /// Takes `parts.lock`. Waits for the processes of a dead kend that hold it, and kills them if they do not end.
 fn take_over(path: &Path) -> Result<File, String> {
     let mut lock = open(path)?;
-    for (signal, patience) in PATIENCE {
+    for (signal, patience) in TAKEOVER_STEPS {
         for pid in signal.iter().flat_map(|_| holders(&lock)) {
             let _ = kill(pid, signal);
         }
@@ -110,7 +110,7 @@ fn take_over(path: &Path) -> Result<File, String> {
             if try_lock(&mut lock, path)? {
                 return Ok(lock);
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
     let pids: Vec<String> = holders(&lock).iter().map(Pid::to_string).collect();

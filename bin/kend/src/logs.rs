@@ -153,19 +153,19 @@ impl Log {
         };
         let bytes = chunk.get(..count).unwrap_or_default();
         self.out.write(bytes);
-        self.remember(bytes);
+        self.keep_last_line(bytes);
         count > 0
     }
 
     /// Reads what a process that has ended left in the pipe, and ends its last line.
-    pub(crate) fn end_of_life(&mut self, chunk: &mut [u8]) {
+    pub(crate) fn drain(&mut self, chunk: &mut [u8]) {
         self.pump(chunk);
         if self.out.midline {
             self.out.write(b"\n");
         }
     }
 
-    fn remember(&mut self, bytes: &[u8]) {
+    fn keep_last_line(&mut self, bytes: &[u8]) {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         if let Some(line) = lines.next_back() {
             self.last.clear();
@@ -228,7 +228,7 @@ mod tests {
         let mut log = Log::new(dir.path().join("a.log"), 1000, 1).unwrap();
         let mut chunk = vec![0; CHUNK];
         nix::unistd::write(log.writer(), b"{\"fields\":{\"message\":\"no disk\"}}\nhalf").unwrap();
-        log.end_of_life(&mut chunk);
+        log.drain(&mut chunk);
         nix::unistd::write(log.writer(), b"next\n{\"level\":\"E\",\"message\":\"no disk\"}\n").unwrap();
         assert!(log.pump(&mut chunk));
         assert!(!log.pump(&mut chunk));

@@ -13,9 +13,9 @@ use crate::sockets::bind_unix;
 
 /// The maximum size of a datagram, in bytes. The rest of a longer one is dropped; those of sd_notify(3) are far
 /// shorter.
-const LONGEST: usize = 4096;
+const MAX_DATAGRAM: usize = 4096;
 /// The maximum number of datagrams read in one round of the loop.
-const A_ROUND: usize = 64;
+const MAX_DATAGRAMS: usize = 64;
 
 /// The socket to which all parts report. The kernel adds the pid of the sender to each datagram.
 pub(crate) struct Notify {
@@ -28,7 +28,7 @@ pub(crate) struct Report {
     pub(crate) ready: bool,
     pub(crate) stopping: bool,
     pub(crate) alive: bool,
-    pub(crate) says: Option<String>,
+    pub(crate) status_text: Option<String>,
 }
 
 impl Notify {
@@ -44,12 +44,12 @@ impl Notify {
 
     /// Returns the reports that have arrived, each with the leader of its sender's process group.
     pub(crate) fn read(&self) -> Vec<(Pid, Report)> {
-        std::iter::from_fn(|| self.read_one()).take(A_ROUND).flatten().collect()
+        std::iter::from_fn(|| self.read_one()).take(MAX_DATAGRAMS).flatten().collect()
     }
 
     /// Reads one datagram. Returns `None` if there is none, and `Some(None)` if the sender is unknown.
     fn read_one(&self) -> Option<Option<(Pid, Report)>> {
-        let mut text = [0; LONGEST];
+        let mut text = [0; MAX_DATAGRAM];
         let mut slices = [IoSliceMut::new(&mut text)];
         let mut space = nix::cmsg_space!(UnixCredentials);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
@@ -82,7 +82,7 @@ impl Report {
                 Some(("READY", "1")) => report.ready = true,
                 Some(("STOPPING", "1")) => report.stopping = true,
                 Some(("WATCHDOG", "1")) => report.alive = true,
-                Some(("STATUS", text)) => report.says = Some(text.chars().take(256).collect()),
+                Some(("STATUS", text)) => report.status_text = Some(text.chars().take(256).collect()),
                 _ => {}
             }
         }
@@ -91,7 +91,7 @@ impl Report {
 }
 
 /// Sends a state to systemd, if systemd started kend and expects reports.
-pub(crate) fn tell(state: &[NotifyState<'_>]) {
+pub(crate) fn notify_systemd(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }
 
@@ -103,7 +103,7 @@ mod tests {
     fn known_lines_are_taken_and_others_left() {
         let report = Report::parse(b"READY=1\nSTATUS=up, 3 open\nX=1\nREADY=0\n");
         assert!(report.ready && !report.stopping && !report.alive);
-        assert_eq!(report.says.as_deref(), Some("up, 3 open"));
+        assert_eq!(report.status_text.as_deref(), Some("up, 3 open"));
         assert!(Report::parse(b"WATCHDOG=1").alive);
         assert_eq!(Report::parse(b"READY=2\n\xff"), Report::default());
     }

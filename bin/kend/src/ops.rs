@@ -37,7 +37,7 @@ const NAMES: [&str; 12] = [
     "service.ping",
     "service.stats",
 ];
-const MOST_LINES: u32 = 10_000;
+const MAX_LINES: u32 = 10_000;
 
 /// The result of calling an operation.
 pub(crate) enum Answer {
@@ -47,7 +47,7 @@ pub(crate) enum Answer {
 }
 
 /// Returns the error for a request whose timeout has passed.
-pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
+pub(crate) fn deadline_error(pending: &Pending, system: &System, now: Instant) -> Error {
     let name = match pending {
         Pending::Ready { name, .. } | Pending::Stopped { name, .. } => name,
         _ => return Error::deadline("not all parts got ready in time").hint("`ken status` shows which"),
@@ -69,12 +69,12 @@ pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
 /// Carries a request out. Returns its reply, or what the reply has to wait for.
 pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> Result<Answer, Error> {
     match op {
-        "service.info" => read_args(args).and_then(|Nothing {}| give(&info())),
-        "service.ping" => read_args(args).and_then(|Nothing {}| give(&Nothing {})),
-        "service.stats" => read_args(args).and_then(|Nothing {}| give(&stats(system))),
+        "service.info" => read_args(args).and_then(|Nothing {}| answer(&info())),
+        "service.ping" => read_args(args).and_then(|Nothing {}| answer(&Nothing {})),
+        "service.stats" => read_args(args).and_then(|Nothing {}| answer(&stats(system))),
         "parts.status" => status(system, &read_args(args)?, now),
         "parts.start" => start(system, read_args(args)?, System::want, now),
-        "parts.restart" => start(system, read_args(args)?, System::renew, now),
+        "parts.restart" => start(system, read_args(args)?, System::restart, now),
         "parts.stop" => stop(system, read_args(args)?, now),
         "parts.kill" => send_signal(system, &read_args(args)?),
         "parts.wait_ready" => {
@@ -87,7 +87,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
             let done = system.reload().map_err(|errors| {
                 Error::new(Code::Invalid, errors.join("\n")).hint("the last good configuration stays in force")
             })?;
-            give(&done)
+            answer(&done)
         }
         "kend.stop" => {
             let Nothing {} = read_args(args)?;
@@ -101,7 +101,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
     }
 }
 
-fn give(value: &impl Serialize) -> Result<Answer, Error> {
+fn answer(value: &impl Serialize) -> Result<Answer, Error> {
     written(value).map(Answer::Now)
 }
 
@@ -132,7 +132,7 @@ fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<Answer, Er
             return Err(unknown(system, name));
         }
     }
-    give(&all)
+    answer(&all)
 }
 
 /// Returns a part that may be changed. Fails if kend is stopping or there is no such part.
@@ -153,7 +153,7 @@ fn unknown(system: &System, name: &str) -> Error {
     }
 }
 
-fn only(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
+fn check_wait(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
     match wait {
         Some(wait) if wait != possible => Err(Error::invalid("/args/wait", "this would never come to be")),
         _ => Ok(()),
@@ -163,28 +163,28 @@ fn only(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
 fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now: Instant) -> Result<Answer, Error> {
     let name = args.name;
     let starts = find(system, &name)?.starts;
-    only(args.wait, WaitFor::Ready)?;
+    check_wait(args.wait, WaitFor::Ready)?;
     act(system, &name);
     system.advance(now);
     let part = find(system, &name)?;
-    let after = if part.again { starts } else { 0 };
+    let after = if part.restart_wanted { starts } else { 0 };
     match args.wait {
         Some(_) => Ok(Answer::Later(Pending::Ready { name, after }, args.timeout_ms)),
-        None => give(&system.part_status(&name, part, now)),
+        None => answer(&system.part_status(&name, part, now)),
     }
 }
 
 fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<Answer, Error> {
     let name = args.name;
     find(system, &name)?;
-    only(args.wait, WaitFor::Stopped)?;
+    check_wait(args.wait, WaitFor::Stopped)?;
     let also = system.unwant(&name, args.dependents);
     system.advance(now);
     match args.wait {
         Some(_) => Ok(Answer::Later(Pending::Stopped { name, also }, args.timeout_ms)),
         None => {
             let part = system.part_status(&name, find(system, &name)?, now);
-            give(&Changed { part, also })
+            answer(&Changed { part, also })
         }
     }
 }
@@ -196,12 +196,12 @@ fn send_signal(system: &mut System, args: &KillArgs) -> Result<Answer, Error> {
     })?;
     let part = find(system, &args.name)?;
     let Some(pid) = part.pid() else {
-        let state = part.shown().name();
+        let state = part.public_state().name();
         return Err(Error::conflict(format!("{} has no process, it is {state}", args.name)));
     };
     kill(pid, signal).map_err(|errno| Error::unavailable(format!("{pid}: {}", errno.desc())))?;
     system.journal.note(Some(&args.name), &format!("{signal} sent by a person"));
-    give(&Killed { name: args.name.clone(), pid: pid.as_raw(), signal: signal.to_string() })
+    answer(&Killed { name: args.name.clone(), pid: pid.as_raw(), signal: signal.to_string() })
 }
 
 /// Parses a signal: a name, with or without `SIG`, or a number.
@@ -215,8 +215,8 @@ fn signal(text: &str) -> Option<Signal> {
 }
 
 fn logs(system: &System, args: LogsArgs) -> Result<Answer, Error> {
-    if args.lines > MOST_LINES {
-        return Err(Error::invalid("/args/lines", format!("at most {MOST_LINES}")));
+    if args.lines > MAX_LINES {
+        return Err(Error::invalid("/args/lines", format!("at most {MAX_LINES}")));
     }
     let log = system.log(&args.name).ok_or_else(|| unknown(system, &args.name))?;
     let pending = Pending::Logs { cursor: Cursor::last(log, args.lines), name: args.name, follow: args.follow };
@@ -269,11 +269,11 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
     if part.is_ready() && part.starts > after {
         return Some(written(&system.part_status(name, part, now)));
     }
-    if part.is_hopeless() {
+    if part.cannot_become_ready() {
         return Some(Err(cannot_start(name, part)));
     }
     let blockers = system.blockers(part).filter_map(|name| system.parts.get_key_value(name));
-    let hopeless = blockers.into_iter().find(|(_, other)| other.is_hopeless());
+    let hopeless = blockers.into_iter().find(|(_, other)| other.cannot_become_ready());
     hopeless.map(|(other, part)| {
         let error = cannot_start(other, part);
         Err(Error { message: format!("{name} waits for {other}: {}", error.message), ..error })

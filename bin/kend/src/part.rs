@@ -15,11 +15,11 @@ use crate::notify::Report;
 use crate::policy::Policy;
 
 /// The maximum number of ended processes that are remembered per part.
-const DEATHS: usize = 16;
+const MAX_DEATHS: usize = 16;
 /// After this many processes in a row that ended before they were ready, callers no longer wait for the part.
-const SETBACKS: u32 = 3;
+const MAX_SETBACKS: u32 = 3;
 /// The time between SIGABRT and SIGKILL, in which a part that hangs can still log the cause.
-const ABORT: Duration = Duration::from_secs(5);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Part {
     pub(crate) spec: config::Part,
@@ -28,7 +28,7 @@ pub(crate) struct Part {
     pub(crate) log: Log,
     pub(crate) wanted: bool,
     /// A new process is requested. It starts without a delay when the current one has ended.
-    pub(crate) again: bool,
+    pub(crate) restart_wanted: bool,
     /// The part is no longer in the configuration. It is dropped when its process has ended.
     pub(crate) removed: bool,
     pub(crate) state: State,
@@ -37,7 +37,7 @@ pub(crate) struct Part {
     pub(crate) ever_ready: bool,
     /// How many processes ended before they were ready, since the part was last ready or a person last started it.
     pub(crate) setbacks: u32,
-    pub(crate) says: Option<String>,
+    pub(crate) status_text: Option<String>,
     pub(crate) deaths: VecDeque<Death>,
 }
 
@@ -112,14 +112,14 @@ impl Part {
             spec,
             launch,
             log,
-            again: false,
+            restart_wanted: false,
             removed: false,
             state: State::Down,
             policy: Policy::default(),
             starts: 0,
             ever_ready: false,
             setbacks: 0,
-            says: None,
+            status_text: None,
             deaths: VecDeque::new(),
         }
     }
@@ -158,10 +158,10 @@ impl Part {
     /// Whether it is useless to wait for this part: it has failed, or its last process exited before it was ready and
     /// the next one will probably do the same. Exit status 75 means "try again" (sysexits.h), and a death by a signal
     /// may be an accident, so these two count only after several times.
-    pub(crate) fn is_hopeless(&self) -> bool {
+    pub(crate) fn cannot_become_ready(&self) -> bool {
         let code = self.deaths.back().and_then(|death| death.code);
         matches!(self.state, State::Failed { .. })
-            || self.setbacks >= SETBACKS
+            || self.setbacks >= MAX_SETBACKS
             || self.setbacks > 0 && code.is_some_and(|code| code != 75)
     }
 
@@ -173,14 +173,14 @@ impl Part {
 
     pub(crate) fn stop_wanting(&mut self) {
         self.wanted = false;
-        self.again = false;
+        self.restart_wanted = false;
         if self.process().is_none() {
             self.state = State::Down;
         }
     }
 
     /// Applies a new entry of the configuration. Returns whether the part needs a new process.
-    pub(crate) fn adopt(
+    pub(crate) fn set_spec(
         &mut self,
         spec: &config::Part,
         launch: Launch,
@@ -202,12 +202,12 @@ impl Part {
             self.policy.reset();
             self.state = State::Down;
         }
-        self.again |= changed && self.wanted && self.process().is_some();
+        self.restart_wanted |= changed && self.wanted && self.process().is_some();
         changed
     }
 
     /// Returns the state that is shown to a person.
-    pub(crate) fn shown(&self) -> PartState {
+    pub(crate) fn public_state(&self) -> PartState {
         match &self.state {
             State::Down if self.wanted => PartState::Waiting,
             State::Down => PartState::Stopped,
@@ -223,9 +223,9 @@ impl Part {
     pub(crate) fn started(&mut self, spawned: Spawned, now: Instant) {
         let ready = self.spec.ready == config::Ready::Start;
         self.starts += 1;
-        self.policy.started(now, self.spec.limit);
-        self.says = None;
-        self.again = false;
+        self.policy.record_start(now, self.spec.limit);
+        self.status_text = None;
+        self.restart_wanted = false;
         self.state = State::Up(Process {
             pid: spawned.pid,
             mark: spawned.mark,
@@ -243,15 +243,15 @@ impl Part {
 
     /// Applies a report of the part. Returns whether the part became ready.
     pub(crate) fn report(&mut self, report: Report, now: Instant) -> bool {
-        if report.says.is_some() {
-            self.says = report.says;
+        if report.status_text.is_some() {
+            self.status_text = report.status_text;
         }
         let became_ready = report.ready && self.set_ready(now);
         if report.alive {
             self.reset_watchdog(now);
         }
         if report.stopping {
-            self.leave(Why::ByItself, now + self.stop_time());
+            self.mark_ending(Why::ByItself, now + self.stop_time());
         }
         became_ready
     }
@@ -296,7 +296,7 @@ impl Part {
 
     /// Sends SIGTERM to its whole process group.
     pub(crate) fn end(&mut self, now: Instant) {
-        if let Some(pid) = self.leave(Why::Asked, now + self.stop_time()) {
+        if let Some(pid) = self.mark_ending(Why::Asked, now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
     }
@@ -306,20 +306,20 @@ impl Part {
     pub(crate) fn end_for(&mut self, alarm: &Alarm, now: Instant) -> String {
         if *alarm == Alarm::Silent {
             let fault = format!("watchdog timeout after {} ms", self.spec.watchdog_ms);
-            if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + ABORT) {
+            if let Some(pid) = self.mark_ending(Why::Fault(fault.clone()), now + ABORT_TIMEOUT) {
                 let _ = kill(pid, Signal::SIGABRT);
             }
             return fault;
         }
         let fault = format!("not ready within {} ms", self.spec.ready_timeout_ms);
-        if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + self.stop_time()) {
+        if let Some(pid) = self.mark_ending(Why::Fault(fault.clone()), now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
         fault
     }
 
     /// Marks the process as ending. Returns its pid, or `None` if it is ending already.
-    fn leave(&mut self, why: Why, kill_at: Instant) -> Option<Pid> {
+    fn mark_ending(&mut self, why: Why, kill_at: Instant) -> Option<Pid> {
         let process = self.process_mut().filter(|process| process.ending.is_none())?;
         process.ready_by = None;
         process.alive_by = None;
@@ -338,7 +338,7 @@ impl Part {
     }
 
     /// Returns the next deadline of this part.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Backoff { until } => Some(*until),
             State::Up(process) => {
@@ -364,11 +364,11 @@ impl Part {
         }
     }
 
-    pub(crate) fn remember(&mut self, death: Death) {
-        if self.deaths.len() == DEATHS {
+    pub(crate) fn record_death(&mut self, death: Death) {
+        if self.deaths.len() == MAX_DEATHS {
             self.deaths.pop_front();
         }
-        if !death.ready && !death.asked {
+        if !death.ready && !death.requested {
             self.setbacks += 1;
         }
         self.deaths.push_back(death);

@@ -7,11 +7,11 @@ use ken_types::config::Limit;
 
 /// A part that was ready for at least this long when it died is restarted at once. One that was ready for less is
 /// restarted after a delay.
-const ACCIDENT: Duration = Duration::from_secs(1);
+const IMMEDIATE_RESTART_AFTER: Duration = Duration::from_secs(1);
 const FIRST_DELAY: Duration = Duration::from_millis(250);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// After this long in state ready, or after the last delay if that is longer, the next delay is the shortest one again.
-const CALM: Duration = Duration::from_secs(10);
+const RESET_AFTER: Duration = Duration::from_secs(10);
 
 /// Decides when one part is started next, from its previous starts and deaths.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ pub(crate) enum Next {
 
 impl Policy {
     /// Records a start. This is called at each start, because `limit` counts them.
-    pub(crate) fn started(&mut self, now: Instant, limit: Limit) {
+    pub(crate) fn record_start(&mut self, now: Instant, limit: Limit) {
         self.starts.push_back(now);
         while self.starts.len() > limit.n as usize {
             self.starts.pop_front();
@@ -44,18 +44,24 @@ impl Policy {
 
     /// Returns what to do after a death. `ready` is how long the part was ready, `None` if it never was. `spread`, from
     /// 0 to 1, varies the delay so that parts that died together do not start together.
-    pub(crate) fn died(&mut self, now: Instant, ready: Option<Duration>, limit: Limit, spread: f64) -> Next {
+    pub(crate) fn next_after_death(
+        &mut self,
+        now: Instant,
+        ready: Option<Duration>,
+        limit: Limit,
+        spread: f64,
+    ) -> Next {
         if let Some(cause) = self.exhausted(now, limit) {
             return Next::GiveUp(cause);
         }
         let ready = ready.unwrap_or_default();
-        if ready >= self.delay.max(CALM) {
+        if ready >= self.delay.max(RESET_AFTER) {
             self.delay = Duration::ZERO;
         }
-        if ready >= ACCIDENT {
+        if ready >= IMMEDIATE_RESTART_AFTER {
             return Next::Now;
         }
-        self.delay = (self.delay * 2).clamp(FIRST_DELAY, LONGEST_DELAY);
+        self.delay = (self.delay * 2).clamp(FIRST_DELAY, MAX_DELAY);
         Next::After(self.delay.mul_f64(1.0 + spread.clamp(0.0, 1.0) / 10.0))
     }
 
@@ -80,10 +86,10 @@ mod tests {
         let begin = Instant::now();
         let (mut now, mut policy, mut starts) = (begin, Policy::default(), 0);
         while now.duration_since(begin) < Duration::from_secs(60) {
-            policy.started(now, NEVER);
+            policy.record_start(now, NEVER);
             starts += 1;
             now += life;
-            match policy.died(now, ready, NEVER, 0.0) {
+            match policy.next_after_death(now, ready, NEVER, 0.0) {
                 Next::After(delay) => now += delay,
                 next => assert_eq!(next, Next::Now),
             }
@@ -105,7 +111,7 @@ mod tests {
     fn an_accident_is_repaired_at_once_and_the_delay_grows_then_resets() {
         let now = Instant::now();
         let mut policy = Policy::default();
-        let died = |policy: &mut Policy, ms| policy.died(now, Some(Duration::from_millis(ms)), NEVER, 0.0);
+        let died = |policy: &mut Policy, ms| policy.next_after_death(now, Some(Duration::from_millis(ms)), NEVER, 0.0);
         let after = |ms| Next::After(Duration::from_millis(ms));
         assert_eq!(died(&mut policy, 1000), Next::Now);
         assert_eq!(died(&mut policy, 999), after(250));
@@ -125,7 +131,7 @@ mod tests {
     #[test]
     fn the_spread_stays_within_a_tenth() {
         let now = Instant::now();
-        let next = Policy::default().died(now, None, NEVER, 1.0);
+        let next = Policy::default().next_after_death(now, None, NEVER, 1.0);
         assert_eq!(next, Next::After(Duration::from_millis(275)));
     }
 
@@ -135,13 +141,13 @@ mod tests {
         let begin = Instant::now();
         let mut policy = Policy::default();
         for _ in 0..2 {
-            policy.started(begin, limit);
-            assert!(!matches!(policy.died(begin, None, limit, 0.0), Next::GiveUp(_)));
+            policy.record_start(begin, limit);
+            assert!(!matches!(policy.next_after_death(begin, None, limit, 0.0), Next::GiveUp(_)));
         }
-        policy.started(begin, limit);
+        policy.record_start(begin, limit);
         let mut late = policy.clone();
-        assert!(matches!(policy.died(begin, None, limit, 0.0), Next::GiveUp(_)));
+        assert!(matches!(policy.next_after_death(begin, None, limit, 0.0), Next::GiveUp(_)));
         let later = begin + Duration::from_millis(1001);
-        assert!(!matches!(late.died(later, None, limit, 0.0), Next::GiveUp(_)));
+        assert!(!matches!(late.next_after_death(later, None, limit, 0.0), Next::GiveUp(_)));
     }
 }

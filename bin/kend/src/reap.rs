@@ -8,7 +8,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// How long killed leftover processes get to end when kend itself ends.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
 /// Kills all remaining descendants of kend after the parts have ended, except the children that it had before it became
 /// kend. Returns the processes that cannot be killed.
 pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
-    let end = Instant::now() + SWEEP;
+    let end = Instant::now() + SWEEP_TIMEOUT;
     loop {
         let left = adopted(earlier);
         if left.is_empty() || Instant::now() >= end {

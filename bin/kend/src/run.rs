@@ -25,7 +25,7 @@ use crate::control::Control;
 use crate::journal::Journal;
 use crate::lock::Locks;
 use crate::logs::{CHUNK, Rotating};
-use crate::notify::{Notify, tell};
+use crate::notify::{Notify, notify_systemd};
 use crate::reap;
 use crate::signals::Signals;
 use crate::sockets::Sockets;
@@ -47,7 +47,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     };
     let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
     if cli.check {
-        return say_checked(&places, &loaded);
+        return print_checked(&places, &loaded);
     }
     if cli.background {
         let _ = setsid();
@@ -71,7 +71,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         watch: watch(&mut system),
         terminal,
         background: cli.background,
-        told_ready: false,
+        reported_ready: false,
         watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
     };
     turn.run(&mut system, &mut control);
@@ -79,7 +79,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
 }
 
 /// Prints which configuration was checked.
-fn say_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
+fn print_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
     let line = match loaded.source.path() {
         Some(path) => format!("{}: no errors", path.display()),
         None => format!("{}: no such file, the defaults are in force", places.config.display()),
@@ -249,7 +249,7 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
 
 /// If kend wakes up this much later than planned, the whole system was suspended, as in a paused container. The parts
 /// could not report in time either, so their deadlines start again.
-const ABSENT: Duration = Duration::from_secs(1);
+const SUSPENDED_AFTER: Duration = Duration::from_secs(1);
 
 struct Loop {
     signals: Signals,
@@ -258,7 +258,7 @@ struct Loop {
     watch: Option<Watch>,
     terminal: bool,
     background: bool,
-    told_ready: bool,
+    reported_ready: bool,
     /// The interval between messages to systemd's watchdog, and the time of the next one.
     watchdog: Option<(Duration, Instant)>,
 }
@@ -290,23 +290,23 @@ impl Loop {
                 }
             }
             let due = [
-                system.due(),
-                control.due(),
-                self.watch.as_ref().and_then(Watch::due),
+                system.next_deadline(),
+                control.next_deadline(),
+                self.watch.as_ref().and_then(Watch::next_deadline),
                 self.watchdog.map(|(_, next)| next),
             ];
             let due = due.into_iter().flatten().min();
             let events = self.wait(system, control, due);
             let now = Instant::now();
-            if due.is_some_and(|due| now.duration_since(due) > ABSENT) {
+            if due.is_some_and(|due| now.duration_since(due) > SUSPENDED_AFTER) {
                 system.restart_deadlines(now);
             }
-            self.turn(system, control, events);
+            self.handle_events(system, control, events);
         }
     }
 
     /// Handles one round of events: ended processes first and logs last, with at most one chunk of each log.
-    fn turn(&mut self, system: &mut System, control: &mut Control, events: Vec<(Source, PollFlags)>) {
+    fn handle_events(&mut self, system: &mut System, control: &mut Control, events: Vec<(Source, PollFlags)>) {
         let now = Instant::now();
         let mut logs = Vec::new();
         for (source, flags) in events {
@@ -330,7 +330,7 @@ impl Loop {
         control.settle(system, now);
         // Again, because callers may have requested starts and stops.
         system.advance(now);
-        self.pat(now);
+        self.notify_watchdog(now);
     }
 
     fn wait(&self, system: &System, control: &Control, due: Option<Instant>) -> Vec<(Source, PollFlags)> {
@@ -372,7 +372,7 @@ impl Loop {
                 }
                 Signal::SIGHUP => reload(system),
                 signal => {
-                    tell(&[NotifyState::Stopping]);
+                    notify_systemd(&[NotifyState::Stopping]);
                     system.stop(signal.as_str());
                 }
             }
@@ -386,17 +386,17 @@ impl Loop {
         if system.stopping || system.fatal.is_some() {
             return;
         }
-        if !self.told_ready && system.is_settled() {
-            self.told_ready = true;
-            tell(&[NotifyState::Ready]);
+        if !self.reported_ready && system.is_settled() {
+            self.reported_ready = true;
+            notify_systemd(&[NotifyState::Ready]);
         }
         if system.announcing && system.is_ready() {
             system.announcing = false;
-            self.say_ready(system);
+            self.print_ready(system);
         }
     }
 
-    fn say_ready(&self, system: &mut System) {
+    fn print_ready(&self, system: &mut System) {
         let listeners = system.listeners();
         let mut line = String::from("ready");
         for listener in listeners {
@@ -412,11 +412,11 @@ impl Loop {
         }
     }
 
-    fn pat(&mut self, now: Instant) {
+    fn notify_watchdog(&mut self, now: Instant) {
         if let Some((every, next)) = &mut self.watchdog
             && *next <= now
         {
-            tell(&[NotifyState::Watchdog]);
+            notify_systemd(&[NotifyState::Watchdog]);
             *next = now + *every;
         }
     }
@@ -450,9 +450,9 @@ fn reload_changed(system: &mut System) {
 
 fn reload(system: &mut System) {
     if let Ok(stamp) = NotifyState::monotonic_usec_now() {
-        tell(&[NotifyState::Reloading, stamp]);
+        notify_systemd(&[NotifyState::Reloading, stamp]);
     }
     // `reload` has logged the errors, and the status shows them.
     let _ = system.reload();
-    tell(&[NotifyState::Ready]);
+    notify_systemd(&[NotifyState::Ready]);
 }

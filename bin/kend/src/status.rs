@@ -35,7 +35,7 @@ impl Part {
         let process = self.process();
         PartStatus {
             name: name.to_owned(),
-            state: self.shown(),
+            state: self.public_state(),
             enabled: self.spec.enabled && !self.removed,
             wanted: self.wanted,
             waits_for: Vec::new(),
@@ -46,7 +46,7 @@ impl Part {
                 State::Backoff { until } => Some(millis(until.saturating_duration_since(now))),
                 _ => None,
             },
-            says: self.says.clone(),
+            status_text: self.status_text.clone(),
             cause: match &self.state {
                 State::Failed { cause } => Some(cause.clone()),
                 _ => None,

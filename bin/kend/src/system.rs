@@ -135,7 +135,7 @@ impl System {
 
     fn has_to_end(&self, name: &str, part: &Part) -> bool {
         let running = part.process().is_some_and(|process| process.ending.is_none());
-        running && (part.again || !part.wanted && !self.is_needed(name))
+        running && (part.restart_wanted || !part.wanted && !self.is_needed(name))
     }
 
     /// Whether another part that is being stopped depends on this one, and must therefore end first.
@@ -160,7 +160,7 @@ impl System {
             }
             Err(cause) => {
                 part.starts += 1;
-                part.policy.started(now, part.spec.limit);
+                part.policy.record_start(now, part.spec.limit);
                 let death = Death {
                     at: Timestamp::now(),
                     pid: 0,
@@ -169,7 +169,7 @@ impl System {
                     signal: None,
                     ran_ms: 0,
                     ready: false,
-                    asked: false,
+                    requested: false,
                 };
                 self.follow(name, death, None, now);
             }
@@ -231,7 +231,7 @@ impl System {
         let Some(part) = self.parts.get_mut(name) else {
             return;
         };
-        part.log.end_of_life(&mut self.chunk);
+        part.log.drain(&mut self.chunk);
         let State::Up(process) = std::mem::replace(&mut part.state, State::Down) else {
             return;
         };
@@ -258,7 +258,7 @@ impl System {
             },
             ran_ms: millis(now.duration_since(process.since)),
             ready: ready.is_some(),
-            asked: why == Some(&Why::Asked),
+            requested: why == Some(&Why::Asked),
         };
         // A missed deadline counts as a failure, no matter how long the part was ready.
         let credit = ready.filter(|_| fault.is_none());
@@ -273,15 +273,15 @@ impl System {
         };
         let early = !death.ready;
         let text = describe(&death);
-        let asked = death.asked;
-        part.remember(death);
+        let requested = death.requested;
+        part.record_death(death);
         part.state = State::Down;
-        if asked || !part.wanted || part.again {
-            part.again = false;
+        if requested || !part.wanted || part.restart_wanted {
+            part.restart_wanted = false;
             return self.journal.note(Some(name), &text);
         }
         let last = part.last_line();
-        let next = match part.policy.died(now, ready, part.spec.limit, spread) {
+        let next = match part.policy.next_after_death(now, ready, part.spec.limit, spread) {
             Next::Now => String::from("starting again at once"),
             Next::After(delay) => {
                 part.state = State::Backoff { until: now + delay };
@@ -293,7 +293,7 @@ impl System {
                 text
             }
         };
-        if self.announcing && early && !part.ever_ready && part.is_hopeless() {
+        if self.announcing && early && !part.ever_ready && part.cannot_become_ready() {
             return self.give_up(name, &format!("{text}{last}"));
         }
         self.journal.warn(Some(name), &format!("{text}; {next}{last}"));
@@ -317,7 +317,7 @@ impl System {
         let due: Vec<(String, Alarm)> =
             self.parts.iter().filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?))).collect();
         for (name, alarm) in due {
-            self.act_on(&name, &alarm, now);
+            self.handle_alarm(&name, &alarm, now);
         }
     }
 
@@ -326,7 +326,7 @@ impl System {
         self.parts.values_mut().for_each(|part| part.restart_deadlines(now));
     }
 
-    fn act_on(&mut self, name: &str, alarm: &Alarm, now: Instant) {
+    fn handle_alarm(&mut self, name: &str, alarm: &Alarm, now: Instant) {
         let announcing = self.announcing;
         let Some(part) = self.parts.get_mut(name) else {
             return;
@@ -361,8 +361,8 @@ impl System {
     }
 
     /// Returns the next deadline of any part.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.parts.values().filter_map(Part::due).min()
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.parts.values().filter_map(Part::next_deadline).min()
     }
 
     /// Whether every wanted part is ready.
@@ -421,10 +421,10 @@ impl System {
     }
 
     /// Requests a new process for a part.
-    pub(crate) fn renew(&mut self, name: &str) {
+    pub(crate) fn restart(&mut self, name: &str) {
         self.want(name);
         if let Some(part) = self.parts.get_mut(name) {
-            part.again = part.process().is_some();
+            part.restart_wanted = part.process().is_some();
         }
     }
 
@@ -488,7 +488,7 @@ impl System {
                 continue;
             };
             if let Some(part) = self.parts.get_mut(&name) {
-                let changed = part.adopt(spec, launch, &config.kend, moved.contains(&name));
+                let changed = part.set_spec(spec, launch, &config.kend, moved.contains(&name));
                 // The entry had been removed and is back before its process has ended.
                 if std::mem::take(&mut part.removed) {
                     part.wanted = part.spec.enabled;

@@ -12,7 +12,7 @@ use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 /// An editor makes several changes to save a file. They count as one when this much time has passed after the last one.
-const QUIET: Duration = Duration::from_millis(200);
+const QUIET_TIME: Duration = Duration::from_millis(200);
 
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
@@ -50,12 +50,12 @@ impl Watch {
 
     /// Reads the signalled changes and restarts the quiet time.
     pub(crate) fn read(&mut self, now: Instant) {
-        let mut told = [0; 64];
-        while matches!(self.changes.read(&mut told), Ok(1..)) {}
-        self.due = Some(now + QUIET);
+        let mut buffer = [0; 64];
+        while matches!(self.changes.read(&mut buffer), Ok(1..)) {}
+        self.due = Some(now + QUIET_TIME);
     }
 
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Home, become_steady, kill9, until};
+use common::{Home, kill9, until, wait_for_restart};
 use serde_json::json;
 
 #[test]
@@ -13,7 +13,7 @@ fn no_line_is_lost_over_restarts() {
     let kend = home.start();
     let count = || home.read("state/log/a.log").lines().count();
     until("the first lines", || count() == 20_000);
-    become_steady();
+    wait_for_restart();
     // It is killed right after it has written, when its output may still be in the pipe.
     kill9(kend.part_pid("a"));
     until("the second lines", || count() == 40_000);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Home, become_steady, kill9, lives, until};
+use common::{Home, is_running, kill9, until, wait_for_restart};
 
 const FAMILY: &str = "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"child:DIR/children\", \"daemon:DIR/daemons\", \"sleep:100\", \"ready\", \"hang\"]\n\
                       [part.b]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"ready\", \"hang\"]\n";
@@ -15,19 +15,19 @@ fn what_a_dead_part_left_behind_is_killed_with_it() {
     let kend = home.start();
     until("both descendants", || home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1);
     let (child, daemon) = (home.numbers("children")[0], home.numbers("daemons")[0]);
-    assert!(lives(child) && lives(daemon));
-    become_steady();
+    assert!(is_running(child) && is_running(daemon));
+    wait_for_restart();
     let other = kend.part_pid("b");
     kill9(kend.part_pid("a"));
-    until("the child in the group is gone", || !lives(child));
-    until("the one that left the group is gone", || !lives(daemon));
+    until("the child in the group is gone", || !is_running(child));
+    until("the one that left the group is gone", || !is_running(daemon));
     assert_eq!(kend.part_pid("b"), other);
     until("the next family", || home.numbers("daemons").len() == 2);
-    assert!(lives(home.numbers("daemons")[1]));
+    assert!(is_running(home.numbers("daemons")[1]));
     // There are no zombies: the only children of kend are its parts and the running daemon.
     until("only living children", || {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
-        children.split_whitespace().all(|pid| lives(pid.parse().unwrap()))
+        children.split_whitespace().all(|pid| is_running(pid.parse().unwrap()))
     });
 }
 
@@ -39,7 +39,7 @@ fn a_stopped_system_leaves_nobody() {
     assert!(kend.stop().status.success());
     let all: Vec<i32> = ["parts", "children", "daemons"].iter().flat_map(|name| home.numbers(name)).collect();
     assert_eq!(all.len(), 4);
-    until("all are gone", || all.iter().all(|pid| !lives(*pid)));
+    until("all are gone", || all.iter().all(|pid| !is_running(*pid)));
 }
 
 /// A process is found even if its environment is cleared, its group is another one and its parent is dead.
@@ -57,12 +57,12 @@ fn what_hides_where_it_comes_from_dies_with_its_part_and_not_with_another() {
             until("kend has adopted it", || parent(of_a) == kend.pid().as_raw());
         }
         kill9(kend.part_pid("a"));
-        until("the descendant is gone", || !lives(of_a));
+        until("the descendant is gone", || !is_running(of_a));
         until("the next one", || home.numbers("a").len() == 2);
-        assert!(lives(of_b) && lives(home.numbers("a")[1]));
+        assert!(is_running(of_b) && is_running(home.numbers("a")[1]));
         assert!(kend.stop().status.success());
         for pid in [home.numbers("a"), home.numbers("b")].concat() {
-            assert!(!lives(pid), "{child}");
+            assert!(!is_running(pid), "{child}");
         }
     }
 }
@@ -83,13 +83,13 @@ fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
         kend.child.wait().unwrap();
         let parts = home.numbers("parts");
         assert_eq!(parts.len(), 2 * round);
-        until("the parts are gone", || parts.iter().all(|pid| !lives(*pid)));
+        until("the parts are gone", || parts.iter().all(|pid| !is_running(*pid)));
     }
     // The next kend kills processes that had left their group before it starts anything.
     let kend = home.start();
     let mut daemons = home.numbers("daemons");
     daemons.truncate(20);
-    assert!(daemons.iter().all(|pid| !lives(*pid)), "two copies at once");
+    assert!(daemons.iter().all(|pid| !is_running(*pid)), "two copies at once");
     drop(kend);
 }
 
@@ -99,7 +99,7 @@ fn the_guard_tells_a_descendant_that_no_signal_reaches() {
     let mut kend = home.start();
     until("the watcher", || home.numbers("watchers").len() == 1);
     let watcher = home.numbers("watchers")[0];
-    assert!(lives(watcher));
+    assert!(is_running(watcher));
     kend.child.kill().unwrap();
-    until("the watcher has left", || !lives(watcher));
+    until("the watcher has left", || !is_running(watcher));
 }

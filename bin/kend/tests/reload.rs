@@ -38,7 +38,7 @@ fn only_what_changed_is_touched() {
     assert_eq!(kend.part_pid("kept"), before[0]);
     assert_ne!(kend.part_pid("changed"), before[1]);
     assert_ne!(kend.part_pid("reader"), before[2]);
-    assert_eq!(kend.part("changed")["says"], "new");
+    assert_eq!(kend.part("changed")["status_text"], "new");
     assert_eq!(kend.state("fresh"), "ready");
 }
 
@@ -154,7 +154,7 @@ fn a_part_that_is_removed_and_put_back_while_it_ends_is_one_part() {
     home.configure(&entry);
     assert_eq!(kend.reload()["added"], json!(["x"]));
     until("the next process", || kend.state("x") == "ready" && home.numbers("pid").len() == 2);
-    assert!(!common::lives(home.numbers("pid")[0]));
+    assert!(!common::is_running(home.numbers("pid")[0]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Home, become_steady, kill9, until};
+use common::{Home, kill9, until, wait_for_restart};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 fn an_accident_is_repaired_at_once() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
     let kend = home.start();
-    become_steady();
+    wait_for_restart();
     let old = kend.part_pid("a");
     kill9(old);
     until("a new process", || kend.state("a") == "ready" && kend.part_pid("a") != old);
@@ -28,7 +28,7 @@ fn an_accident_is_repaired_at_once() {
     assert_eq!(part["deaths"][0]["pid"], old.as_raw());
     assert_eq!(part["deaths"][0]["signal"], 9);
     assert_eq!(part["deaths"][0]["ready"], true);
-    assert_eq!(part["deaths"][0]["asked"], false);
+    assert_eq!(part["deaths"][0]["requested"], false);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
             })
         });
         for round in 1..=5 {
-            become_steady();
+            wait_for_restart();
             names.iter().for_each(|name| kill9(kend.part_pid(name)));
             let restarted = |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
             until("all are back", || names.iter().all(restarted));
@@ -128,7 +128,7 @@ fn a_silent_part_is_aborted_and_started_again() {
     until("a death", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
     let part = kend.part("a");
     assert_eq!(part["last_exit"], "watchdog timeout after 150 ms, signal SIGABRT");
-    assert_eq!(part["deaths"][0]["asked"], false);
+    assert_eq!(part["deaths"][0]["requested"], false);
     until("a second start", || kend.part("a")["restarts"].as_u64().unwrap() >= 1);
     assert_eq!(kend.part("b")["restarts"], 0);
 }
@@ -210,7 +210,7 @@ fn the_last_sixteen_deaths_are_kept() {
     assert_eq!(part["restarts"], 18);
     let deaths = part["deaths"].as_array().unwrap();
     assert_eq!(deaths.len(), 16);
-    assert!(deaths.iter().all(|death| death["asked"] == true && death["signal"] == 15));
+    assert!(deaths.iter().all(|death| death["requested"] == true && death["signal"] == 15));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
     until("killed and started again", || home.numbers("pid").len() == 2);
     let part = kend.part("a");
     assert_eq!(part["deaths"][0]["signal"], 9);
-    assert_eq!(part["deaths"][0]["asked"], false);
+    assert_eq!(part["deaths"][0]["requested"], false);
 }
 
 #[test]

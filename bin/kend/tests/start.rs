@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Caller, Home, lives, until};
+use common::{Caller, Home, is_running, until};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::json;
@@ -121,14 +121,14 @@ fn an_unwritable_home_and_an_open_secrets_file_are_one_line_each() {
     let ended = home.run(&["--announce"]);
     assert!(!ended.status.success());
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-    ended.says("/state");
+    ended.assert_stderr_contains("/state");
 
     let home = Home::new(READY);
     home.secrets("KEY=very-secret\n", 0o644);
     let ended = home.run(&["--announce"]);
     assert_eq!(ended.status.code(), Some(2));
-    ended.says("secrets.env: has mode 0644");
-    ended.says("chmod 600");
+    ended.assert_stderr_contains("secrets.env: has mode 0644");
+    ended.assert_stderr_contains("chmod 600");
     assert!(!ended.stderr.contains("very-secret"));
 }
 
@@ -173,7 +173,7 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
             let path = home.path(name);
             let path = path.to_str().unwrap().trim_end_matches('/');
             for text in [format!("kend: {path}: {why}"), format!("; {remedy} {path}")] {
-                ended.says(&text);
+                ended.assert_stderr_contains(&text);
             }
         }
         assert!(!home.path("run").exists());
@@ -208,7 +208,7 @@ fn a_fifo_or_a_device_is_no_configuration() {
         let check = || {
             let ended = home.run(&["--check"]);
             assert_eq!(ended.status.code(), Some(2));
-            ended.says(&format!("{name}: is not a regular file; "));
+            ended.assert_stderr_contains(&format!("{name}: is not a regular file; "));
         };
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
         check();
@@ -303,7 +303,7 @@ fn a_part_that_never_gets_ready_stops_everything_and_is_named_with_its_last_line
     assert!(ended.stderr.starts_with("kend: b: not ready within 200 ms: looking for the moon"), "{}", ended.stderr);
     let pids = home.numbers("pid");
     assert_eq!(pids.len(), 2);
-    assert!(pids.iter().all(|pid| !lives(*pid)));
+    assert!(pids.iter().all(|pid| !is_running(*pid)));
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_part_that_refuses_to_start_is_one_line_at_once() {
     assert!(!ended.status.success());
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
     for word in ["kend: a:", "exit 70", "the database is newer", "a.log"] {
-        ended.says(word);
+        ended.assert_stderr_contains(word);
     }
 }
 
@@ -326,7 +326,7 @@ fn a_part_may_stumble_before_its_first_ready() {
     let kend = home.start();
     assert_eq!(kend.part("a")["restarts"], 1);
     let ended = kend.stop();
-    ended.says("a ended (exit 75) before it was ready");
+    ended.assert_stderr_contains("a ended (exit 75) before it was ready");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::{Home, kill9, lives, until};
+use common::{Home, is_running, kill9, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -149,10 +149,10 @@ fn a_stubborn_part_is_killed_and_named() {
     until("the child", || home.numbers("pid").len() == 2);
     let ended = kend.stop();
     assert!(ended.status.success());
-    ended.says("a did not end within its time; killed: ");
+    ended.assert_stderr_contains("a did not end within its time; killed: ");
     for pid in home.numbers("pid") {
-        ended.says(&format!("{pid} (probe)"));
-        until("gone", || !lives(pid));
+        ended.assert_stderr_contains(&format!("{pid} (probe)"));
+        until("gone", || !is_running(pid));
     }
 }
 
@@ -174,7 +174,7 @@ fn the_stop_operation_answers_when_all_are_gone() {
     let mut kend = home.start();
     let done = kend.call("kend.stop", json!({})).unwrap();
     assert_eq!(done["killed"], json!(["a"]));
-    assert!(!lives(home.numbers("pid")[0]));
+    assert!(!is_running(home.numbers("pid")[0]));
     assert!(kend.end().status.success());
     assert!(!home.path("run/kend.sock").exists());
 }

@@ -23,7 +23,7 @@ pub(crate) const TAIL: usize = HASH.len() + HEX + END.len();
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum LineFault {
     /// The line does not have the form of a record.
     Form,
     /// The hash of the record does not match its content.
@@ -58,22 +58,22 @@ impl Link {
     }
 
     /// Checks that a line, given without its line feed, is the next record. Returns the state after it.
-    pub fn follow(&self, line: &[u8]) -> Result<Link, Fault> {
+    pub fn follow(&self, line: &[u8]) -> Result<Link, LineFault> {
         let (found, prev) = read(line)?;
         if found.seq != self.seq + 1 {
-            return Err(Fault::Order { expected: self.seq + 1, found: found.seq });
+            return Err(LineFault::Order { expected: self.seq + 1, found: found.seq });
         }
         match prev == self.hash {
             true => Ok(found),
-            false => Err(Fault::Link),
+            false => Err(LineFault::Link),
         }
     }
 
     /// Checks that a line is a valid record, without knowing the record before it. Returns the state after it.
-    pub fn begin(line: &[u8]) -> Result<Link, Fault> {
+    pub fn begin(line: &[u8]) -> Result<Link, LineFault> {
         let (found, prev) = read(line)?;
         match found.seq == 1 && prev != Link::START.hash {
-            true => Err(Fault::Link),
+            true => Err(LineFault::Link),
             false => Ok(found),
         }
     }
@@ -81,15 +81,16 @@ impl Link {
 
 /// Returns the state after a line, and the previous hash that the line contains. Fails if the content does not match
 /// its hash.
-fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), Fault> {
-    let (hashed, tail) = line.len().checked_sub(TAIL).and_then(|at| line.split_at_checked(at)).ok_or(Fault::Form)?;
-    let hash = tail.strip_prefix(HASH).and_then(|tail| tail.strip_suffix(END)).ok_or(Fault::Form)?;
+fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), LineFault> {
+    let (hashed, tail) =
+        line.len().checked_sub(TAIL).and_then(|at| line.split_at_checked(at)).ok_or(LineFault::Form)?;
+    let hash = tail.strip_prefix(HASH).and_then(|tail| tail.strip_suffix(END)).ok_or(LineFault::Form)?;
     if digest(hashed) != *hash {
-        return Err(Fault::Content);
+        return Err(LineFault::Content);
     }
     // The hash matches, but a program other than ken may have written the line, so its form is checked too.
-    let (seq, prev) = numbers(hashed).ok_or(Fault::Form)?;
-    let hash = hash.try_into().map_err(|_| Fault::Form)?;
+    let (seq, prev) = numbers(hashed).ok_or(LineFault::Form)?;
+    let hash = hash.try_into().map_err(|_| LineFault::Form)?;
     Ok((Link { seq, hash }, prev))
 }
 
@@ -114,15 +115,15 @@ fn is_digit(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LineFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Fault::Order { expected, found } => return write_order(f, *expected, *found),
-            Fault::Form => "it does not have the form of a record",
-            Fault::Content => "it was changed: its hash does not match its content",
-            Fault::Link => "it does not follow the record before it",
-            Fault::Beginning => "it is not the beginning of a file: the records before it were removed",
-            Fault::Unfinished => "it has no line feed",
+            LineFault::Order { expected, found } => return write_order(f, *expected, *found),
+            LineFault::Form => "it does not have the form of a record",
+            LineFault::Content => "it was changed: its hash does not match its content",
+            LineFault::Link => "it does not follow the record before it",
+            LineFault::Beginning => "it is not the beginning of a file: the records before it were removed",
+            LineFault::Unfinished => "it has no line feed",
         };
         f.write_str(text)
     }

@@ -10,7 +10,7 @@ mod record;
 mod trail;
 mod verify;
 
-pub use chain::{Fault, Link};
+pub use chain::{LineFault, Link};
 pub use record::Record;
-pub use trail::{FILE, KEPT, Trail, files};
-pub use verify::{Bad, Verified, verify};
+pub use trail::{FILE, MAX_OLD_FILES, Trail, files};
+pub use verify::{BadRecord, Verified, verify};

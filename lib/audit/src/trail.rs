@@ -14,7 +14,7 @@ use crate::record::{OPENED, Record};
 /// The name of the current file. The files of earlier days beside it are named `security_events.YYYY-MM-DD.log`.
 pub const FILE: &str = "security_events.log";
 /// The maximum number of files of earlier days. Older ones are deleted.
-pub const KEPT: usize = 14;
+pub const MAX_OLD_FILES: usize = 14;
 
 /// The audit log in a folder, open for appending. A lock ensures that only one process writes it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Trail {
     /// The day of the file's first record in UTC, `YYYY-MM-DD`; empty if the file is empty.
     day: String,
     /// Whether a write has failed. There may then be bytes after the last record, which the next write removes first.
-    torn: bool,
+    write_failed: bool,
     buffer: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl Trail {
         let head = resume(&mut file, known).map_err(failed)?;
         file.set_len(head.offset).map_err(failed)?;
         let day = day_of_file(&mut file).map_err(failed)?;
-        Ok(Trail { dir: dir.to_owned(), file, head_file, head, day, torn: false, buffer: Vec::new() })
+        Ok(Trail { dir: dir.to_owned(), file, head_file, head, day, write_failed: false, buffer: Vec::new() })
     }
 
     /// Returns the state of the chain after the last record.
@@ -59,7 +59,7 @@ impl Trail {
     pub fn append(&mut self, records: &[Record]) -> Result<Link, Error> {
         let written = self.try_append(records);
         if written.is_err() {
-            self.torn = true;
+            self.write_failed = true;
         }
         written.map_err(|error| Error::unavailable(format!("the audit log cannot be written: {error}")))
     }
@@ -68,11 +68,11 @@ impl Trail {
         let Some(first) = records.first() else {
             return Ok(self.head.link);
         };
-        if self.torn {
+        if self.write_failed {
             self.file.set_len(self.head.offset)?;
-            self.torn = false;
+            self.write_failed = false;
         }
-        self.turn_to(&day_of(first.time), first.time)?;
+        self.start_day(&day_of(first.time), first.time)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let link = self.write_lines(records, first.time, &mut buffer);
@@ -106,7 +106,7 @@ impl Trail {
     }
 
     /// Starts a new file if the day has changed. A clock that was set back to an earlier day starts none.
-    fn turn_to(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
+    fn start_day(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
         if self.day.is_empty() {
             self.day = day.to_owned();
         }
@@ -128,7 +128,7 @@ impl Trail {
     /// Deletes the oldest files. If one cannot be deleted, this is tried again the next day.
     fn prune(&self) {
         let days = dated_files(&self.dir).unwrap_or_default();
-        for path in days.iter().rev().skip(KEPT) {
+        for path in days.iter().rev().skip(MAX_OLD_FILES) {
             _ = std::fs::remove_file(path);
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ken_types::Error;
 
-use crate::chain::{Fault, Link};
+use crate::chain::{LineFault, Link};
 use crate::head;
 use crate::record::OPENED;
 use crate::trail::check_regular;
@@ -25,7 +25,7 @@ pub struct Verified {
 
 /// The first record that is wrong or missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
+pub struct BadRecord {
     pub file: PathBuf,
     /// The line in the file, counted from 1; 0 if the missing record would follow the last line.
     pub line: u64,
@@ -37,7 +37,7 @@ pub struct Bad {
 /// What is wrong with the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    Fault(Fault),
+    Fault(LineFault),
     /// The file ends before the record `last`, which the head file names as the last one.
     Cut {
         last: u64,
@@ -49,7 +49,7 @@ pub enum Why {
 /// Follows the chain through files, in the order of their first records, up to the record that the head file beside the
 /// last one names. `wanted` is the hash of a record to look for, in lower-case hexadecimal, or empty. The inner error
 /// is the first wrong record; the outer error means that a file cannot be read.
-pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
+pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, BadRecord>, Error> {
     let mut walk = Walk {
         link: None,
         found: Verified { records: 0, first: 0, last: Link::START, holds: wanted.is_empty() },
@@ -80,7 +80,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn file(&mut self, path: &Path) -> io::Result<Option<Bad>> {
+    fn file(&mut self, path: &Path) -> io::Result<Option<BadRecord>> {
         check_regular(path)?;
         let mut reader = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut line = Vec::new();
@@ -93,20 +93,20 @@ impl Walk<'_> {
             number += 1;
             if let Err(fault) = self.line(&line, number == 1) {
                 let seq = self.link.map_or(0, |link| link.seq + 1);
-                return Ok(Some(Bad { file: path.to_owned(), line: number, seq, fault }));
+                return Ok(Some(BadRecord { file: path.to_owned(), line: number, seq, fault }));
             }
         }
     }
 
     fn line(&mut self, line: &[u8], is_first: bool) -> Result<(), Why> {
-        let record = line.strip_suffix(b"\n").ok_or(Why::Fault(Fault::Unfinished))?;
+        let record = line.strip_suffix(b"\n").ok_or(Why::Fault(LineFault::Unfinished))?;
         let link = match self.link {
             Some(link) => link.follow(record),
             None => Link::begin(record),
         };
         let link = link.map_err(Why::Fault)?;
         if is_first && !opens_a_file(record) {
-            return Err(Why::Fault(Fault::Beginning));
+            return Err(Why::Fault(LineFault::Beginning));
         }
         if self.head.is_some_and(|head| head.seq == link.seq && head != link) {
             return Err(Why::Replaced);
@@ -126,9 +126,9 @@ impl Walk<'_> {
     }
 
     /// Returns the fault if the head file names a later record than the last one that was found.
-    fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
+    fn cut(&self, file: Option<&PathBuf>) -> Option<BadRecord> {
         let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
-        Some(Bad { file: file?.clone(), line: 0, seq: self.found.last.seq + 1, fault: Why::Cut { last } })
+        Some(BadRecord { file: file?.clone(), line: 0, seq: self.found.last.seq + 1, fault: Why::Cut { last } })
     }
 }
 
@@ -167,7 +167,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for BadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: ", self.file.display(), self.line)?;
         match (&self.fault, self.seq) {

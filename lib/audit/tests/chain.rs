@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ken_audit::{FILE, Fault, KEPT, Link, Record, Trail, Verified, files, verify};
+use ken_audit::{FILE, LineFault, Link, MAX_OLD_FILES, Record, Trail, Verified, files, verify};
 use ken_types::Timestamp;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -214,7 +214,7 @@ fn days_have_files_of_their_own_and_one_chain() {
 fn fourteen_days_are_kept_and_the_rest_still_verifies() {
     let dir = tempfile::tempdir().unwrap();
     log(dir.path(), 20, DAY);
-    assert_eq!(files(dir.path()).unwrap().len(), KEPT + 1);
+    assert_eq!(files(dir.path()).unwrap().len(), MAX_OLD_FILES + 1);
     let good = check(dir.path()).unwrap();
     assert_eq!((good.records, good.first), (30, 11));
 }
@@ -323,6 +323,6 @@ fn one_writer_at_a_time() {
 #[test]
 fn lines_that_are_no_records() {
     for line in ["", "{}", "x", "{\"seq\":1}"] {
-        assert_eq!(Link::START.follow(line.as_bytes()), Err(Fault::Form), "{line}");
+        assert_eq!(Link::START.follow(line.as_bytes()), Err(LineFault::Form), "{line}");
     }
 }

@@ -71,11 +71,11 @@ pub struct Received {
     pub event_id: EventId,
     pub received_at: Timestamp,
     pub kind: &'static str,
-    pub done: Done,
+    pub done: Effect,
 }
 
 #[derive(Debug)]
-pub enum Done {
+pub enum Effect {
     /// There is no such session, or it cannot be used at the moment: `forbidden`, `not_found`, `conflict` or `busy`.
     Refused(Error),
     Prompted {
@@ -107,7 +107,7 @@ pub struct Ingress {
 }
 
 /// How long a message may wait in the store's queue. If the store has not begun to accept it by then, it never does.
-const TRY: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Ingress {
     pub fn new(store: Pool) -> Ingress {
@@ -127,7 +127,7 @@ impl Ingress {
         time: Duration,
     ) -> Result<Received, Error> {
         let prepared = Prepared::new(id, mint, inbound);
-        let accepted = self.store.change::<ChatAccept>(&prepared.args, TRY, time).await?;
+        let accepted = self.store.change::<ChatAccept>(&prepared.args, ATTEMPT_TIMEOUT, time).await?;
         prepared.received(accepted)
     }
 }
@@ -171,9 +171,9 @@ impl Prepared {
         let command = Command::parse(&self.args.event.text);
         let kind = if command.is_some() { COMMAND } else { "chat.message" };
         let done = match (accepted.refused, &command) {
-            (Some(error), _) => Done::Refused(error),
-            (None, Some(command)) => Done::Commanded(Reply {
-                text: self.text.unwrap_or_else(|| tell(command, accepted.session.as_ref())),
+            (Some(error), _) => Effect::Refused(error),
+            (None, Some(command)) => Effect::Commanded(Reply {
+                text: self.text.unwrap_or_else(|| success_text(command, accepted.session.as_ref())),
                 name: command.name.text(),
                 session: accepted.session,
                 offset: accepted.offset,
@@ -189,9 +189,9 @@ impl Prepared {
 /// The kind of a command's event.
 const COMMAND: &str = "session-command";
 
-fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Result<Done, Error> {
+fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Result<Effect, Error> {
     match (session, submission) {
-        (Some(session), Some(submission)) => Ok(Done::Prompted { session, submission }),
+        (Some(session), Some(submission)) => Ok(Effect::Prompted { session, submission }),
         _ => Err(Error::internal("the store accepted a prompt and named no submission")),
     }
 }
@@ -238,11 +238,11 @@ impl Plan {
         match command.name {
             CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound.connector, mint),
             CommandName::Resume if command.rest.is_empty() => {
-                Plan::misused("`/resume` needs the id or the name of a session: `/resume <id or name>`")
+                Plan::invalid("`/resume` needs the id or the name of a session: `/resume <id or name>`")
             }
             CommandName::Resume => Plan::on(command.rest, Action::Find),
             CommandName::Rename => match check_name(command.rest) {
-                Err(error) => Plan::misused(&format!("`/rename <name>`: {}", error.message)),
+                Err(error) => Plan::invalid(&format!("`/rename <name>`: {}", error.message)),
                 Ok(name) => Plan::current("/rename", inbound, mint, Action::Name { name }),
             },
             CommandName::Compact => {
@@ -250,9 +250,9 @@ impl Plan {
                 Plan::current("/compact", inbound, mint, Action::Compact { submission_id })
             }
             CommandName::Session => Plan::current("/session", inbound, mint, Action::Find),
-            CommandName::Help => Plan::say(list()),
+            CommandName::Help => Plan::reply_only(list()),
             CommandName::Unknown(name) => {
-                Plan::say(format!("There is no command `/{name}`. These are the commands:\n\n{}", list()))
+                Plan::reply_only(format!("There is no command `/{name}`. These are the commands:\n\n{}", list()))
             }
         }
     }
@@ -261,7 +261,7 @@ impl Plan {
     /// commands do nothing.
     fn open(name: &str, connector: Connector, mint: &mut Mint) -> Plan {
         if connector == Connector::Web {
-            return Plan::say("To start a fresh session, post a message without `session`.".to_owned());
+            return Plan::reply_only("To start a fresh session, post a message without `session`.".to_owned());
         }
         let origin = connector.origin();
         let target = Target::Fresh(FreshSession { id: mint.session(origin), origin });
@@ -269,7 +269,7 @@ impl Plan {
             "" => Plan::at(target, Action::Find),
             name => match check_name(name) {
                 Ok(name) => Plan::at(target, Action::Name { name }),
-                Err(error) => Plan::misused(&error.message),
+                Err(error) => Plan::invalid(&error.message),
             },
         }
     }
@@ -292,23 +292,23 @@ impl Plan {
         Plan { target, action, text: None, error: None }
     }
 
-    fn say(text: String) -> Plan {
+    fn reply_only(text: String) -> Plan {
         Plan { target: Target::None, action: Action::Find, text: Some(text), error: None }
     }
 
-    fn misused(why: &str) -> Plan {
-        Plan { error: Some(Error::invalid("/text", why)), ..Plan::say(why.to_owned()) }
+    fn invalid(why: &str) -> Plan {
+        Plan { error: Some(Error::invalid("/text", why)), ..Plan::reply_only(why.to_owned()) }
     }
 
     fn no_session(command: &str) -> Plan {
         let why = format!("`{command}` needs `session`");
-        Plan { error: Some(Error::invalid("/session", why.clone())), ..Plan::say(why) }
+        Plan { error: Some(Error::invalid("/session", why.clone())), ..Plan::reply_only(why) }
     }
 }
 
 /// Returns the reply to a successful command, as Markdown. The session's name comes from the user. It is shown as code,
 /// so that nothing in it is interpreted as markup.
-fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
+fn success_text(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     let Some(session) = session else {
         return "Done.".to_owned();
     };

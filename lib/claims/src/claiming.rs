@@ -21,15 +21,15 @@ use crate::leases::Leases;
 
 /// How long one call waits for work. While a holder has no room for more work, its calls only fetch requests to abort,
 /// and they are short because it may have room again soon.
-const OPEN: Duration = Duration::from_secs(20);
-const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
+const CLAIM_WAIT: Duration = Duration::from_secs(20);
+const CLAIM_WAIT_WHEN_FULL: Duration = Duration::from_millis(100);
 /// The timeout of a call, in addition to the time for which it waits for work.
-const CALL: Duration = Duration::from_secs(10);
-/// The first pause between two attempts to reach the store. The pause doubles with each attempt, up to `LONGEST_PAUSE`.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first pause between two attempts to reach the store. The pause doubles with each attempt, up to `MAX_PAUSE`.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Leases that are younger than this are not renewed, because most work is finished sooner.
-const YOUNG: Duration = Duration::from_secs(5);
+const MIN_RENEWAL_AGE: Duration = Duration::from_secs(5);
 /// The interval at which a stopping holder checks whether all its work is finished.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
 
@@ -63,7 +63,7 @@ impl Held {
 
 /// A holder: claims submissions of one kind and works on several of them at a time.
 #[derive(Debug)]
-pub struct Claiming<W> {
+pub struct Claimer<W> {
     pub worker: W,
     pub held: Arc<Held>,
     /// The kind of work to claim.
@@ -76,7 +76,7 @@ pub struct Claiming<W> {
     pub holder: String,
 }
 
-impl<W: Worker> Claiming<W> {
+impl<W: Worker> Claimer<W> {
     /// Claims and works until `stop` resolves, and then until the work that has begun is finished. Reconnects when the
     /// connection fails.
     pub async fn run(self, mut stop: Stop) {
@@ -90,11 +90,11 @@ impl<W: Worker> Claiming<W> {
             away = Some(match away {
                 None => {
                     tracing::warn!(%error, "cannot reach the store");
-                    PAUSE
+                    FIRST_PAUSE
                 }
                 Some(pause) => {
                     sleep(pause).await;
-                    LONGEST_PAUSE.min(pause * 2)
+                    MAX_PAUSE.min(pause * 2)
                 }
             });
         }
@@ -102,7 +102,7 @@ impl<W: Worker> Claiming<W> {
 
     /// Works on one connection until the connection fails, or until the holder has stopped and its work is finished.
     async fn hold_connection(&self, stop: &mut Stop, away: &mut Option<Duration>) -> Result<(), Error> {
-        let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
+        let connection = Connection::open(&self.socket, Instant::now() + CALL_TIMEOUT).await?;
         self.renew(&connection, Duration::ZERO).await?;
         *away = None;
         let mut renewing =
@@ -116,7 +116,7 @@ impl<W: Worker> Claiming<W> {
                     self.take(claims?);
                     claim.set(self.claim(&connection, self.at_once));
                 }
-                _ = renewing.tick() => self.renew(&connection, YOUNG).await?,
+                _ = renewing.tick() => self.renew(&connection, MIN_RENEWAL_AGE).await?,
                 () = stop.stopped() => break,
             }
         }
@@ -135,14 +135,14 @@ impl<W: Worker> Claiming<W> {
 
     async fn claim(&self, connection: &Connection, at_once: usize) -> Result<Claims, Error> {
         let free = at_once.saturating_sub(self.held.running());
-        let wait = if free == 0 { OPEN_WHEN_FULL } else { OPEN };
+        let wait = if free == 0 { CLAIM_WAIT_WHEN_FULL } else { CLAIM_WAIT };
         let args = ClaimSubmissions {
             holder: self.holder.clone(),
             work: self.work,
             max: u32::try_from(free).unwrap_or_default(),
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
         };
-        connection.call::<SubmissionsClaim>(&args, wait + CALL).await
+        connection.call::<SubmissionsClaim>(&args, wait + CALL_TIMEOUT).await
     }
 
     /// Renews the leases that have been held for at least `age`. On a new connection `age` is zero, because all leases
@@ -153,7 +153,7 @@ impl<W: Worker> Claiming<W> {
             return Ok(());
         }
         let args = RenewLeases { holder: self.holder.clone(), leases };
-        let lost = connection.call::<SubmissionsRenew>(&args, CALL).await?.lost;
+        let lost = connection.call::<SubmissionsRenew>(&args, CALL_TIMEOUT).await?.lost;
         let mut held = self.held.leases();
         for lease in lost.iter().filter(|lease| held.lose(lease)) {
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, "lease lost");

@@ -1,6 +1,6 @@
 //! Claims work from the store: turns (ken-agent) and runs of workflows (ken-cognitive).
 //!
-//! A holder starts one [`Claiming`] with a [`Worker`]. Its leases belong to its connection. If it is killed or stopped,
+//! A holder starts one [`Claimer`] with a [`Worker`]. Its leases belong to its connection. If it is killed or stopped,
 //! another holder claims the work that it did not finish. [`Run`] is a claimed run of a workflow: it contains what
 //! earlier holders have recorded, and records the steps and the end of the run.
 
@@ -9,6 +9,6 @@ mod leases;
 mod patience;
 mod run;
 
-pub use claiming::{Claiming, Held, Worker};
-pub use patience::patiently;
+pub use claiming::{Claimer, Held, Worker};
+pub use patience::call_until_answered;
 pub use run::{Recorded, Run};

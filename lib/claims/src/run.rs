@@ -17,7 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::patience::patiently;
+use crate::patience::call_until_answered;
 
 /// The maximum size of an event without its message and attributes, in bytes.
 const ENVELOPE_BYTES: usize = 4 * 1024;
@@ -47,7 +47,7 @@ impl Recorded {
         })
     }
 
-    fn see(&mut self, mark: Mark) {
+    fn apply(&mut self, mark: Mark) {
         match mark {
             Mark::Started { step, repeatable } if !repeatable => self.uncertain.push(step),
             Mark::Started { .. } => {}
@@ -181,18 +181,18 @@ impl Run {
 
     /// Ends the run with its result or its failure. A result that is too long to be stored becomes a failure.
     pub async fn end(self, ended: Result<Value, Failure>) -> Result<(), Error> {
-        self.end_naming(ended.map(|result| (result, Vec::new()))).await
+        self.end_with_blobs(ended.map(|result| (result, Vec::new()))).await
     }
 
     /// Ends the run as [`Run::end`] does, with a result that refers to blobs, given by their digests. The store keeps
     /// these blobs as long as the run.
-    pub async fn end_naming(self, ended: Result<(Value, Vec<String>), Failure>) -> Result<(), Error> {
+    pub async fn end_with_blobs(self, ended: Result<(Value, Vec<String>), Failure>) -> Result<(), Error> {
         let ((result, error), blobs) = match ended {
-            Ok((result, blobs)) => (fitting(result), blobs),
+            Ok((result, blobs)) => (limit_size(result), blobs),
             Err(error) => ((Value::Null, Some(error)), Vec::new()),
         };
         let args = EndRun { lease: self.lease, result, blobs, error };
-        patiently::<RunsEnd>(&self.store, &args).await.map(drop)
+        call_until_answered::<RunsEnd>(&self.store, &args).await.map(drop)
     }
 
     async fn mark(&self, message: String, mark: Mark) -> Result<(), Error> {
@@ -210,7 +210,7 @@ impl Run {
             first_index: end.next_index,
             events: vec![to_raw_value(&event).map_err(unwritten)?],
         };
-        patiently::<SubmissionsAppend>(&self.store, &args).await?;
+        call_until_answered::<SubmissionsAppend>(&self.store, &args).await?;
         end.next_index += 1;
         end.last = at;
         Ok(())
@@ -222,7 +222,7 @@ fn unwritten(error: serde_json::Error) -> Error {
 }
 
 /// Returns the result, or an error if it is too long to be stored.
-fn fitting(result: Value) -> (Value, Option<Failure>) {
+fn limit_size(result: Value) -> (Value, Option<Failure>) {
     let bytes = result.to_string().len();
     if bytes <= RUN_BYTES {
         return (result, None);
@@ -237,8 +237,8 @@ fn fitting(result: Value) -> (Value, Option<Failure>) {
 async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> Result<(), Error> {
     let mut args = ReadStream { stream: stream.to_owned(), ..ReadStream::default() };
     loop {
-        let page = patiently::<StreamsRead>(store, &args).await?;
-        page.entries.iter().filter_map(|entry| mark_of(entry)).for_each(|mark| recorded.see(mark));
+        let page = call_until_answered::<StreamsRead>(store, &args).await?;
+        page.entries.iter().filter_map(|entry| mark_of(entry)).for_each(|mark| recorded.apply(mark));
         if page.next == page.end {
             return Ok(());
         }
@@ -267,7 +267,7 @@ mod tests {
         for attributes in marks {
             let event = json!({"v": 1, "type": "log", "level": "info", "message": "m", "attributes": attributes});
             let event = to_raw_value(&event).unwrap();
-            mark_of(&event).into_iter().for_each(|mark| recorded.see(mark));
+            mark_of(&event).into_iter().for_each(|mark| recorded.apply(mark));
         }
         recorded
     }
@@ -296,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_result_that_is_too_long_fails_its_run() {
-        let (result, failure) = fitting(json!("x".repeat(RUN_BYTES)));
+        let (result, failure) = limit_size(json!("x".repeat(RUN_BYTES)));
         assert_eq!((result, failure.unwrap().name.as_str()), (Value::Null, "ResultTooLarge"));
-        assert_eq!(fitting(json!(1)), (json!(1), None));
+        assert_eq!(limit_size(json!(1)), (json!(1), None));
     }
 }

@@ -98,7 +98,7 @@ impl Subscription {
                 Ok(End::Broken) => Error::unavailable(format!("the stream {} broke off", self.target)),
                 Err(error) => error,
             };
-            if let Err(error) = attempts.again(&mut self.gateway, error) {
+            if let Err(error) = attempts.wait(&mut self.gateway, error) {
                 _ = self.to.send(Err(error));
                 return;
             }

@@ -16,17 +16,17 @@ use crate::endpoint::Endpoint;
 
 /// The maximum size of a response, in bytes. The largest responses of the gateway are pages of a transcript.
 const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The read timeout. It is longer than any pause of a working gateway: a long poll takes 30 s, and a stream has a
 /// heartbeat every 15 s.
-const SILENCE: Duration = Duration::from_secs(90);
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a request is repeated by default.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_TIME: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 type Locate = dyn Fn() -> Result<Endpoint, Error> + Send + Sync;
-type Notice = dyn Fn(&Error) + Send + Sync;
+type OnRetry = dyn Fn(&Error) + Send + Sync;
 
 /// A connection to a gateway. Clones share their connections.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct Gateway {
     endpoint: Endpoint,
     locate: Arc<Locate>,
     patience: Duration,
-    notice: Option<Arc<Notice>>,
+    notice: Option<Arc<OnRetry>>,
 }
 
 impl fmt::Debug for Gateway {
@@ -61,28 +61,28 @@ impl Gateway {
     pub fn located(locate: impl Fn() -> Result<Endpoint, Error> + Send + Sync + 'static) -> Result<Gateway, Error> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT))
-            .timeout_per_read(Some(SILENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(READ_TIMEOUT))
             .proxy(None);
         Ok(Gateway {
             agent: config.build().into(),
             endpoint: locate()?,
             locate: Arc::new(locate),
-            patience: PATIENCE,
+            patience: RETRY_TIME,
             notice: None,
         })
     }
 
     /// Sets how long a request is repeated before its error is returned. The default is 60 s.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Gateway {
+    pub fn retry_for(mut self, patience: Duration) -> Gateway {
         self.patience = patience;
         self
     }
 
     /// Sets a function that is called with the error before a request is repeated.
     #[must_use]
-    pub fn notice(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
+    pub fn on_retry(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
         self.notice = Some(Arc::new(notice));
         self
     }
@@ -110,7 +110,7 @@ impl Gateway {
                 Ok(answer) => answer.refusal(),
                 Err(error) => error,
             };
-            attempts.again(self, error)?;
+            attempts.wait(self, error)?;
         }
     }
 
@@ -147,7 +147,7 @@ impl Gateway {
     /// `unavailable` if there is no response, `invalid` if the arguments do not form a valid request.
     pub fn send(&self, method: &Method, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, Error> {
         let response = self.request(method, target, headers, body)?;
-        self.whole(response)
+        self.read_answer(response)
     }
 
     /// Returns the lines of a response as they arrive.
@@ -155,7 +155,7 @@ impl Gateway {
         let response = self.request(&Method::GET, target, &[], &[])?;
         match response.status().as_u16() {
             200 => Ok(BufReader::new(response.into_body().into_reader()).lines()),
-            _ => Err(self.whole(response)?.refusal()),
+            _ => Err(self.read_answer(response)?.refusal()),
         }
     }
 
@@ -180,7 +180,7 @@ impl Gateway {
         sent.map_err(|error| self.unreachable(&error))
     }
 
-    fn whole(&self, response: Response<Body>) -> Result<Answer, Error> {
+    fn read_answer(&self, response: Response<Body>) -> Result<Answer, Error> {
         let (head, body) = response.into_parts();
         let body = body.into_with_config().limit(ANSWER_BYTES).read_to_vec();
         Ok(Answer {
@@ -209,7 +209,7 @@ impl Attempts {
 
     /// Waits before the next attempt, and locates the gateway again. Returns the error if it is permanent or the time
     /// for attempts has passed.
-    pub(crate) fn again(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
         let left = self.until.saturating_duration_since(Instant::now());
         if !may_pass || left.is_zero() {
@@ -218,9 +218,9 @@ impl Attempts {
         if let Some(notice) = &gateway.notice {
             notice(&error);
         }
-        let asked = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
-        sleep(self.pause.max(asked).min(left));
-        self.pause = LONGEST_PAUSE.min(self.pause * 2);
+        let requested_pause = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
+        sleep(self.pause.max(requested_pause).min(left));
+        self.pause = MAX_PAUSE.min(self.pause * 2);
         if let Ok(endpoint) = (gateway.locate)() {
             gateway.endpoint = endpoint;
         }
@@ -253,8 +253,8 @@ impl Answer {
     /// one is permanent.
     fn lacks_model(&self) -> bool {
         let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
-        let mut said = ["/reason", "/error/type"].into_iter();
-        said.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
+        let mut names = ["/reason", "/error/type"].into_iter();
+        names.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
     }
 
     /// Returns the error of a response with a status of 400 and above, in either of the gateway's formats.

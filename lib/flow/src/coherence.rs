@@ -59,7 +59,7 @@ impl Finding {
 /// The statements and judgements in the results of all steps.
 struct Evidence<'a> {
     /// In the order of the steps. Each step's statements are listed once.
-    statements: Vec<Stated<'a>>,
+    statements: Vec<SourcedStatement<'a>>,
     moods: Vec<Mood<'a>>,
     /// The REP steps whose own validation passed. VVP steps that found errors are in `refuted`.
     valid: Vec<&'a str>,
@@ -67,7 +67,7 @@ struct Evidence<'a> {
     verified: usize,
 }
 
-struct Stated<'a> {
+struct SourcedStatement<'a> {
     step: &'a str,
     wording: Cow<'a, str>,
     statement: Statement<'a>,
@@ -109,7 +109,7 @@ impl<'a> Evidence<'a> {
         }
         for name in ["facts", "conclusions"] {
             for Text(text) in answer.parse::<Vec<Text<'a>>>(name).into_iter().flatten() {
-                self.say(step, text);
+                self.add_statement(step, text);
             }
         }
         let validation = answer.parse::<Validation>("validation");
@@ -142,12 +142,12 @@ impl<'a> Evidence<'a> {
         for sentence in ken_text::sentences(&text).take(MAX_SENTENCES) {
             // Questions are skipped, because they state nothing.
             if !sentence.text.ends_with('?') {
-                self.say(step, Cow::Owned(sentence.text.trim_end_matches('!').to_owned()));
+                self.add_statement(step, Cow::Owned(sentence.text.trim_end_matches('!').to_owned()));
             }
         }
     }
 
-    fn say(&mut self, step: &'a str, wording: Cow<'a, str>) {
+    fn add_statement(&mut self, step: &'a str, wording: Cow<'a, str>) {
         let statement = match &wording {
             Cow::Borrowed(text) => normalise(text),
             Cow::Owned(text) => {
@@ -156,30 +156,30 @@ impl<'a> Evidence<'a> {
             }
         };
         if !statement.atom.is_empty() {
-            self.statements.push(Stated { step, wording, statement });
+            self.statements.push(SourcedStatement { step, wording, statement });
         }
     }
 }
 
-impl Stated<'_> {
+impl SourcedStatement<'_> {
     /// The step and its statement, for the text of an issue.
     fn quoted(&self) -> String {
         format!("{} says \"{}\"", self.step, ken_text::head(&self.wording, 200))
     }
 
-    fn against(&self, other: &Stated<'_>) -> String {
+    fn contradiction_text(&self, other: &SourcedStatement<'_>) -> String {
         format!("{}, but {}", self.quoted(), other.quoted())
     }
 }
 
 /// Finds statements that the same step or another denies.
 fn contradiction(evidence: &Evidence<'_>) -> Option<Finding> {
-    let mut first: HashMap<&str, &Stated<'_>> = HashMap::with_capacity(evidence.statements.len());
+    let mut first: HashMap<&str, &SourcedStatement<'_>> = HashMap::with_capacity(evidence.statements.len());
     let mut issues = Vec::new();
     for said in &evidence.statements {
         let known = *first.entry(said.statement.atom.as_ref()).or_insert(said);
         if known.statement.negated != said.statement.negated && issues.len() < MAX_ISSUES {
-            issues.push(known.against(said));
+            issues.push(known.contradiction_text(said));
         }
     }
     let compared = match evidence.statements.len() {
@@ -204,7 +204,7 @@ fn verification(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Finds statements about a person's mood that are the opposite of what ESL found.
 fn sentiment(evidence: &Evidence<'_>) -> Option<Finding> {
-    let felt: Vec<(&Stated<'_>, &str)> =
+    let felt: Vec<(&SourcedStatement<'_>, &str)> =
         evidence.statements.iter().filter_map(|said| Some((said, valence_of(&said.statement)?))).collect();
     let mut issues = Vec::new();
     for mood in &evidence.moods {
@@ -218,7 +218,7 @@ fn sentiment(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Finds events that are past in one statement and future in another.
 fn tenses(evidence: &Evidence<'_>) -> Option<Finding> {
-    let mut first: HashMap<String, (Tense, &Stated<'_>)> = HashMap::new();
+    let mut first: HashMap<String, (Tense, &SourcedStatement<'_>)> = HashMap::new();
     let mut issues = Vec::new();
     let mut compared = 0;
     for said in evidence.statements.iter().filter(|said| !said.statement.negated) {
@@ -228,7 +228,7 @@ fn tenses(evidence: &Evidence<'_>) -> Option<Finding> {
         let (known, other) = *first.entry(event).or_insert((tense, said));
         compared += usize::from(other.step != said.step);
         if known != tense && other.step != said.step && issues.len() < MAX_ISSUES {
-            issues.push(format!("{} (a {known} and a {tense} event)", other.against(said)));
+            issues.push(format!("{} (a {known} and a {tense} event)", other.contradiction_text(said)));
         }
     }
     Finding::new("tense", compared, issues)
@@ -236,7 +236,7 @@ fn tenses(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Finds quantities with two values for the same unit.
 fn entities(evidence: &Evidence<'_>) -> Option<Finding> {
-    let mut first: HashMap<&str, (Quantity<'_>, &Stated<'_>)> = HashMap::new();
+    let mut first: HashMap<&str, (Quantity<'_>, &SourcedStatement<'_>)> = HashMap::new();
     let mut issues = Vec::new();
     let mut compared = 0;
     for said in evidence.statements.iter().filter(|said| !said.statement.negated) {
@@ -246,7 +246,7 @@ fn entities(evidence: &Evidence<'_>) -> Option<Finding> {
         let (known, other) = *first.entry(subject).or_insert((quantity, said));
         compared += usize::from(!std::ptr::eq(other, said));
         if known.unit == quantity.unit && known.value != quantity.value && issues.len() < MAX_ISSUES {
-            issues.push(other.against(said));
+            issues.push(other.contradiction_text(said));
         }
     }
     Finding::new("entities", compared, issues)
@@ -324,21 +324,21 @@ mod tests {
         of(&definition, &protocols, &results)
     }
 
-    fn reasoned(facts: &[&str], conclusions: &[&str]) -> (&'static str, Value) {
+    fn reasoning_result(facts: &[&str], conclusions: &[&str]) -> (&'static str, Value) {
         ("REP", json!({"facts": facts, "conclusions": conclusions, "validation": {"is_valid": true}}))
     }
 
-    fn said(text: &str) -> (&'static str, Value) {
+    fn text_result(text: &str) -> (&'static str, Value) {
         ("MODEL", json!({"text": text}))
     }
 
-    fn felt(valence: &str, confidence: f64) -> (&'static str, Value) {
+    fn emotion_result(valence: &str, confidence: f64) -> (&'static str, Value) {
         ("ESL", json!({"valence": valence, "confidence": confidence}))
     }
 
     /// Expects that only the check `name` fails, with an issue that contains all `words`.
     #[track_caller]
-    fn fails(answers: &[(&str, Value)], name: &str, words: &[&str]) {
+    fn assert_only_fails(answers: &[(&str, Value)], name: &str, words: &[&str]) {
         let found = judge(answers).unwrap();
         let failed: Vec<&str> = found.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
         assert_eq!(failed, [name], "{found:?}");
@@ -349,58 +349,65 @@ mod tests {
     }
 
     #[track_caller]
-    fn agree(answers: &[(&str, Value)]) {
+    fn assert_coherent(answers: &[(&str, Value)]) {
         let found = judge(answers).unwrap();
         assert_eq!((found.score, found.issues.as_slice()), (1.0, &[][..]), "{found:?}");
     }
 
     #[test]
     fn nothing_to_compare_is_neither_coherent_nor_not() {
-        assert_eq!(judge(&[felt("positive", 0.9)]), None);
-        assert_eq!(judge(&[reasoned(&["a"], &[])]), None);
+        assert_eq!(judge(&[emotion_result("positive", 0.9)]), None);
+        assert_eq!(judge(&[reasoning_result(&["a"], &[])]), None);
     }
 
     #[test]
     fn a_denied_statement_is_found_in_any_wording() {
-        let first = reasoned(&["The server is running."], &["the site is up"]);
-        fails(
-            &[first.clone(), said("All is well. The site isn't up.")],
+        let first = reasoning_result(&["The server is running."], &["the site is up"]);
+        assert_only_fails(
+            &[first.clone(), text_result("All is well. The site isn't up.")],
             "contradiction",
             &["s0 says \"the site is up\"", "s1 says \"The site isn't up.\""],
         );
-        fails(&[first.clone(), reasoned(&["not the server is running"], &[])], "contradiction", &["s0", "s1"]);
-        agree(&[first, said("Is the site not up? The site is up!")]);
+        assert_only_fails(
+            &[first.clone(), reasoning_result(&["not the server is running"], &[])],
+            "contradiction",
+            &["s0", "s1"],
+        );
+        assert_coherent(&[first, text_result("Is the site not up? The site is up!")]);
     }
 
     #[test]
     fn a_verification_that_refutes_is_found() {
         let failure = ("VVP", json!({"validation_status": "failure", "reason": "1 rule, 1 error: conflict"}));
-        fails(&[reasoned(&["a"], &["b"]), failure], "verification", &["s0", "s1", "conflict"]);
+        assert_only_fails(&[reasoning_result(&["a"], &["b"]), failure], "verification", &["s0", "s1", "conflict"]);
         let success = ("VVP", json!({"validation_status": "success", "reason": ""}));
-        agree(&[reasoned(&["a"], &["b"]), success]);
+        assert_coherent(&[reasoning_result(&["a"], &["b"]), success]);
     }
 
     #[test]
     fn a_mood_and_what_is_said_of_it() {
-        let happy = reasoned(&["a"], &["the user is very happy"]);
-        fails(&[felt("negative", 0.8), happy.clone()], "sentiment", &["negative", "happy"]);
-        agree(&[felt("positive", 0.8), happy.clone()]);
-        agree(&[felt("negative", 0.2), happy]);
-        agree(&[felt("negative", 0.8), reasoned(&["a"], &["the customer is not satisfied", "the dog is happy"])]);
+        let happy = reasoning_result(&["a"], &["the user is very happy"]);
+        assert_only_fails(&[emotion_result("negative", 0.8), happy.clone()], "sentiment", &["negative", "happy"]);
+        assert_coherent(&[emotion_result("positive", 0.8), happy.clone()]);
+        assert_coherent(&[emotion_result("negative", 0.2), happy]);
+        assert_coherent(&[
+            emotion_result("negative", 0.8),
+            reasoning_result(&["a"], &["the customer is not satisfied", "the dog is happy"]),
+        ]);
     }
 
     #[test]
     fn what_is_past_is_not_to_come() {
-        let past = reasoned(&["a", "the release was shipped"], &[]);
-        fails(&[past.clone(), said("The release will be shipped.")], "tense", &["past", "future"]);
-        agree(&[past.clone(), said("The release was shipped. The next release will be shipped.")]);
-        agree(&[past, said("The release is shipped.")]);
+        let past = reasoning_result(&["a", "the release was shipped"], &[]);
+        assert_only_fails(&[past.clone(), text_result("The release will be shipped.")], "tense", &["past", "future"]);
+        assert_coherent(&[past.clone(), text_result("The release was shipped. The next release will be shipped.")]);
+        assert_coherent(&[past, text_result("The release is shipped.")]);
     }
 
     #[test]
     fn a_quantity_has_one_value() {
-        let five = reasoned(&["a", "the limit is 5 s"], &[]);
-        fails(&[five.clone(), said("The limit is 10 s.")], "entities", &["5 s", "10 s"]);
-        agree(&[five, said("The limit is 5.0 s. The other limit is 10 s. The limit is 5000 ms.")]);
+        let five = reasoning_result(&["a", "the limit is 5 s"], &[]);
+        assert_only_fails(&[five.clone(), text_result("The limit is 10 s.")], "entities", &["5 s", "10 s"]);
+        assert_coherent(&[five, text_result("The limit is 5.0 s. The other limit is 10 s. The limit is 5000 ms.")]);
     }
 }

@@ -13,7 +13,7 @@ use crate::data::Data;
 use crate::definition::{Definition, Item, Step};
 use crate::governance;
 use crate::join::join_all;
-use crate::observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
+use crate::observer::{Decision, Event, NoObserver, Observer, Pending, Recorded, StepEnd, StepName};
 use crate::outcome::{Coherence, Outcome, Results, Status, Summary};
 use crate::pool::ToolState;
 use crate::progress::{Progress, StepResult};
@@ -55,7 +55,7 @@ impl Engine {
 
     /// A request with the engine's settings, without a deadline and without an observer.
     pub fn request(&self) -> Request<'_> {
-        Request { deadline: None, settings: &self.settings, observer: &Nobody }
+        Request { deadline: None, settings: &self.settings, observer: &NoObserver }
     }
 
     /// Runs a workflow. Returns an error only when the run did not start because the input is refused (`invalid`, with a
@@ -112,8 +112,8 @@ impl<'a> Run<'a> {
         let done = self.items(self.definition.items(), &mut progress).await;
         let mut summary = self.judge(&progress);
         summary.actions.append(&mut progress.actions);
-        let told = self.tell(&summary).await;
-        let (status, error) = match (done, told) {
+        let reported = self.report(&summary).await;
+        let (status, error) = match (done, reported) {
             (Ok(()), Ok(())) => (Status::Completed, None),
             (Err(Stop::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
             (Err(Stop::Aborted(error)), _) => (Status::Aborted, Some(error)),
@@ -127,10 +127,10 @@ impl<'a> Run<'a> {
             return Summary::default();
         }
         let protocols = &self.engine.protocols;
-        governance::judge(self.definition, protocols, &progress.made, governance.min_quality)
+        governance::judge(self.definition, protocols, &progress.results, governance.min_quality)
     }
 
-    async fn tell(&self, summary: &Summary) -> Result<(), Error> {
+    async fn report(&self, summary: &Summary) -> Result<(), Error> {
         let min_quality = self.request.settings.governance.min_quality;
         let scores = summary.quality_scores.iter();
         for (step, quality) in scores.filter(|(_, quality)| *quality < min_quality) {
@@ -140,12 +140,12 @@ impl<'a> Run<'a> {
         let found = summary.coherence.as_ref();
         match found.filter(|found| !found.issues.is_empty()) {
             // If results are required to agree, the observer was informed after the step.
-            Some(found) if !self.requires_coherence() => self.tell_incoherence(found).await,
+            Some(found) if !self.requires_coherence() => self.report_incoherence(found).await,
             _ => Ok(()),
         }
     }
 
-    async fn tell_incoherence(&self, found: &Coherence) -> Result<(), Error> {
+    async fn report_incoherence(&self, found: &Coherence) -> Result<(), Error> {
         let event = Event::GovernanceIncoherenceDetected { score: found.score, issues: found.issues.clone() };
         self.request.observer.event(&event).await
     }
@@ -158,12 +158,12 @@ impl<'a> Run<'a> {
     /// Called after each step. If results are required to agree and the step's result disagrees with earlier ones, the
     /// step runs once more with the issues in its input. If they still disagree, the run is aborted. No other step is
     /// repeated.
-    async fn agree(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
+    async fn require_coherence(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
         let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress)) else {
             return Ok(());
         };
         self.decide(Decision::Retry, step, &found).await?;
-        let issues = counted(found.issues.len(), "issue");
+        let issues = format_count(found.issues.len(), "issue");
         progress.actions.push(format!("retried {} with {issues} found", step.id));
         progress.issues = found.issues;
         let retried = self.execute(number, step, progress).await;
@@ -183,14 +183,14 @@ impl<'a> Run<'a> {
         if !self.requires_coherence() {
             return None;
         }
-        let found = coherence::of(self.definition, &self.engine.protocols, &progress.made)?;
+        let found = coherence::of(self.definition, &self.engine.protocols, &progress.results)?;
         (!found.issues.is_empty()).then_some(found)
     }
 
     async fn decide(&self, decision: Decision, step: &Step, found: &Coherence) -> Result<(), Error> {
-        self.tell_incoherence(found).await?;
+        self.report_incoherence(found).await?;
         let issues = found.issues.clone();
-        let reason = format!("step {}: the results do not agree: {}", step.id, counted(issues.len(), "issue"));
+        let reason = format!("step {}: the results do not agree: {}", step.id, format_count(issues.len(), "issue"));
         let observer = self.request.observer;
         observer.event(&Event::RecoveryDecision { decision, reason }).await?;
         match decision {
@@ -235,10 +235,10 @@ impl<'a> Run<'a> {
         let mut all_done = Ok(());
         for (mut branch, done) in join_all(branches).await {
             progress.actions.append(&mut branch.actions);
-            for (step, turn, made) in progress.news_of(branch) {
+            for (step, turn, made) in progress.new_results_of(branch) {
                 progress.take(step, turn, made);
                 if all_done.is_ok() {
-                    all_done = self.agree(step, progress).await;
+                    all_done = self.require_coherence(step, progress).await;
                 }
             }
             if all_done.is_ok() {
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.execute(number, step, progress).await?;
-        self.agree(number, progress).await
+        self.require_coherence(number, progress).await
     }
 
     /// Runs one step without evaluating its condition, and stores its result.
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
         let scope = self.scope(progress);
         let line = line(step, tool.protocol.kind, &scope).map_err(|error| named(step, error));
         let name = StepName { id: step.id.clone(), turn: progress.next_turn(number) };
-        let made = self.make(step, &name, tool, line).await?;
+        let made = self.recorded_or_run(step, &name, tool, line).await?;
         let ended = made.result.as_ref().map(|_| ()).map_err(Error::clone);
         progress.keep(number, made);
         ended
@@ -275,7 +275,7 @@ impl<'a> Run<'a> {
 
     /// Returns the step's recorded result if the observer has one, otherwise calls the tool. Fails only if the observer
     /// does.
-    async fn make(
+    async fn recorded_or_run(
         &self,
         step: &Step,
         name: &StepName,
@@ -306,11 +306,11 @@ impl<'a> Run<'a> {
 
     async fn ask(&self, step: &Step, tool: &Tool, line: &str) -> Recorded {
         let limit = self.limit(step)?;
-        let asked = async {
+        let result = async {
             let _slot = self.slots.acquire().await; // never closed
             tool.ask(line, limit.time).await
         };
-        let answer = match timeout(limit.time, asked).await {
+        let answer = match timeout(limit.time, result).await {
             Ok(answered) => answered.map_err(|error| named(step, error))?,
             Err(_) => return Err(limit.error(step)),
         };
@@ -336,11 +336,11 @@ impl<'a> Run<'a> {
     }
 
     fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
-        Scope { data: self.data, made: &progress.made, order: &progress.order, issues: &progress.issues }
+        Scope { data: self.data, results: &progress.results, order: &progress.order, issues: &progress.issues }
     }
 
     fn results(&self, progress: &Progress) -> Results {
-        let steps = self.definition.steps().iter().zip(&progress.made);
+        let steps = self.definition.steps().iter().zip(&progress.results);
         let answered = steps.filter_map(|(step, made)| {
             let answer = made.as_ref()?.result.as_ref().ok()?;
             Some((step.id.clone(), answer.clone()))
@@ -404,7 +404,7 @@ fn named(step: &Step, error: Error) -> Error {
     Error { message, at, ..error }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn format_count(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }

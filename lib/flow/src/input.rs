@@ -68,9 +68,9 @@ fn verification(scope: &Scope<'_>) -> String {
 
 /// The newest text of a model, or else the text of the data; with the context and the facts of the data.
 fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
-    let said = scope.newest_of("MODEL").and_then(|answer| answer.field("text"));
-    let line = match said {
-        Some(said) => Line::default().json("text", said),
+    let model_text = scope.newest_of("MODEL").and_then(|answer| answer.field("text"));
+    let line = match model_text {
+        Some(model_text) => Line::default().json("text", model_text),
         None => Line::default().raw("text", text(scope)?),
     };
     Ok(line.copies(scope, &["context", "facts"]).end())
@@ -81,7 +81,7 @@ fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
     let mut line = Line::default().copies(scope, &["model"]);
     line = match scope.issues {
         [] => line.copies(scope, &["system"]),
-        issues => line.text("system", &reminded(scope, issues)),
+        issues => line.text("system", &with_issues(scope, issues)),
     };
     if let Some(messages) = scope.data.get("messages") {
         return Ok(line.raw("messages", messages).end());
@@ -92,7 +92,7 @@ fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
     Ok(line.json("messages", &messages).end())
 }
 
-fn reminded(scope: &Scope<'_>, issues: &[String]) -> String {
+fn with_issues(scope: &Scope<'_>, issues: &[String]) -> String {
     let system = scope.data.get("system");
     let system: Option<String> = system.and_then(|raw| serde_json::from_str(raw.get()).ok());
     let mut words = system.unwrap_or_default();

@@ -55,7 +55,7 @@ pub use definition::{
     Definition, MAX_FILE_BYTES, MAX_ITEMS, MAX_NESTING, MAX_ROUNDS, MAX_STEPS, MAX_TIMEOUT_MS, Mode, Step,
 };
 pub use engine::{Engine, Request, recorded};
-pub use observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
+pub use observer::{Decision, Event, NoObserver, Observer, Pending, Recorded, StepEnd, StepName};
 pub use once::{Limits, run_once};
 pub use outcome::{Check, Coherence, Outcome, Results, Status, Summary};
 pub use pool::{ENVIRONMENT, ToolState};

@@ -39,9 +39,9 @@ pub trait Observer: Send + Sync {
 
 /// An observer that ignores everything.
 #[derive(Debug, Clone, Copy)]
-pub struct Nobody;
+pub struct NoObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoObserver {}
 
 /// Names one execution of a step. A run that is resumed with the same workflow, input and results makes the same names, and
 /// thereby finds its recorded results.

@@ -47,7 +47,7 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
             Err(Error::too_large(format!("{program} wrote more than {} bytes and was killed", limits.bytes)))
         }
         Ok(Ok(Some(end))) if !end.status.success() => {
-            Err(Error::unavailable(format!("{program} {}{}", described(end.status), last_line(&end.said))))
+            Err(Error::unavailable(format!("{program} {}{}", described(end.status), last_line(&end.stderr))))
         }
         Ok(Ok(Some(end))) => Ok(end.output),
     }
@@ -58,7 +58,7 @@ struct End {
     status: ExitStatus,
     output: Vec<u8>,
     /// The beginning of its standard error.
-    said: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
 /// A running program. Dropping it kills its process group.
@@ -87,7 +87,7 @@ impl Running {
             Err(error) => return Err(error),
         };
         let status = self.0.wait().await?;
-        Ok(Some(End { status, output, said }))
+        Ok(Some(End { status, output, stderr: said }))
     }
 }
 

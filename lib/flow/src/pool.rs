@@ -30,7 +30,7 @@ pub const ENVIRONMENT: [&str; 12] = [
 ];
 
 /// How long an idle process is kept.
-const KEPT: Duration = Duration::from_secs(60);
+const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// The processes of one tool. A process is started when none is idle, and kept afterwards if the tool supports tags. Processes
 /// that were idle for a minute are ended when another one becomes idle.
@@ -84,7 +84,7 @@ impl Pool {
     /// Dropping the future kills the process.
     pub(crate) async fn ask(&self, line: &str) -> Result<Answer, Error> {
         let _slot = self.slots.acquire().await; // never closed
-        let _at_work = AtWork::begin(&self.counts.at_work);
+        let _at_work = CountGuard::begin(&self.counts.at_work);
         let launch = self.launch()?;
         match self.ask_once(launch, line).await {
             Err(Fault::Ended { .. } | Fault::Unsolicited) => self.ask_once(launch, line).await,
@@ -96,17 +96,17 @@ impl Pool {
     async fn ask_once(&self, launch: &Launch, line: &str) -> Result<Answer, Fault> {
         let generation = self.generation.load(Ordering::Relaxed);
         let mut process = self.take(launch)?;
-        let asked = process.ask(line).await;
-        let asked = asked.and_then(|Reply { text, is_clean }| match Answer::read(text) {
+        let reply = process.ask(line).await;
+        let reply = reply.and_then(|Reply { text, is_clean }| match Answer::read(text) {
             Ok(answer) => Ok((answer, is_clean)),
             Err(error) => Err(Fault::NotJson(error)),
         });
-        match asked {
+        match reply {
             Ok((_, true)) if generation == self.generation.load(Ordering::Relaxed) => self.give_back(process),
             Ok(_) => drop(process),
             Err(_) => _ = self.counts.crashed.fetch_add(1, Ordering::Relaxed),
         }
-        asked.map(|(answer, _)| answer)
+        reply.map(|(answer, _)| answer)
     }
 
     /// The most recently used idle process that is usable, else a new one.
@@ -129,7 +129,7 @@ impl Pool {
     fn give_back(&self, process: Process) {
         let now = Instant::now();
         let mut idle = self.idle();
-        let expired = idle.partition_point(|(_, since)| now.duration_since(*since) > KEPT);
+        let expired = idle.partition_point(|(_, since)| now.duration_since(*since) > MAX_IDLE);
         let ended: Vec<_> = idle.drain(..expired).collect();
         idle.push((process, now));
         drop(idle); // release the lock before killing processes
@@ -182,10 +182,12 @@ impl Pool {
         let program = self.protocol.program.display();
         match fault {
             Fault::NotStarted(error) => Error::unavailable(format!("cannot start {program}: {error}")),
-            Fault::Ended { how, said: Some(said) } => {
+            Fault::Ended { how, stderr: Some(said) } => {
                 Error::unavailable(format!("{program} {how}: {}", message_of(&said)))
             }
-            Fault::Ended { how, said: None } => Error::unavailable(format!("{program} {how} without an error message")),
+            Fault::Ended { how, stderr: None } => {
+                Error::unavailable(format!("{program} {how} without an error message"))
+            }
             Fault::Unsolicited => Error::unavailable(format!("{program} wrote an unsolicited line")),
             Fault::TooLong => Error::too_large(format!("the answer of {program} is longer than {MAX_ANSWER} bytes")),
             Fault::NotJson(error) => Error::internal(format!("the answer of {program} is not JSON: {}", error.message)),
@@ -195,16 +197,16 @@ impl Pool {
 }
 
 /// Counts a line as being processed until it is dropped, which also happens when the caller gives up.
-struct AtWork<'a>(&'a AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl AtWork<'_> {
-    fn begin(count: &AtomicUsize) -> AtWork<'_> {
+impl CountGuard<'_> {
+    fn begin(count: &AtomicUsize) -> CountGuard<'_> {
         count.fetch_add(1, Ordering::Relaxed);
-        AtWork(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for AtWork<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

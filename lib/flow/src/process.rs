@@ -32,7 +32,7 @@ const ERROR_LINE_BYTES: usize = 512;
 const READ_BYTES: usize = 8 * 1024;
 
 /// How long to wait for the standard error of a process that has ended.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How a tool is started.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) enum Fault {
     /// It ended or closed its standard output. Contains its last line on standard error.
     Ended {
         how: String,
-        said: Option<String>,
+        stderr: Option<String>,
     },
     /// It wrote a line that is not the answer to the current request.
     Unsolicited,
@@ -150,12 +150,12 @@ impl Process {
 
     /// Returns how the process ended. A process that has closed its output is treated as ended.
     async fn ended(&mut self) -> Fault {
-        let waited = timeout(LAST_WORDS, self.child.wait()).await;
+        let waited = timeout(STDERR_TIMEOUT, self.child.wait()).await;
         let how = match waited {
             Ok(Ok(status)) => described(status),
             _ => "closed its output".to_owned(),
         };
-        Fault::Ended { how, said: self.errors.last().await }
+        Fault::Ended { how, stderr: self.errors.last().await }
     }
 }
 
@@ -212,7 +212,7 @@ impl Errors {
 
     /// The last line, once the process has ended.
     async fn last(&mut self) -> Option<String> {
-        let _ = timeout(LAST_WORDS, &mut self.task).await; // use what has arrived by then
+        let _ = timeout(STDERR_TIMEOUT, &mut self.task).await; // use what has arrived by then
         let tail = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = tail.lines.iter();
         let line = lines.rfind(|line| !line.trim_ascii().is_empty())?;

@@ -20,7 +20,7 @@ pub(crate) struct StepResult {
 #[derive(Clone)]
 pub(crate) struct Progress {
     /// The newest result of each step, by its index in the definition.
-    pub(crate) made: Vec<Option<StepResult>>,
+    pub(crate) results: Vec<Option<StepResult>>,
     /// The number of times that each step has run.
     turns: Vec<u32>,
     /// The steps that have run, the latest last.
@@ -34,7 +34,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(steps: usize) -> Progress {
         Progress {
-            made: (0..steps).map(|_| None).collect(),
+            results: (0..steps).map(|_| None).collect(),
             turns: vec![0; steps],
             order: Vec::with_capacity(steps),
             issues: Vec::new(),
@@ -58,19 +58,19 @@ impl Progress {
     pub(crate) fn keep(&mut self, step: usize, made: StepResult) {
         self.order.retain(|known| *known != step);
         self.order.push(step);
-        if let Some(place) = self.made.get_mut(step) {
+        if let Some(place) = self.results.get_mut(step) {
             *place = Some(made);
         }
     }
 
     /// The steps that a branch has run, in the order in which it ran them, each with its number of turns and its newest
     /// result. No step is in two branches.
-    pub(crate) fn news_of(&self, mut branch: Progress) -> Vec<(usize, u32, StepResult)> {
+    pub(crate) fn new_results_of(&self, mut branch: Progress) -> Vec<(usize, u32, StepResult)> {
         let mut news = Vec::new();
         for step in std::mem::take(&mut branch.order) {
             let (before, after) = (self.turns.get(step), branch.turns.get(step));
             if let (true, Some(turn)) = (before < after, after)
-                && let Some(made) = branch.made.get_mut(step).and_then(Option::take)
+                && let Some(made) = branch.results.get_mut(step).and_then(Option::take)
             {
                 news.push((step, *turn, made));
             }

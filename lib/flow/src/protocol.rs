@@ -90,7 +90,7 @@ impl Protocol {
             program: program.into(),
             args: vec!["--lines".to_owned()],
             environment: kind.environment(),
-            promises: kind.promises(),
+            promises: kind.required_fields(),
             processes: PROCESSES,
             socket: (kind == Kind::Model).then(model_socket).flatten(),
         }
@@ -115,7 +115,7 @@ impl Kind {
     }
 
     /// The fields that results of this kind contain, as listed in `share/tools_manifest.json` and ken-model(8).
-    fn promises(self) -> &'static [&'static str] {
+    fn required_fields(self) -> &'static [&'static str] {
         match self {
             Kind::Esl => &[
                 "emotional_state",

@@ -9,7 +9,7 @@ use crate::progress::StepResult;
 pub(crate) struct Scope<'a> {
     pub(crate) data: &'a Data,
     /// The newest results, by the index of the step in the definition.
-    pub(crate) made: &'a [Option<StepResult>],
+    pub(crate) results: &'a [Option<StepResult>],
     /// The steps that have run, the latest last.
     pub(crate) order: &'a [usize],
     pub(crate) issues: &'a [String],
@@ -17,14 +17,14 @@ pub(crate) struct Scope<'a> {
 
 impl Scope<'_> {
     pub(crate) fn result(&self, id: &str) -> Option<&Answer> {
-        let made = self.made.iter().flatten().find(|made| *made.id == *id)?;
+        let made = self.results.iter().flatten().find(|made| *made.id == *id)?;
         made.result.as_deref().ok()
     }
 
     /// The newest result of a protocol's steps.
     pub(crate) fn newest_of(&self, protocol: &str) -> Option<&Answer> {
         let newest_first = self.order.iter().rev();
-        let mut made = newest_first.filter_map(|step| self.made.get(*step)?.as_ref());
+        let mut made = newest_first.filter_map(|step| self.results.get(*step)?.as_ref());
         made.find(|made| *made.protocol == *protocol)?.result.as_deref().ok()
     }
 }

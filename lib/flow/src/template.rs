@@ -15,14 +15,14 @@ use crate::scope::Scope;
 pub(crate) enum Template {
     /// JSON without placeholders.
     Fixed(String),
-    Hole(Hole),
+    Hole(Placeholder),
     Words(Vec<Piece>),
     List(Vec<Template>),
     Object(Vec<(String, Template)>),
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Hole {
+pub(crate) struct Placeholder {
     references: Vec<Reference>,
     is_optional: bool,
     /// The source text, for errors.
@@ -32,7 +32,7 @@ pub(crate) struct Hole {
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Text(String),
-    Hole(Hole),
+    Hole(Placeholder),
 }
 
 /// The source text of a placeholder that has no value.
@@ -75,7 +75,7 @@ impl Template {
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Hole(Hole::parse(&format!("/{inner}"), node, references)?));
+            pieces.push(Piece::Hole(Placeholder::parse(&format!("/{inner}"), node, references)?));
             rest = after;
         }
         if !rest.is_empty() {
@@ -115,9 +115,9 @@ impl Template {
     }
 }
 
-impl Hole {
-    fn parse(inner: &str, node: &Node<'_>, references: &mut References) -> Result<Hole, Error> {
-        let mut hole = Hole { references: Vec::new(), is_optional: false, written: inner.to_owned() };
+impl Placeholder {
+    fn parse(inner: &str, node: &Node<'_>, references: &mut References) -> Result<Placeholder, Error> {
+        let mut hole = Placeholder { references: Vec::new(), is_optional: false, written: inner.to_owned() };
         for pointer in inner.split('|') {
             if hole.is_optional {
                 return Err(node.error(format!("`{inner}`: only the last reference of a placeholder can be empty")));

@@ -365,25 +365,25 @@ fn planted_results_are_refused() {
 /// An observer that records its calls, returns `supplies` as recorded results, and fails at the first call that begins
 /// with `refuses`.
 #[derive(Default)]
-struct Scribe {
+struct RecordingObserver {
     told: Mutex<Vec<String>>,
     supplies: Vec<(StepName, Recorded)>,
     refuses: Option<&'static str>,
 }
 
-impl Scribe {
+impl RecordingObserver {
     fn note(&self, line: String) -> Result<(), Error> {
         let is_refused = self.refuses.is_some_and(|start| line.starts_with(start));
         self.told.lock().unwrap().push(line);
         if is_refused { Err(Error::unavailable("the disk is full")) } else { Ok(()) }
     }
 
-    fn told(&self) -> Vec<String> {
+    fn log(&self) -> Vec<String> {
         self.told.lock().unwrap().clone()
     }
 }
 
-impl Observer for Scribe {
+impl Observer for RecordingObserver {
     fn recorded(&self, name: &StepName) -> Option<Recorded> {
         let found = self.supplies.iter().find(|(known, _)| known == name);
         found.map(|(_, result)| result.clone())
@@ -406,7 +406,7 @@ async fn watched(
     engine: &Engine,
     workflow: &ken_flow::Definition,
     settings: &Settings,
-    scribe: &Scribe,
+    scribe: &RecordingObserver,
 ) -> ken_flow::Outcome {
     let request = Request { deadline: None, settings, observer: scribe };
     let data = Data::read(r#"{"x":1}"#).unwrap();
@@ -422,21 +422,21 @@ fn an_observer_is_told_each_step_and_what_it_recorded_is_not_asked_again() {
             {"step": "ECHO", "id": "a"},
             {"loop": 2, "steps": [{"step": "ECHO", "id": "b", "input": {"n": "{{/results/a/got}}"}}]}
         ]));
-        let scribe = Scribe::default();
+        let scribe = RecordingObserver::default();
         let whole = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        let told = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
-        assert_eq!(scribe.told(), told);
+        let log = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
+        assert_eq!(scribe.log(), log);
         // After a crash, the results of the first two steps have been recorded.
         let name = |id: &str, turn| StepName { id: id.to_owned(), turn };
-        let scribe = Scribe {
+        let scribe = RecordingObserver {
             supplies: vec![
                 (name("a", 1), ken_flow::recorded(r#"{"got":{"x":1}}"#.to_owned())),
                 (name("b", 1), ken_flow::recorded("{}".to_owned())),
             ],
-            ..Scribe::default()
+            ..RecordingObserver::default()
         };
         let resumed = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        assert_eq!(scribe.told(), ["begun b 2", "ended b 2 true"]);
+        assert_eq!(scribe.log(), ["begun b 2", "ended b 2 true"]);
         assert_eq!(value(&resumed)["results"], value(&whole)["results"]);
     });
 }
@@ -447,15 +447,15 @@ fn what_the_observer_cannot_write_down_does_not_happen() {
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([{"step": "ECHO", "id": "a"}, {"step": "ECHO", "id": "b"}]));
-        let scribe = Scribe { refuses: Some("begun b"), ..Scribe::default() };
+        let scribe = RecordingObserver { refuses: Some("begun b"), ..RecordingObserver::default() };
         let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
         assert_eq!(failed(&outcome).message, "the disk is full");
-        assert_eq!(scribe.told(), ["begun a 1", "ended a 1 true", "begun b 1"]);
+        assert_eq!(scribe.log(), ["begun a 1", "ended a 1 true", "begun b 1"]);
     });
 }
 
 /// States a fact and also denies it, unless its input contains the issues.
-const STUBBORN: &str = r#"while IFS= read -r line; do case "$line" in
+const CONTRADICTS_ITSELF: &str = r#"while IFS= read -r line; do case "$line" in
     *issues*learns*|*learns*issues*) echo '{"facts":["it is so"],"conclusions":["all is well"],"validation":{"is_valid":true,"confidence_score":1.0}}';;
     *) echo '{"facts":["it is so"],"conclusions":["it is not so"],"validation":{"is_valid":true,"confidence_score":1.0}}';; esac; done"#;
 
@@ -467,25 +467,25 @@ fn governed(requires_coherence: bool) -> Settings {
 
 #[test]
 fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
-    let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
+    let bench = Bench::new().tool_of("REP", Kind::Rep, CONTRADICTS_ITSELF);
     on_runtime(async {
         let engine = bench.engine();
         let learns = bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
-        let scribe = Scribe::default();
+        let scribe = RecordingObserver::default();
         let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
         assert!(outcome.governance_summary.is_coherent);
         assert_eq!(outcome.governance_summary.actions, ["retried REP with 1 issue found"]);
 
         let stubborn = bench.workflow(json!([{"step": "REP"}]));
-        let scribe = Scribe::default();
+        let scribe = RecordingObserver::default();
         let outcome = watched(&engine, &stubborn, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Aborted);
         let error = outcome.error.as_ref().unwrap();
         assert!(error.message.contains("REP says \"it is so\", but REP says \"it is not so\""), "{error}");
         assert!(outcome.results.get("REP").is_some(), "partial results are kept");
         let events: Vec<String> =
-            scribe.told().into_iter().filter(|line| !line.contains(' ') && !line.contains("quality")).collect();
+            scribe.log().into_iter().filter(|line| !line.contains(' ') && !line.contains("quality")).collect();
         assert_eq!(
             events,
             [
@@ -500,9 +500,9 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
 }
 
 /// The names of the steps that were executed, with their turns.
-fn executed(scribe: &Scribe) -> Vec<String> {
-    let told = scribe.told().into_iter();
-    told.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned)).collect()
+fn executed(scribe: &RecordingObserver) -> Vec<String> {
+    let log = scribe.log().into_iter();
+    log.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned)).collect()
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
     on_runtime(async {
         let engine = bench.engine();
         let run = async |items: serde_json::Value| {
-            let scribe = Scribe::default();
+            let scribe = RecordingObserver::default();
             let outcome = watched(&engine, &bench.workflow(items), &governed(true), &scribe).await;
             (outcome, executed(&scribe))
         };
@@ -562,18 +562,18 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
 
 #[test]
 fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing() {
-    let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
+    let bench = Bench::new().tool_of("REP", Kind::Rep, CONTRADICTS_ITSELF);
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([{"step": "REP"}]));
-        let outcome = watched(&engine, &workflow, &governed(false), &Scribe::default()).await;
+        let outcome = watched(&engine, &workflow, &governed(false), &RecordingObserver::default()).await;
         assert_eq!(outcome.status, Status::Completed);
         let summary = &outcome.governance_summary;
         assert!(!summary.is_coherent);
         assert_eq!((summary.warnings.len(), summary.actions.len()), (2, 0), "{summary:?}");
         let mut off = governed(true);
         off.governance.is_enabled = false;
-        let outcome = watched(&engine, &workflow, &off, &Scribe::default()).await;
+        let outcome = watched(&engine, &workflow, &off, &RecordingObserver::default()).await;
         assert_eq!(
             value(&outcome)["governance_summary"],
             json!({"quality_scores": {}, "is_coherent": true, "coherence": null, "warnings": [], "actions": []})
@@ -586,11 +586,11 @@ fn low_quality_is_an_event() {
     let bench = Bench::new().tool_of("ESL", Kind::Esl, "read -r line; echo '{}'");
     on_runtime(async {
         let engine = bench.engine();
-        let scribe = Scribe::default();
+        let scribe = RecordingObserver::default();
         let workflow = bench.workflow(json!([{"step": "ESL", "input": {"user_input": "x"}}]));
         let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
         assert_eq!(outcome.governance_summary.quality_scores, [("ESL".to_owned(), 0.0)]);
-        assert_eq!(scribe.told().last().unwrap(), "governance_low_quality");
+        assert_eq!(scribe.log().last().unwrap(), "governance_low_quality");
     });
 }
 

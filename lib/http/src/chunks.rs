@@ -82,7 +82,7 @@ impl ChunkReader {
             return Err(Malformed);
         }
         self.state = match (state, byte) {
-            (State::Size { size, digits }, _) => Self::in_size(size, digits, byte)?,
+            (State::Size { size, digits }, _) => Self::next_in_size(size, digits, byte)?,
             (State::Extension { size }, b'\r') => State::SizeLf { size },
             (State::Extension { size }, b' '..=b'~' | b'\t') => State::Extension { size },
             (State::SizeLf { size: 0 }, b'\n') => State::Trailer { empty: true },
@@ -98,7 +98,7 @@ impl ChunkReader {
         Ok(1)
     }
 
-    fn in_size(size: u64, digits: u32, byte: u8) -> Result<State, Malformed> {
+    fn next_in_size(size: u64, digits: u32, byte: u8) -> Result<State, Malformed> {
         match char::from(byte).to_digit(16) {
             // Fifteen digits are less than 2^60, so this does not overflow.
             Some(digit) if digits < 15 => Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }),

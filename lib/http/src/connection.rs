@@ -66,7 +66,7 @@ pub(crate) enum BodyLeft {
 
 /// The result of sending a shared frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum WriteResult {
     /// All of it was written.
     Whole,
     /// A part of it was written. The stream's own task, which has to be woken, writes the rest.
@@ -167,19 +167,19 @@ impl Connection {
     }
 
     /// Writes bytes directly to the socket, between the frames of hyper.
-    pub(crate) fn write_between(&self, bytes: &Bytes) -> Sent {
+    pub(crate) fn write_between(&self, bytes: &Bytes) -> WriteResult {
         let mut frames = self.frames();
         if frames.by_hyper || !frames.rest.is_empty() {
-            return Sent::Not;
+            return WriteResult::Not;
         }
         match self.writer.try_write(bytes) {
-            Ok(count) if count == bytes.len() => Sent::Whole,
+            Ok(count) if count == bytes.len() => WriteResult::Whole,
             Ok(count) => {
                 frames.rest = bytes.slice(count.min(bytes.len())..);
-                Sent::Part
+                WriteResult::Part
             }
             // If the socket is broken, the next write of the stream's own task fails.
-            Err(_) => Sent::Not,
+            Err(_) => WriteResult::Not,
         }
     }
 

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 ///
 /// Every `Error` turns into one with `?`; its status is the code's unless [`Failure::status`] says otherwise.
 #[derive(Debug, Clone)]
-pub struct Failure(Box<Parts>);
+pub struct Failure(Box<FailureFields>);
 
 #[derive(Debug, Clone)]
-struct Parts {
+struct FailureFields {
     error: Error,
     status: StatusCode,
     kind: Option<&'static str>,
@@ -31,7 +31,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let status = StatusCode::from_u16(error.code.http_status());
         let outcome = error.outcome.map(|outcome| ("outcome".to_owned(), json!(outcome)));
-        Failure(Box::new(Parts {
+        Failure(Box::new(FailureFields {
             status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             error,
             kind: None,

@@ -69,7 +69,7 @@ impl HeadReader {
     /// The next complete line, without its CRLF. A line has only visible ASCII characters, spaces and tabs.
     fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Failure> {
         let unseen = bytes.get(self.at..).unwrap_or_default();
-        let Some(skip) = unseen.iter().position(|byte| !is(TEXT, *byte)) else {
+        let Some(skip) = unseen.iter().position(|byte| !is_in_class(TEXT, *byte)) else {
             self.at = bytes.len();
             return Ok(None);
         };
@@ -94,10 +94,10 @@ impl HeadReader {
         let (Some(method), Some(target), Some(version), None) = (method, target, version, parts.next()) else {
             return Err(bad("a request line is METHOD, one blank, target, one blank, HTTP/1.1"));
         };
-        if method.is_empty() || !method.iter().all(|byte| is(TOKEN, *byte)) {
+        if method.is_empty() || !method.iter().all(|byte| is_in_class(TOKEN, *byte)) {
             return Err(bad("a bad method in the request line"));
         }
-        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is(TARGET, *byte)) {
+        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is_in_class(TARGET, *byte)) {
             return Err(bad("a bad target in the request line"));
         }
         self.version_1_0 = version == b"HTTP/1.0";
@@ -108,7 +108,7 @@ impl HeadReader {
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), Failure> {
-        let colon = line.iter().position(|byte| !is(TOKEN, *byte)).unwrap_or(line.len());
+        let colon = line.iter().position(|byte| !is_in_class(TOKEN, *byte)).unwrap_or(line.len());
         let (name, rest) = line.split_at_checked(colon).unwrap_or_default();
         let Some((b':', value)) = rest.split_first() else {
             return Err(bad("a header line without name and colon"));
@@ -126,7 +126,7 @@ impl HeadReader {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
         self.hosts += 1;
-        match value.trim_ascii().iter().all(|byte| is(HOST, *byte)) {
+        match value.trim_ascii().iter().all(|byte| is_in_class(HOST, *byte)) {
             true => Ok(()),
             false => Err(bad_at("host", "a bad Host")),
         }
@@ -217,7 +217,7 @@ const TARGET: u8 = 4;
 /// A name, an address or a bracketed address, and a port (RFC 3986, section 3.2, without user information).
 const HOST: u8 = 8;
 
-fn is(class: u8, byte: u8) -> bool {
+fn is_in_class(class: u8, byte: u8) -> bool {
     CLASSES[usize::from(byte)] & class != 0
 }
 

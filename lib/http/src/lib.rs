@@ -49,7 +49,7 @@ mod socket;
 
 pub use access::{Access, Caller, is_loopback, names_loopback};
 pub use body::Frames;
-pub use connection::Sent;
+pub use connection::WriteResult;
 pub use failure::{Envelope, Failure, plain, typed};
 pub use files::Files;
 pub use http;

@@ -51,13 +51,13 @@ async fn run<S: Send + Sync + 'static>(socket: Socket, connection: Arc<Connectio
     let shutdown = listener.resources.shutdown.clone();
     let service = Service::new(listener, connection);
     let requests = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
-    if let Some(parts) = until_stopped(requests, shutdown).await {
+    if let Some(parts) = run_until_stopped(requests, shutdown).await {
         parts.io.close().await;
     }
 }
 
 /// Runs a connection to its end, or until the listener's drain time is over.
-async fn until_stopped<T, E>(
+async fn run_until_stopped<T, E>(
     mut requests: Pin<&mut impl Future<Output = Result<T, E>>>,
     mut shutdown: Shutdown,
 ) -> Option<T> {

@@ -10,9 +10,9 @@ use ken_types::Error;
 use crate::failure::Failure;
 
 /// Bodies up to this size are not counted: they fit into the buffers that every connection has.
-pub(crate) const UNCOUNTED: u64 = 16 << 10;
+pub(crate) const UNCOUNTED_BYTES: u64 = 16 << 10;
 /// One caller may use one of this many parts of the budget.
-const SHARES: u64 = 4;
+const CALLER_SHARES: u64 = 4;
 
 /// The budget of one listener, in bytes.
 #[derive(Debug)]
@@ -54,13 +54,13 @@ impl Share {
     /// Grows the share to a body of this length. The failure is 429 if the caller's part or the whole budget is used up.
     pub(crate) fn grow_to(&mut self, length: u64) -> Result<(), Failure> {
         let more = length.saturating_sub(self.bytes);
-        if length <= UNCOUNTED || more == 0 {
+        if length <= UNCOUNTED_BYTES || more == 0 {
             return Ok(());
         }
         let limit = self.memory.limit;
         let mut taken = self.memory.lock();
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or_default() + more;
-        if own > limit / SHARES {
+        if own > limit / CALLER_SHARES {
             return Err(busy("the unfinished requests of this caller use all the memory that it may have"));
         }
         if taken.all + more > limit {
@@ -76,7 +76,7 @@ impl Share {
     pub(crate) fn hold(self, body: Bytes) -> Bytes {
         match self.bytes {
             0 => body,
-            _ => Bytes::from_owner(Counted { body, _share: self }),
+            _ => Bytes::from_owner(CountedBody { body, _share: self }),
         }
     }
 }
@@ -96,12 +96,12 @@ impl Drop for Share {
     }
 }
 
-struct Counted {
+struct CountedBody {
     body: Bytes,
     _share: Share,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBody {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
@@ -124,11 +124,11 @@ mod tests {
             share.grow_to(length).map(|()| share)
         };
         let first = take(1, 1 << 20).unwrap();
-        let refused = take(1, UNCOUNTED + 1).unwrap_err();
+        let refused = take(1, UNCOUNTED_BYTES + 1).unwrap_err();
         assert_eq!(refused.status_code().as_u16(), 429);
-        assert!(take(1, UNCOUNTED).is_ok(), "small bodies are not counted");
+        assert!(take(1, UNCOUNTED_BYTES).is_ok(), "small bodies are not counted");
         let others: Vec<Share> = (2..=4).map(|n| take(n, 1 << 20).unwrap()).collect();
-        assert!(take(5, UNCOUNTED + 1).is_err(), "the whole is taken");
+        assert!(take(5, UNCOUNTED_BYTES + 1).is_err(), "the whole is taken");
         drop(others);
         // A body keeps its share for as long as it is in memory.
         let body = first.hold(Bytes::from_static(b"body"));
@@ -144,9 +144,9 @@ mod tests {
     fn a_body_of_unknown_length_takes_its_share_as_it_comes() {
         let memory = BodyMemory::new(4 << 20);
         let mut share = memory.share(IpAddr::from([10, 0, 0, 1]));
-        for length in [1, UNCOUNTED, UNCOUNTED + 1, 100_000, 1 << 20] {
+        for length in [1, UNCOUNTED_BYTES, UNCOUNTED_BYTES + 1, 100_000, 1 << 20] {
             share.grow_to(length).unwrap();
-            let counted = if length > UNCOUNTED { length } else { 0 };
+            let counted = if length > UNCOUNTED_BYTES { length } else { 0 };
             assert_eq!(memory.lock().all, counted);
         }
         assert!(share.grow_to((1 << 20) + 1).is_err());

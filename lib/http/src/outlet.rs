@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::connection::{Connection, Sent};
+use crate::connection::{Connection, WriteResult};
 
 /// A frame for any number of readers.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ impl Outlet {
     }
 
     /// Writes a frame at once, from any task, without waiting.
-    pub fn send(&self, frame: &SharedFrame) -> Sent {
+    pub fn send(&self, frame: &SharedFrame) -> WriteResult {
         let bytes = match self.chunked {
             true => &frame.chunk,
             false => &frame.frame,

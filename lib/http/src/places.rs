@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// A caller with fewer connections may also take the reserved places.
-const FEW: usize = 16;
+const FEW_CONNECTIONS: usize = 16;
 /// One of this many places is reserved for callers with few connections.
 const RESERVED: usize = 8;
 
@@ -21,19 +21,19 @@ pub(crate) struct Places {
     limit: usize,
     /// Counts how often connections have become idle, which gives their order without a clock.
     idle_count: AtomicU64,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
-    by_number: HashMap<u64, (IpAddr, Arc<Use>)>,
+struct OpenConnections {
+    by_number: HashMap<u64, (IpAddr, Arc<ConnectionState>)>,
     by_caller: HashMap<IpAddr, usize>,
     last_number: u64,
 }
 
 /// The state of a connection.
 #[derive(Debug, Default)]
-struct Use {
+struct ConnectionState {
     /// `BUSY`, `CLOSED`, or the count when it became idle.
     state: AtomicU64,
     closed: Notify,
@@ -48,7 +48,7 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Place {
     number: u64,
-    usage: Arc<Use>,
+    usage: Arc<ConnectionState>,
     places: Arc<Places>,
 }
 
@@ -62,7 +62,7 @@ impl Places {
     pub(crate) fn take(self: &Arc<Places>, peer: IpAddr) -> Option<Place> {
         let caller = caller_of(peer);
         let mut open = self.lock();
-        let has_few = open.connections_of(caller) < FEW;
+        let has_few = open.connections_of(caller) < FEW_CONNECTIONS;
         let room = match has_few {
             true => self.limit,
             false => self.limit - self.limit / RESERVED,
@@ -70,8 +70,10 @@ impl Places {
         if open.by_number.len() >= room && !open.close_idle(has_few) {
             return None;
         }
-        let usage =
-            Arc::new(Use { state: AtomicU64::new(self.idle_count.fetch_add(1, Relaxed)), closed: Notify::new() });
+        let usage = Arc::new(ConnectionState {
+            state: AtomicU64::new(self.idle_count.fetch_add(1, Relaxed)),
+            closed: Notify::new(),
+        });
         open.last_number += 1;
         let number = open.last_number;
         open.by_number.insert(number, (caller, usage.clone()));
@@ -79,12 +81,12 @@ impl Places {
         Some(Place { number, usage, places: self.clone() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenConnections {
     fn connections_of(&self, caller: IpAddr) -> usize {
         self.by_caller.get(&caller).copied().unwrap_or_default()
     }
@@ -92,10 +94,11 @@ impl Open {
     /// Closes the connection that has been idle for longest among the callers with many connections or, with `any`, among all
     /// callers if there is none.
     fn close_idle(&mut self, any: bool) -> bool {
-        self.close_oldest(|open, caller| open.connections_of(caller) >= FEW) || any && self.close_oldest(|_, _| true)
+        self.close_oldest(|open, caller| open.connections_of(caller) >= FEW_CONNECTIONS)
+            || any && self.close_oldest(|_, _| true)
     }
 
-    fn close_oldest(&mut self, is_considered: impl Fn(&Open, IpAddr) -> bool) -> bool {
+    fn close_oldest(&mut self, is_considered: impl Fn(&OpenConnections, IpAddr) -> bool) -> bool {
         // An idle connection may get a request before it is closed; then the next one is tried.
         loop {
             let idle = self.by_number.iter().filter_map(|(number, (caller, usage))| {
@@ -126,7 +129,7 @@ impl Open {
     }
 }
 
-impl Use {
+impl ConnectionState {
     fn close(&self, since: u64) -> bool {
         let closed = self.state.compare_exchange(since, CLOSED, Relaxed, Relaxed).is_ok();
         if closed {

@@ -30,7 +30,7 @@ pub struct Limiter {
 #[derive(Default)]
 struct Buckets {
     by_key: HashMap<Key, Bucket>,
-    swept: Option<Instant>,
+    last_sweep: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -109,9 +109,9 @@ impl Buckets {
 
     /// Removes full buckets, which are the same as new ones. It checks all buckets, so it runs at most once a second.
     fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
-        let is_due = self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
+        let is_due = self.last_sweep.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
         if is_due {
-            self.swept = Some(now);
+            self.last_sweep = Some(now);
             let full = f64::from(rate.count);
             self.by_key.retain(|_, bucket| bucket.filled(rate, now) < full);
         }

@@ -160,7 +160,7 @@ impl<S> Routes<S> {
         F: Fn(Arc<S>, Request) -> W + Send + Sync + 'static,
         W: Future<Output = Result<Response, Failure>> + Send + 'static,
     {
-        if let Err(defect) = self.plant(pattern) {
+        if let Err(defect) = self.insert(pattern) {
             self.defect.get_or_insert(defect);
         }
         self.rows.push(Row::new(pattern, function));
@@ -207,7 +207,7 @@ impl<S> Routes<S> {
         }
     }
 
-    fn plant(&mut self, pattern: &str) -> Result<(), Error> {
+    fn insert(&mut self, pattern: &str) -> Result<(), Error> {
         let wrong = |what: &str| Error::internal(format!("route {pattern:?}: {what}"));
         let mut words = pattern.split_ascii_whitespace();
         let (Some(method), Some(path), None) = (words.next(), words.next(), words.next()) else {

@@ -33,7 +33,7 @@ const LARGE_READ: usize = 64 << 10;
 /// The minimum that hyper reads at once, so it has all of a request up to this size.
 const SKIPPED_BY_HYPER: usize = 8 << 10;
 /// While the listener drains, a new connection has this long to send its first byte.
-const FIRST_BYTE_IN_DRAIN: Duration = Duration::from_secs(1);
+const FIRST_BYTE_TIMEOUT_IN_DRAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Socket {
     reader: OwnedReadHalf,
@@ -88,14 +88,14 @@ impl Socket {
         let _ = shutdown(self.stream().as_raw_fd(), Direction::Write);
         self.set_idle();
         let known = !self.input.is_empty() || !matches!(self.stage, Stage::Head(_));
-        if self.peer_is_done || !(known || self.more_has_come()) {
+        if self.peer_is_done || !(known || self.has_more_input()) {
             return;
         }
         let limit = self.connection.resources.limits.linger;
         let _ = timeout(limit, self.discard()).await;
     }
 
-    fn more_has_come(&self) -> bool {
+    fn has_more_input(&self) -> bool {
         self.reader.try_read(&mut [0; 1]).is_ok_and(|count| count > 0)
     }
 
@@ -284,7 +284,7 @@ impl Socket {
     fn idle_limit(&self) -> Duration {
         match (self.connection.resources.shutdown.is_requested(), self.is_unused) {
             (false, _) => self.connection.resources.limits.idle,
-            (true, true) => self.connection.resources.limits.idle.min(FIRST_BYTE_IN_DRAIN),
+            (true, true) => self.connection.resources.limits.idle.min(FIRST_BYTE_TIMEOUT_IN_DRAIN),
             (true, false) => Duration::ZERO,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use common::{Running, start, start_limited, until};
-use ken_http::{Outlet, Sent, SharedFrame};
+use ken_http::{Outlet, SharedFrame, WriteResult};
 
 #[test]
 fn each_frame_is_one_chunk_and_the_end_closes() {
@@ -104,7 +104,7 @@ fn a_shared_frame_is_a_chunk_between_others_and_bare_in_http_1_0() {
     client.head();
     let way = outlet(&running);
     for _ in 0..3 {
-        assert_eq!(way.send(&frame), Sent::Whole);
+        assert_eq!(way.send(&frame), WriteResult::Whole);
     }
     running.app.go.notify_one();
     for expected in ["first", "shared", "shared", "shared", "last", ""] {
@@ -114,7 +114,7 @@ fn a_shared_frame_is_a_chunk_between_others_and_bare_in_http_1_0() {
 
     let mut client = running.connect();
     client.send("GET /api/shared HTTP/1.0\r\n\r\n");
-    assert_eq!(outlet(&running).send(&frame), Sent::Whole);
+    assert_eq!(outlet(&running).send(&frame), WriteResult::Whole);
     running.app.go.notify_one();
     assert_eq!(client.answer().body, b"firstsharedlast");
 }
@@ -129,12 +129,12 @@ fn the_rest_of_a_shared_frame_is_sent_before_anything_else() {
     let mut taken = 0;
     let last = loop {
         match way.send(&frame) {
-            Sent::Whole => taken += 1,
+            WriteResult::Whole => taken += 1,
             other => break other,
         }
     };
-    assert_eq!(way.send(&frame), Sent::Not);
-    taken += usize::from(last == Sent::Part);
+    assert_eq!(way.send(&frame), WriteResult::Not);
+    taken += usize::from(last == WriteResult::Part);
     running.app.go.notify_one();
     client.head();
     assert_eq!(client.chunk(), b"first");
@@ -151,7 +151,7 @@ fn a_reader_that_does_not_finish_a_shared_frame_in_time_is_closed() {
     let mut client = running.connect();
     client.send("GET /api/shared HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let way = outlet(&running);
-    while way.send(&frame) == Sent::Whole {}
+    while way.send(&frame) == WriteResult::Whole {}
     running.app.go.notify_one();
     running.until_waiting(0);
 }

@@ -37,14 +37,14 @@ pub struct Closure {
     /// The given literals, each once. In the order of derivation they come first, and the conclusions of the steps
     /// follow.
     pub(crate) given: Vec<Literal>,
-    /// The position of each literal in the order of derivation, or [`NOWHERE`] if it does not hold.
+    /// The position of each literal in the order of derivation, or [`NOT_DERIVED`] if it does not hold.
     pub(crate) places: Vec<u32>,
     pub(crate) work: usize,
 }
 
 /// The position of a literal that does not hold. It is not 0, because a table of zeros is not written when it is
 /// created. Each of its pages would then cost two page faults, one at the first read and one at the first write.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NOT_DERIVED: u32 = u32::MAX;
 
 /// A statement and its negation, both of which hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,17 +65,17 @@ impl Closure {
     }
 
     pub fn holds(&self, literal: Literal) -> bool {
-        self.place(literal) != NOWHERE
+        self.place(literal) != NOT_DERIVED
     }
 
     /// Returns every literal that holds, in the order of derivation.
-    pub fn held(&self) -> impl Iterator<Item = Literal> {
+    pub fn derived(&self) -> impl Iterator<Item = Literal> {
         let derived = self.steps.iter().map(|step| step.conclusion);
         self.given.iter().copied().chain(derived)
     }
 
     /// Returns the literal at a position in the order of derivation.
-    pub(crate) fn held_at(&self, place: usize) -> Option<Literal> {
+    pub(crate) fn derived_at(&self, place: usize) -> Option<Literal> {
         let derived = |step: usize| self.steps.get(step).map(|step| step.conclusion);
         match place.checked_sub(self.given.len()) {
             Some(step) => derived(step),
@@ -89,13 +89,13 @@ impl Closure {
 
     /// Returns the index of the step that derives the literal; `None` if the literal is given or does not hold.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
-        let place = Some(self.place(literal)).filter(|&place| place != NOWHERE);
+        let place = Some(self.place(literal)).filter(|&place| place != NOT_DERIVED);
         (place? as usize).checked_sub(self.given.len())
     }
 
-    /// Returns the position of a literal in the order of derivation, or [`NOWHERE`] if it does not hold.
+    /// Returns the position of a literal in the order of derivation, or [`NOT_DERIVED`] if it does not hold.
     pub(crate) fn place(&self, literal: Literal) -> u32 {
-        self.places.get(literal.index()).copied().unwrap_or(NOWHERE)
+        self.places.get(literal.index()).copied().unwrap_or(NOT_DERIVED)
     }
 
     /// Returns the premises of a step. They are given literals or conclusions of earlier steps.
@@ -131,7 +131,7 @@ impl Closure {
     }
 
     /// Returns the given literals that a proof uses, in the order of their first use.
-    pub fn grounds(&self, proof: &[usize]) -> Vec<Literal> {
+    pub fn given_premises(&self, proof: &[usize]) -> Vec<Literal> {
         let steps = proof.iter().filter_map(|&number| self.steps.get(number));
         let premises = steps.flat_map(|step| self.premises(step));
         let mut grounds: Vec<Literal> = Vec::new();
@@ -142,12 +142,12 @@ impl Closure {
 
     /// Returns every contradiction, in the order in which the second of its two literals was derived.
     pub fn contradictions(&self) -> Vec<Contradiction> {
-        if !self.held().any(Literal::is_negated) {
+        if !self.derived().any(Literal::is_negated) {
             return Vec::new();
         }
         let mut pairs = Vec::new();
         let mut held = vec![false; self.places.len()];
-        for literal in self.held() {
+        for literal in self.derived() {
             if let Some(place) = held.get_mut(literal.index()) {
                 *place = true;
             }

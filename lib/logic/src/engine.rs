@@ -1,6 +1,6 @@
 //! Computes the closure of a set of statements, in rounds that each derive what follows in one more step.
 
-use crate::closure::{Closure, Inference, NOWHERE, Step};
+use crate::closure::{Closure, Inference, NOT_DERIVED, Step};
 use crate::error::Exhausted;
 use crate::join::Joins;
 use crate::literal::{Literal, RuleId};
@@ -14,7 +14,7 @@ impl Theory<'_> {
     }
 
     /// Finds every instance of a rule whose premises are all given, and returns the instances as steps. Nothing is
-    /// derived from the conclusions, which can themselves be given. [`Closure::held`] contains the given literals and
+    /// derived from the conclusions, which can themselves be given. [`Closure::derived`] contains the given literals and
     /// the conclusions.
     pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).instances()
@@ -26,7 +26,7 @@ struct Engine<'t, 'a> {
     closure: Closure,
     watches: Watches,
     /// For each rule with several premises, the number of its triggers that hold and have been processed.
-    held: Vec<u32>,
+    processed_triggers: Vec<u32>,
     /// The number of literals that hold and have been processed. They are processed in the order of derivation.
     looked_at: usize,
     joins: Option<Joins>,
@@ -39,20 +39,20 @@ impl<'t, 'a> Engine<'t, 'a> {
     fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
-            places: vec![NOWHERE; literals],
+            places: vec![NOT_DERIVED; literals],
             // There is room for the conclusions of all rules. This costs nothing until the memory is used.
             steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
         for &literal in given {
-            if let Some(place @ &mut NOWHERE) = closure.places.get_mut(literal.index()) {
+            if let Some(place @ &mut NOT_DERIVED) = closure.places.get_mut(literal.index()) {
                 *place = closure.given.len() as u32;
                 closure.given.push(literal);
             }
         }
         Engine {
             watches: Watches::of(theory, literals),
-            held: vec![0; theory.rule_count()],
+            processed_triggers: vec![0; theory.rule_count()],
             looked_at: 0,
             joins: Joins::of(theory),
             theory,
@@ -88,9 +88,9 @@ impl<'t, 'a> Engine<'t, 'a> {
     fn round(&mut self, depth: u32) -> Result<(), Exhausted> {
         let (start, end) = (self.looked_at, self.held_count());
         for place in start..end {
-            if let Some(literal) = self.closure.held_at(place) {
+            if let Some(literal) = self.closure.derived_at(place) {
                 self.looked_at = place + 1;
-                self.look_at(literal, depth);
+                self.process(literal, depth);
             }
             if self.is_exhausted() {
                 return Err(Exhausted);
@@ -99,14 +99,14 @@ impl<'t, 'a> Engine<'t, 'a> {
         let Some(mut joins) = self.joins.take() else {
             return Ok(());
         };
-        let new: Vec<Literal> = (start..end).filter_map(|place| self.closure.held_at(place)).collect();
-        joins.absorb(self.theory, &new)?;
+        let new: Vec<Literal> = (start..end).filter_map(|place| self.closure.derived_at(place)).collect();
+        joins.begin_round(self.theory, &new)?;
         let with_negations = !self.only_instances;
         let found = joins.join(with_negations)?;
         for firing in &found {
             let (wording, negated) = joins.head(firing);
             joins.spend(wording.len())?;
-            if let Some(conclusion) = self.theory.made(wording, negated) {
+            if let Some(conclusion) = self.theory.derived_literal(wording, negated) {
                 let inference = if firing.is_tollens() { Inference::ModusTollens } else { Inference::ModusPonens };
                 self.conclude(conclusion, inference, firing.rule, depth, |premises| premises.extend(&firing.premises));
             }
@@ -127,16 +127,16 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 
     /// Processes a literal: counts it in every rule that it triggers, and applies the rules that are complete.
-    fn look_at(&mut self, literal: Literal, depth: u32) {
+    fn process(&mut self, literal: Literal, depth: u32) {
         for place in self.watches.places(literal) {
             let Some(&rule) = self.watches.rules.get(place) else {
                 continue;
             };
             let (held, all) = (self.count(rule), self.theory.triggers_of(rule).len());
             if held + 1 == all {
-                self.fire_the_rest(rule, depth);
+                self.conclude_last_negation(rule, depth);
             } else if held == all {
-                self.fire_each(rule, literal, depth);
+                self.conclude_each_negation(rule, literal, depth);
             }
         }
     }
@@ -144,8 +144,8 @@ impl<'t, 'a> Engine<'t, 'a> {
     /// Counts another trigger of a rule as processed, and returns how many have been processed. A rule with one
     /// premise, as most are, needs no counter.
     fn count(&mut self, rule: RuleId) -> usize {
-        match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
-            (triggers @ [_, _], _) => triggers.iter().filter(|&&trigger| self.is_looked_at(trigger)).count(),
+        match (self.theory.triggers_of(rule), self.processed_triggers.get_mut(rule as usize)) {
+            (triggers @ [_, _], _) => triggers.iter().filter(|&&trigger| self.is_processed(trigger)).count(),
             (_, Some(held)) => {
                 *held += 1;
                 *held as usize
@@ -154,21 +154,21 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    fn is_looked_at(&self, literal: Literal) -> bool {
+    fn is_processed(&self, literal: Literal) -> bool {
         (self.closure.place(literal) as usize) < self.looked_at
     }
 
     /// Concludes the negation of the only trigger of a rule that does not hold.
-    fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
+    fn conclude_last_negation(&mut self, rule: RuleId, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
-        if let Some(left) = triggers.iter().position(|&trigger| !self.is_looked_at(trigger)) {
-            self.fire(rule, left, depth);
+        if let Some(left) = triggers.iter().position(|&trigger| !self.is_processed(trigger)) {
+            self.conclude_negation_of(rule, left, depth);
         }
     }
 
     /// Concludes the negation of each trigger of a rule. All of its triggers hold, which is a contradiction, so each
     /// one is refuted by the others. `last` is the trigger that was derived last.
-    fn fire_each(&mut self, rule: RuleId, last: Literal, depth: u32) {
+    fn conclude_each_negation(&mut self, rule: RuleId, last: Literal, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
         let count = triggers.len();
         if self.only_instances && triggers.last() == Some(&last) {
@@ -176,7 +176,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
         for left in (0..count).rev() {
             if !self.is_exhausted() {
-                self.fire(rule, left, depth);
+                self.conclude_negation_of(rule, left, depth);
             }
         }
     }
@@ -186,7 +186,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 
     /// Concludes the negation of the trigger at index `left` from the other triggers, all of which hold.
-    fn fire(&mut self, rule: RuleId, left: usize, depth: u32) {
+    fn conclude_negation_of(&mut self, rule: RuleId, left: usize, depth: u32) {
         let theory = &*self.theory;
         let triggers = theory.triggers_of(rule);
         let (Some(&refuted), last) = (triggers.get(left), triggers.len() - 1) else {
@@ -231,12 +231,12 @@ fn conclude(
     premises: impl FnOnce(&mut Vec<Literal>),
 ) {
     if closure.places.len() <= conclusion.index() {
-        closure.places.resize((conclusion.index() | 1) + 1, NOWHERE);
+        closure.places.resize((conclusion.index() | 1) + 1, NOT_DERIVED);
     }
     let Some(place) = closure.places.get_mut(conclusion.index()) else {
         return;
     };
-    if instances.is_none() && *place != NOWHERE {
+    if instances.is_none() && *place != NOT_DERIVED {
         return;
     }
     let start = closure.premises.len() as u32;

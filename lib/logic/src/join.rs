@@ -214,7 +214,7 @@ impl Joins {
     }
 
     /// Begins a round: adds the literals that are new in it to the relations that they match.
-    pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
+    pub(crate) fn begin_round(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
         for number in std::mem::take(&mut self.fresh) {
             if let Some(relation) = self.relations.get_mut(number) {
                 relation.new_from = relation.literals.len();
@@ -283,7 +283,7 @@ impl Joins {
     /// negation of a premise are left out.
     pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
         let mut found = Vec::new();
-        for rule in self.concerned() {
+        for rule in self.rules_to_join() {
             let parts = self.rules.get(rule).map_or(0, |rule| rule.parts.len());
             let first = if with_negations { 0 } else { parts - 1 };
             for head in (first..parts).rev() {
@@ -296,7 +296,7 @@ impl Joins {
     }
 
     /// Returns the rules of which at least one part has new tuples, each once, in ascending order.
-    fn concerned(&self) -> Vec<usize> {
+    fn rules_to_join(&self) -> Vec<usize> {
         let users = self.fresh.iter().filter_map(|&relation| self.users.get(relation));
         let mut rules: Vec<usize> = users.flatten().copied().collect();
         rules.sort_unstable();

@@ -31,7 +31,7 @@ pub fn normalise(wording: &str) -> Statement<'_> {
 /// separated by single blanks, without apostrophe, period, `not`, or an "it is …" that could introduce a negation.
 fn is_plain(wording: &str) -> bool {
     let kinds = wording.bytes().fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
-    kinds & ODD == 0 && !wording.is_empty() && (kinds & LOOK == 0 || is_plain_phrase(wording))
+    kinds & NOT_NORMAL == 0 && !wording.is_empty() && (kinds & MAY_BEGIN_WORD == 0 || is_plain_phrase(wording))
 }
 
 fn is_plain_phrase(wording: &str) -> bool {
@@ -41,17 +41,17 @@ fn is_plain_phrase(wording: &str) -> bool {
 }
 
 /// Classes of bytes: those that the normal form may change, and those with which a second word or a `not` may begin.
-const ODD: u8 = 1;
-const LOOK: u8 = 2;
+const NOT_NORMAL: u8 = 1;
+const MAY_BEGIN_WORD: u8 = 2;
 
 const KINDS: [u8; 256] = {
-    let mut kinds = [ODD; 256];
+    let mut kinds = [NOT_NORMAL; 256];
     let mut byte = 0;
     while byte < 256 {
         kinds[byte] = match byte as u8 {
-            b' ' | b'o' => LOOK,
+            b' ' | b'o' => MAY_BEGIN_WORD,
             b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'?' => 0,
-            _ => ODD,
+            _ => NOT_NORMAL,
         };
         byte += 1;
     }
@@ -133,7 +133,7 @@ fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
     let joins = |word: &&str| matches!(*word, "and" | "or" | "but" | "not" | "nor");
     let determines = |word: &&str| matches!(*word, "that" | "which");
     let first = before.iter().take_while(|word| determines(word)).take(1).count();
-    let leaves_open = |word: &&str| OPEN.contains(word);
+    let leaves_open = |word: &&str| SCOPE_ENDERS.contains(word);
     !after.is_empty()
         && !before.is_empty()
         && !before.iter().skip(first).any(subordinates)
@@ -149,7 +149,7 @@ const SUBORDINATORS: [&str; 14] = [
 
 /// After one of these words, a "not" does not negate the whole statement, but only a part of it or what somebody says.
 /// For example, "some swans are not white" does not contradict "some swans are white".
-const OPEN: [&str; 11] =
+const SCOPE_ENDERS: [&str; 11] =
     ["some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims"];
 
 /// Removes a final "does" or "do" from the words before "not". Returns the remaining words, and the form of the

@@ -70,14 +70,14 @@ impl<'a> Theory<'a> {
         let plain = !statement.negated && statement.atom == wording;
         let literal = Literal::new(self.atoms.intern(&statement.atom).0, statement.negated);
         if !plain {
-            self.word(literal, Cow::Borrowed(wording.trim()));
+            self.set_wording(literal, Cow::Borrowed(wording.trim()));
         }
         self.last = Some((wording, literal));
         Ok(literal)
     }
 
     /// Returns the literal of a derived wording or, with `deny`, its negation; `None` if the normal form is empty.
-    pub(crate) fn made(&mut self, wording: String, deny: bool) -> Option<Literal> {
+    pub(crate) fn derived_literal(&mut self, wording: String, deny: bool) -> Option<Literal> {
         let statement = normalise(&wording);
         if statement.atom.is_empty() {
             return None;
@@ -86,13 +86,13 @@ impl<'a> Theory<'a> {
         let negated = statement.negated;
         let affirmed = Literal::new(self.atoms.intern(&statement.atom).0, negated);
         if !plain {
-            self.word(affirmed, Cow::Owned(wording));
+            self.set_wording(affirmed, Cow::Owned(wording));
         }
         Some(if deny { affirmed.negation() } else { affirmed })
     }
 
     /// Sets the wording of a literal, unless it has one.
-    fn word(&mut self, literal: Literal, wording: Cow<'a, str>) {
+    fn set_wording(&mut self, literal: Literal, wording: Cow<'a, str>) {
         if self.wordings.len() <= literal.index() {
             self.wordings.resize(literal.index() + 1, None);
         }
@@ -166,8 +166,8 @@ impl<'a> Theory<'a> {
                 continue;
             }
             // Most rules have one premise, so repeated premises are only tracked from the second premise on.
-            only.take().map(|first| self.is_first_in(id, first));
-            if self.is_first_in(id, premise) {
+            only.take().map(|first| self.first_use_in(id, first));
+            if self.first_use_in(id, premise) {
                 self.triggers.push(premise);
             }
         }
@@ -182,7 +182,7 @@ impl<'a> Theory<'a> {
         Ok(())
     }
 
-    fn is_first_in(&mut self, rule: RuleId, premise: Literal) -> bool {
+    fn first_use_in(&mut self, rule: RuleId, premise: Literal) -> bool {
         if self.seen.len() <= premise.index() {
             self.seen.resize(premise.index() + 1, RuleId::MAX);
         }

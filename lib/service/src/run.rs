@@ -86,7 +86,7 @@ where
 {
     let options = match options::parse::<A>(program.name, program.version, program.about) {
         Ok(options) => options,
-        Err(shown) => return show(&shown),
+        Err(shown) => return print_clap_error(&shown),
     };
     log::start();
     if let Err(error) = protect() {
@@ -94,7 +94,7 @@ where
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(live(program, options, start)),
+        Ok(runtime) => runtime.block_on(run_daemon(program, options, start)),
         Err(error) => Err(Error::internal(format!("no runtime: {error}"))),
     };
     match ended {
@@ -103,14 +103,14 @@ where
     }
 }
 
-async fn live<A, S, F>(program: Program, options: Options<A>, start: F) -> Result<(), Error>
+async fn run_daemon<A, S, F>(program: Program, options: Options<A>, start: F) -> Result<(), Error>
 where
     A: Args,
     S: Daemon,
     F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
 {
     // The signal handlers are installed before the first client can connect.
-    let told_to_stop = told_to_stop()?;
+    let told_to_stop = stop_signal()?;
     let _file_size = survive_file_size_limit()?;
     let gone = guard::kend_gone(guard::inherited()?);
     secrets::inherit()?;
@@ -129,10 +129,10 @@ where
     let work = async {
         let (table, state) = start(&mut from).await?;
         let (server, serving) = open(program, listener, table, state)?;
-        tell(&[NotifyState::Ready]);
+        notify_kend(&[NotifyState::Ready]);
         tracing::info!(version = program.version, "ready");
         told_to_stop.await;
-        tell(&[NotifyState::Stopping]);
+        notify_kend(&[NotifyState::Stopping]);
         stop.send_replace(true);
         server.stop();
         drain(from.tasks, serving).await;
@@ -182,7 +182,7 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
 
 /// Installs handlers for SIGTERM and, for a daemon in a terminal, SIGINT. The returned future resolves when one of
 /// these signals arrives.
-fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
+fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     let mut term = signal(SignalKind::terminate()).map_err(no_handler)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_handler)?;
     Ok(async move {
@@ -212,11 +212,11 @@ async fn watchdog() -> Result<(), Error> {
     };
     loop {
         tokio::time::sleep(interval / 2).await;
-        tell(&[NotifyState::Watchdog]);
+        notify_kend(&[NotifyState::Watchdog]);
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify_kend(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify the supervisor: {error}");
     }
@@ -244,7 +244,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
 
 /// Prints the text of clap: help and version on standard output with exit status 0, a usage error on standard error
 /// with exit status 2.
-fn show(shown: &clap::Error) -> ExitCode {
+fn print_clap_error(shown: &clap::Error) -> ExitCode {
     _ = shown.print();
     match shown.use_stderr() {
         true => ExitCode::from(Code::Invalid.exit_status()),

@@ -17,7 +17,7 @@ const VARIABLE: &str = "KEN_SECRETS_FD";
 const LIMIT_BYTES: u64 = 1024 * 1024;
 
 static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
-static FORMS: OnceLock<Forms> = OnceLock::new();
+static FORMS: OnceLock<RedactedTexts> = OnceLock::new();
 
 /// Returns the secret of this name. It is the one that kend has passed to this process, or else the environment
 /// variable of this name, for programs that are started manually. An empty value counts as absent. Passed secrets are
@@ -28,7 +28,7 @@ pub fn secret(name: &str) -> Option<String> {
 }
 
 /// The minimum length of a secret that is redacted, in bytes. Shorter values, such as `test`, also occur in unrelated texts.
-const LEAST_REDACTED: usize = 8;
+const MIN_REDACTED: usize = 8;
 const REDACTED: &str = "[redacted]";
 
 /// Returns the text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process.
@@ -61,18 +61,18 @@ pub fn redacted_tail(kept: &[u8], most: usize) -> String {
     forms().tail(kept, most)
 }
 
-fn forms() -> &'static Forms {
-    static NONE: Forms = Forms(Vec::new());
+fn forms() -> &'static RedactedTexts {
+    static NONE: RedactedTexts = RedactedTexts(Vec::new());
     FORMS.get().unwrap_or(&NONE)
 }
 
 /// The texts that are redacted: each secret verbatim, and as a JSON string escapes it, with and without `\/`. They are
 /// sorted from longest to shortest, because one can be a part of another.
-struct Forms(Vec<String>);
+struct RedactedTexts(Vec<String>);
 
-impl Forms {
-    fn of<'a>(secrets: impl Iterator<Item = &'a str>) -> Forms {
-        let forms = secrets.filter(|secret| secret.len() >= LEAST_REDACTED).flat_map(|secret| {
+impl RedactedTexts {
+    fn of<'a>(secrets: impl Iterator<Item = &'a str>) -> RedactedTexts {
+        let forms = secrets.filter(|secret| secret.len() >= MIN_REDACTED).flat_map(|secret| {
             let quoted = Value::from(secret).to_string();
             let quoted = quoted.get(1..quoted.len() - 1).unwrap_or(secret).to_owned();
             [secret.to_owned(), quoted.replace('/', "\\/"), quoted]
@@ -80,7 +80,7 @@ impl Forms {
         let mut forms: Vec<String> = forms.collect();
         forms.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         forms.dedup();
-        Forms(forms)
+        RedactedTexts(forms)
     }
 
     fn longest(&self) -> usize {
@@ -144,7 +144,7 @@ pub fn inherit() -> Result<(), Error> {
     let read = File::from(fd).take(LIMIT_BYTES).read_to_string(&mut text);
     read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
     let passed = PASSED.get_or_init(|| parse(&text));
-    FORMS.get_or_init(|| Forms::of(passed.values().map(String::as_str)));
+    FORMS.get_or_init(|| RedactedTexts::of(passed.values().map(String::as_str)));
     Ok(())
 }
 
@@ -157,8 +157,8 @@ fn parse(text: &str) -> HashMap<String, String> {
 mod tests {
     use super::*;
 
-    fn forms(secrets: &[&'static str]) -> Forms {
-        Forms::of(secrets.iter().copied())
+    fn forms(secrets: &[&'static str]) -> RedactedTexts {
+        RedactedTexts::of(secrets.iter().copied())
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             assert!(tail.len() <= most && !tail.replace(REDACTED, "").contains("t-1"), "{tail}");
         }
         assert_eq!((forms.head(b"short", 5), forms.tail(b"short", 5)), ("short".to_owned(), "short".to_owned()));
-        let none = Forms(Vec::new());
+        let none = RedactedTexts(Vec::new());
         assert_eq!((none.head("aé".as_bytes(), 2), none.tail("éa".as_bytes(), 2)), ("a".to_owned(), "a".to_owned()));
     }
 

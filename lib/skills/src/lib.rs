@@ -12,7 +12,7 @@ mod source;
 
 pub use accepted::Accepted;
 pub use project::{PROJECT_BYTES, PROJECT_FILE, Project};
-pub use skill::{Broken, GREETING, Listing, SKILL_BYTES, Skill};
+pub use skill::{GREETING, Listing, SKILL_BYTES, Skill, UnreadableSkill};
 pub use source::Sources;
 
 use ken_types::hex;

@@ -34,7 +34,7 @@ pub struct Skill {
 
 /// A skill that cannot be read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Broken {
+pub struct UnreadableSkill {
     pub file: PathBuf,
     pub error: Error,
 }
@@ -44,7 +44,7 @@ pub struct Broken {
 pub struct Listing {
     /// Sorted by name. If several have the same name, the user's own comes first.
     pub skills: Vec<Skill>,
-    pub broken: Vec<Broken>,
+    pub broken: Vec<UnreadableSkill>,
 }
 
 impl Skill {
@@ -99,7 +99,7 @@ impl Skill {
     }
 
     /// Sets the state, according to the copies in the program and the accepted texts.
-    pub(crate) fn judged(mut self, shipped: &[Skill], accepted: &Accepted) -> Skill {
+    pub(crate) fn with_state(mut self, shipped: &[Skill], accepted: &Accepted) -> Skill {
         let of_name = shipped.iter().find(|skill| skill.name == self.name);
         let accepted = accepted.skills.get(&self.name);
         self.state = match (of_name, accepted) {
@@ -161,7 +161,7 @@ mod tests {
             Skill::new("a", text, None).unwrap()
         };
         let shipped = [skill("shipped")];
-        let state = |own: &Skill, accepted: &Accepted| own.clone().judged(&shipped, accepted).state;
+        let state = |own: &Skill, accepted: &Accepted| own.clone().with_state(&shipped, accepted).state;
         let own = skill("own");
         let mut accepted = Accepted::default();
         assert_eq!(state(&own, &accepted), State::Changed);
@@ -169,7 +169,7 @@ mod tests {
         accepted.skills.insert("a".to_owned(), own.sha256.clone());
         assert_eq!(state(&own, &accepted), State::Accepted);
         let listing = Listing {
-            skills: [&own, &shipped[0]].map(|skill| skill.clone().judged(&shipped, &accepted)).to_vec(),
+            skills: [&own, &shipped[0]].map(|skill| skill.clone().with_state(&shipped, &accepted)).to_vec(),
             broken: Vec::new(),
         };
         let bodies: Vec<&str> = listing.in_force().map(Skill::body).collect();

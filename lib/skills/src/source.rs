@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ken_types::Error;
 use ken_types::share;
 
-use crate::{Accepted, Broken, Listing, Project, Skill};
+use crate::{Accepted, Listing, Project, Skill, UnreadableSkill};
 
 /// The maximum number of skills in a folder. The list of more skills would not fit into a prompt.
 const MAX_SKILLS: usize = 256;
@@ -59,7 +59,7 @@ impl Sources {
         for file in self.folders.iter().flat_map(|folder| files(folder)) {
             match Skill::read(&file) {
                 Ok(skill) => skills.push(skill),
-                Err(error) => broken.push(Broken { file, error }),
+                Err(error) => broken.push(UnreadableSkill { file, error }),
             }
         }
         // If a file with the unchanged shipped text exists, it replaces the copy in the program.
@@ -68,7 +68,7 @@ impl Sources {
         let mut skills: Vec<Skill> = skills.into_iter().chain(missing.cloned()).collect();
         // The sort is stable, so the user's own skill stays before others with the same name.
         skills.sort_by(|one, other| one.name.cmp(&other.name));
-        let judged = skills.into_iter().map(|skill| skill.judged(&shipped, accepted));
+        let judged = skills.into_iter().map(|skill| skill.with_state(&shipped, accepted));
         Listing { skills: judged.collect(), broken }
     }
 

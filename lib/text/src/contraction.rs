@@ -28,7 +28,7 @@ pub fn expand(word: &str) -> Option<Contraction> {
     if tail.eq_ignore_ascii_case("t") {
         return not(before);
     }
-    let second = SECOND.iter().find(|(ending, _)| tail.eq_ignore_ascii_case(ending))?.1;
+    let second = SECOND_WORDS.iter().find(|(ending, _)| tail.eq_ignore_ascii_case(ending))?.1;
     if second == "is" && !TAKES_IS.iter().any(|known| known.eq_ignore_ascii_case(before)) {
         let let_us = before.eq_ignore_ascii_case("let");
         return let_us.then_some(Contraction { stem, irregular: None, second: "us" });
@@ -54,7 +54,7 @@ fn not(before: &str) -> Option<Contraction> {
     (known && before.ends_with(['n', 'N'])).then_some(Contraction { stem, irregular: None, second: "not" })
 }
 
-const SECOND: [(&str, &str); 6] =
+const SECOND_WORDS: [(&str, &str); 6] =
     [("m", "am"), ("re", "are"), ("s", "is"), ("ve", "have"), ("ll", "will"), ("d", "would")];
 
 const TAKES_IS: [&str; 12] =

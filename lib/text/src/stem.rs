@@ -15,7 +15,7 @@ pub fn push_stem(word: &str, to: &mut String) {
     if !word.is_ascii() || word.bytes().any(|byte| byte.is_ascii_digit()) {
         return;
     }
-    let fits = |ending: &str| word.len() >= ending.len() + SHORTEST && word.ends_with(ending);
+    let fits = |ending: &str| word.len() >= ending.len() + MIN_STEM && word.ends_with(ending);
     let inflected = word.ends_with(['s', 'y', 'g', 'd']); // as all endings do
     match ENDINGS.iter().find(|(ending, _)| inflected && fits(ending)) {
         Some(("s", _)) if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {}
@@ -44,7 +44,7 @@ fn push_stem_of_agent(word: &str, to: &mut String) {
     let start = to.len();
     push_stem(word, to);
     drop_final_e(to, start);
-    if to.len() - start >= SHORTEST + 2 && to.ends_with("er") {
+    if to.len() - start >= MIN_STEM + 2 && to.ends_with("er") {
         to.truncate(to.len() - 2);
         undouble(to, start);
     }
@@ -56,7 +56,7 @@ pub fn push_index_stem(word: &str, to: &mut String) {
     let start = to.len();
     push_stem_of_agent(word, to);
     for endings in [&["ment", "ion"][..], &["at"]] {
-        let fits = |ending: &&&str| to.len() - start >= ending.len() + SHORTEST_OF_NOUN && to.ends_with(**ending);
+        let fits = |ending: &&&str| to.len() - start >= ending.len() + MIN_NOUN_STEM && to.ends_with(**ending);
         if let Some(ending) = endings.iter().find(fits) {
             to.truncate(to.len() - ending.len());
             drop_final_e(to, start);
@@ -85,16 +85,16 @@ pub fn index_stems(word: &str, particle: Option<&str>) -> Vec<String> {
 }
 
 /// The minimum length of a stem in bytes. An ending is not removed if fewer bytes would remain.
-const SHORTEST: usize = 3;
+const MIN_STEM: usize = 3;
 /// The minimum number of bytes that must remain without the ending of a noun, so that "station" and "version" are kept.
-const SHORTEST_OF_NOUN: usize = 5;
+const MIN_NOUN_STEM: usize = 5;
 
 /// Removes one letter of a final double letter: "stopp" becomes "stop". "fall", "pass" and "see" are kept.
 fn undouble(to: &mut String, start: usize) {
     let bytes = to.as_bytes().get(start..).unwrap_or_default();
     if let [_, .., before, last] = bytes
         && before == last
-        && bytes.len() > SHORTEST
+        && bytes.len() > MIN_STEM
         && !b"aeioulsz".contains(last)
     {
         to.pop();
@@ -103,7 +103,7 @@ fn undouble(to: &mut String, start: usize) {
 
 /// Removes a final "e": "close" becomes "clos", like "closing", and "agree" becomes "agr", like "agreed".
 fn drop_final_e(to: &mut String, start: usize) {
-    while to.len() - start > SHORTEST && to.ends_with('e') {
+    while to.len() - start > MIN_STEM && to.ends_with('e') {
         to.pop();
     }
 }
@@ -174,7 +174,7 @@ pub fn same_stem(a: &str, b: &str) -> bool {
 /// Returns the verb in a noun that consists of a verb and a particle, such as `back` in `backup`.
 pub fn verb_of(word: &str) -> Option<&str> {
     let verb = PARTICLES.iter().find_map(|particle| word.strip_suffix(particle))?;
-    (verb.len() >= SHORTEST).then_some(verb)
+    (verb.len() >= MIN_STEM).then_some(verb)
 }
 
 /// Returns whether a word can be the particle of a verb, as `up` is in `backed up`.

@@ -9,13 +9,13 @@ use std::borrow::Cow;
 /// of the bidirectional algorithm (UAX #9). C0 and DEL become their pictures (from U+2400 on), the others U+FFFD. Each
 /// is replaced by a single character, so columns stay aligned.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
-    if text.chars().all(|c| safe(c) == c) {
+    if text.chars().all(|c| replacement(c) == c) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.chars().map(safe).collect())
+    Cow::Owned(text.chars().map(replacement).collect())
 }
 
-fn safe(c: char) -> char {
+fn replacement(c: char) -> char {
     match c {
         '\n' | '\t' => c,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),

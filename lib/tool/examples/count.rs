@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use ken_tool::{Answer, Error, Filter, Need, Reply, Sent, Verdict};
+use ken_tool::{Answer, Error, Filter, Need, Replied, Reply, Verdict};
 
 #[derive(clap::Args)]
 struct Count {
@@ -56,7 +56,7 @@ impl Filter for Count {
         }
     }
 
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         if input.contains("boom") {
             return Err(Error::invalid("/0", "boom"));
         }

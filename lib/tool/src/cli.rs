@@ -26,7 +26,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) lines: bool,
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputFlags,
     /// Files to read, each as a separate input; - is standard input, which is then read even if the options are complete
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -34,16 +34,16 @@ pub(crate) struct Common {
 
 /// The flags of a command without an input.
 #[derive(Parser)]
-pub(crate) struct Bare<R: Args> {
+pub(crate) struct BareCli<R: Args> {
     #[command(flatten)]
     pub(crate) report: R,
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputFlags,
 }
 
 /// How an answer is printed.
 #[derive(Args)]
-pub(crate) struct Shown {
+pub(crate) struct OutputFlags {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub(crate) format: Format,
@@ -94,7 +94,7 @@ pub(crate) fn command<F: Filter>() -> clap::Command {
 }
 
 pub(crate) fn bare<R: Report>() -> clap::Command {
-    named(Bare::<R>::command(), R::NAME, R::ABOUT).after_help(R::AFTER_HELP)
+    named(BareCli::<R>::command(), R::NAME, R::ABOUT).after_help(R::AFTER_HELP)
 }
 
 pub(crate) fn named(command: clap::Command, name: &'static str, about: &'static str) -> clap::Command {

@@ -35,10 +35,10 @@ impl Failure {
     pub fn report(self, tool: &str) -> ExitCode {
         match self {
             Failure::ReaderGone => return ExitCode::from(SIGPIPE_STATUS),
-            Failure::Error(error) => say(tool, &error, ""),
+            Failure::Error(error) => print_error(tool, &error, ""),
             Failure::NothingToRead(usage) => {
                 let error = Error::invalid("", "nothing to read: standard input is a terminal");
-                say(tool, &error.hint(format!("{tool} --help explains the input")), &usage);
+                print_error(tool, &error.hint(format!("{tool} --help explains the input")), &usage);
             }
         }
         ExitCode::from(ERROR_STATUS)
@@ -47,7 +47,7 @@ impl Failure {
 
 /// Writes the error to standard error as one line of JSON or, on a terminal, as plain text with the usage if it is not
 /// empty.
-pub(crate) fn say(tool: &str, error: &Error, usage: &str) {
+pub(crate) fn print_error(tool: &str, error: &Error, usage: &str) {
     let mut stderr = io::stderr().lock();
     let text = if !stderr.is_terminal() {
         line(error)

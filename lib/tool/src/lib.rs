@@ -67,7 +67,7 @@ pub use failure::{Failure, line as error_line};
 pub use json::Raw;
 pub use output::Output;
 pub use program::find_program;
-pub use reply::{Answer, Reply, Sent, Verdict};
+pub use reply::{Answer, Replied, Reply, Verdict};
 pub use report::{Report, front, report};
 pub use tag::Tag;
 
@@ -103,7 +103,7 @@ pub trait Filter: clap::Args {
 
     /// Answers one input. Called once, or once for each line with `--lines`; no answer may depend on an earlier call. The
     /// input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
-    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error>;
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error>;
 }
 
 /// Whether an input has to be read.
@@ -197,7 +197,7 @@ fn answer_files<F: Filter>(cli: &Cli<F>, sources: &[Source<'_>], output: &mut Ou
                     error.message = format!("{name}: {}", error.message);
                 }
                 if let Some(earlier) = failed.replace(error) {
-                    failure::say(F::NAME, &earlier, "");
+                    failure::print_error(F::NAME, &earlier, "");
                 }
             }
             Err(failure) => return Err(failure),

@@ -19,7 +19,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// Answers are written when this many bytes have been collected, or when no further input line is buffered. They fit into
 /// a pipe, so a write rarely blocks.
-const WRITTEN: usize = 60 * 1024;
+const FLUSH_BYTES: usize = 60 * 1024;
 
 /// Answers every line with one line. An error in a line becomes its answer, and the next line is read, so the exit status
 /// says only whether all lines were read and all answers written. The `id` of a line is repeated as the last field of its
@@ -34,10 +34,10 @@ pub(crate) fn answer_each<F: Filter>(
     }
     let mut reader = BufReader::with_capacity(BUFFER, source.open()?);
     let mut line = Vec::new();
-    while output.is_fine() {
+    while output.has_no_error() {
         let end = memchr::memchr(b'\n', reader.buffer());
         // The writer of the input may be waiting for an answer before it sends more.
-        if end.is_none() || output.filled() >= WRITTEN {
+        if end.is_none() || output.filled() >= FLUSH_BYTES {
             output.flush();
         }
         match next(&mut reader, end, &mut line).map_err(|error| source.unreadable(&error))? {

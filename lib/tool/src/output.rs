@@ -60,7 +60,7 @@ impl Output {
     }
 
     /// Whether no error has occurred yet.
-    pub fn is_fine(&self) -> bool {
+    pub fn has_no_error(&self) -> bool {
         self.error.is_none()
     }
 

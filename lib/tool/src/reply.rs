@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::Tag;
-use crate::cli::{Format, Shown};
+use crate::cli::{Format, OutputFlags};
 use crate::json;
 use crate::mark::Mark;
 use crate::output::Output;
@@ -66,16 +66,16 @@ pub struct Reply<'a> {
 
 /// Proof that an answer was sent. Only [`Reply::send`] returns it, so [`crate::Filter::run`] sends exactly one.
 #[derive(Debug)]
-pub struct Sent(Verdict);
+pub struct Replied(Verdict);
 
-impl Sent {
+impl Replied {
     pub(crate) fn verdict(&self) -> Verdict {
         self.0
     }
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(output: &'a mut Output, shown: &Shown) -> Reply<'a> {
+    pub(crate) fn new(output: &'a mut Output, shown: &OutputFlags) -> Reply<'a> {
         Reply { output, format: shown.format, verbose: shown.verbose, tag: None, mark: None }
     }
 
@@ -97,7 +97,7 @@ impl<'a> Reply<'a> {
 
     /// Writes the answer in the format that the flags choose. It is written in blocks and may borrow from the input. An
     /// error of the output is reported when the tool ends.
-    pub fn send(self, answer: &impl Answer) -> Sent {
+    pub fn send(self, answer: &impl Answer) -> Replied {
         let Reply { output, format, verbose, tag, mark } = self;
         match format {
             Format::Summary => {
@@ -114,7 +114,7 @@ impl<'a> Reply<'a> {
         if format != Format::Summary {
             end_line(output, tag);
         }
-        Sent(answer.verdict())
+        Replied(answer.verdict())
     }
 }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use clap::error::{Error as ClapError, ErrorKind};
 
-use crate::cli::{self, Bare};
-use crate::{Error, Reply, Sent, end};
+use crate::cli::{self, BareCli};
+use crate::{Error, Replied, Reply, end};
 
 /// A command that reports on something and reads no input. It has `--format` and `--verbose` beside its own flags.
 pub trait Report: clap::Args {
@@ -19,13 +19,13 @@ pub trait Report: clap::Args {
     const AFTER_HELP: &'static str = "";
 
     /// Sends the answer.
-    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error>;
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error>;
 }
 
 /// Runs a report that is the first argument of a tool.
 pub fn report<R: Report>() -> ExitCode {
     let words = std::env::args_os().skip(1);
-    let parsed = cli::parse::<Bare<R>>(cli::bare::<R>(), words);
+    let parsed = cli::parse::<BareCli<R>>(cli::bare::<R>(), words);
     end(R::NAME, parsed, |cli, output| {
         let reply = Reply::new(output, &cli.shown);
         Ok(cli.report.run(reply)?.verdict())
@@ -41,15 +41,15 @@ pub fn front(name: &'static str, about: &'static str, commands: &[(&'static str,
         .subcommand_required(true)
         .disable_help_subcommand(true);
     let words: Vec<OsString> = std::env::args_os().collect();
-    let parsed = cli::parse::<Nothing>(command, words.into_iter());
+    let parsed = cli::parse::<NoFlags>(command, words.into_iter());
     end(name, parsed, |_, _| Err(Error::invalid("", "no command").into()))
 }
 
 /// Never parsed: clap prints help or refuses first.
-struct Nothing;
+struct NoFlags;
 
-impl FromArgMatches for Nothing {
-    fn from_arg_matches(_: &clap::ArgMatches) -> Result<Nothing, ClapError> {
+impl FromArgMatches for NoFlags {
+    fn from_arg_matches(_: &clap::ArgMatches) -> Result<NoFlags, ClapError> {
         Err(ClapError::raw(ErrorKind::MissingSubcommand, "a command is needed"))
     }
 

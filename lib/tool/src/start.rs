@@ -20,10 +20,10 @@ pub(crate) fn stdout_was_closed() -> bool {
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static CHECK_STDOUT: extern "C" fn() = check_stdout;
 
 #[cfg(target_os = "linux")]
-extern "C" fn look() {
+extern "C" fn check_stdout() {
     // Duplicating a descriptor is a plain system call, which does not depend on anything that std initialises before
     // `main`. SAFETY: descriptor 1 is borrowed for a single call, which fails with EBADF if it is closed and does not
     // change it.

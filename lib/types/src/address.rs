@@ -47,7 +47,7 @@ impl Allowed {
 
     /// Whether a program may connect to `address`. `host` is the name that resolved to it, or the address as text if
     /// there was no name.
-    pub fn admits(&self, host: &str, address: SocketAddr) -> bool {
+    pub fn allows(&self, host: &str, address: SocketAddr) -> bool {
         is_public(address.ip()) || self.names(host, address)
     }
 
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn exceptions_are_a_host_with_its_port_or_a_network() {
         let allowed = Allowed::parse("KEN_WEB_ALLOW", "wiki.test:8080, 10.1.0.0/16 127.0.0.2,[::1]:81").unwrap();
-        let admits = |host: &str, address: &str| allowed.admits(host, address.parse().unwrap());
+        let admits = |host: &str, address: &str| allowed.allows(host, address.parse().unwrap());
         assert!(admits("WIKI.test", "192.168.0.1:8080") && !admits("wiki.test", "192.168.0.1:80"));
         assert!(admits("any", "10.1.2.3:80") && !admits("any", "10.2.0.1:80"));
         assert!(admits("any", "127.0.0.2:80") && !admits("any", "127.0.0.1:80"));

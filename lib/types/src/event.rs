@@ -325,7 +325,7 @@ pub struct ToolResult {
 
 impl ToolResult {
     /// Creates a result with this text and no details.
-    pub fn said(text: impl Into<String>) -> ToolResult {
+    pub fn of_text(text: impl Into<String>) -> ToolResult {
         ToolResult { content: vec![Block::text(text)], ..ToolResult::default() }
     }
 

@@ -28,16 +28,16 @@ pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let message = error.inner().to_string();
-        Error::invalid(pointer(error.path(), &message), plain_words(&message))
+        Error::invalid(pointer(error.path(), &message), reword(&message))
     })
 }
 
 /// Rewrites serde's message about a wrong value for a user who does not know Rust's types: `invalid type: string "x",
 /// expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Returns any other message unchanged.
-pub fn plain_words(message: &str) -> String {
+pub fn reword(message: &str) -> String {
     let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
-        return format!("must be {}, not {}", wanted(expected), given(found));
+        return format!("must be {}, not {}", expected_kind(expected), given_kind(found));
     }
     let variant = message.strip_prefix("unknown variant `");
     if let Some((found, expected)) = variant.and_then(|rest| rest.split_once("`, expected ")) {
@@ -47,7 +47,7 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
-fn wanted(expected: &str) -> String {
+fn expected_kind(expected: &str) -> String {
     let first = expected.split(' ').next().unwrap_or_default();
     match first {
         "u8" => "a whole number from 0 to 255".to_owned(),
@@ -67,7 +67,7 @@ fn wanted(expected: &str) -> String {
     }
 }
 
-fn given(found: &str) -> String {
+fn given_kind(found: &str) -> String {
     let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
     match kind {
         "string" => "text".to_owned(),
@@ -113,7 +113,7 @@ pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
 /// quote.
 fn text_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        at += mark(bytes.get(at..).unwrap_or_default());
+        at += plain_prefix(bytes.get(at..).unwrap_or_default());
         match bytes.get(at) {
             Some(b'"') => return at + 1,
             Some(b'\\') => at += 2,
@@ -126,7 +126,7 @@ fn text_end(bytes: &[u8], mut at: usize) -> usize {
 /// Returns the number of bytes before the next quote or backslash. It may also stop at a control character. Only long
 /// texts use memchr: before its first search it queries the processor, which traps in a virtual machine and takes a
 /// tenth of the time of a short call.
-fn mark(bytes: &[u8]) -> usize {
+fn plain_prefix(bytes: &[u8]) -> usize {
     const NEAR: usize = 256;
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
     match plain(near) {
@@ -141,14 +141,14 @@ fn mark(bytes: &[u8]) -> usize {
 pub fn plain(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
-        let odd = odd_bytes(*word);
+        let odd = bytes_to_escape(*word);
         if odd != 0 {
             return at * 8 + odd.trailing_zeros() as usize / 8;
         }
     }
     // The last eight bytes may overlap the words before them; in four to seven bytes the two halves may overlap.
-    let last = bytes.last_chunk::<8>().copied().or_else(|| overlapping(bytes));
-    if last.is_some_and(|word| odd_bytes(word) == 0) {
+    let last = bytes.last_chunk::<8>().copied().or_else(|| first_and_last_four(bytes));
+    if last.is_some_and(|word| bytes_to_escape(word) == 0) {
         return bytes.len();
     }
     let first = tail.iter().position(|byte| needs_escape(*byte));
@@ -156,7 +156,7 @@ pub fn plain(bytes: &[u8]) -> usize {
 }
 
 /// Returns the first four bytes and the last four bytes as one word.
-fn overlapping(bytes: &[u8]) -> Option<[u8; 8]> {
+fn first_and_last_four(bytes: &[u8]) -> Option<[u8; 8]> {
     let (&[a, b, c, d], &[e, f, g, h]) = (bytes.first_chunk()?, bytes.last_chunk()?);
     Some([a, b, c, d, e, f, g, h])
 }
@@ -192,12 +192,12 @@ pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
 /// Returns a word in which the top bit of a byte is set if that byte needs an escape. Only the lowest set bit is
 /// reliable.
 #[inline]
-fn odd_bytes(word: [u8; 8]) -> u64 {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
+fn bytes_to_escape(word: [u8; 8]) -> u64 {
+    const EACH_BYTE_ONE: u64 = u64::from_le_bytes([1; 8]);
     let word = u64::from_le_bytes(word);
-    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
-    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
+    let below = |word: u64, limit: u64| word.wrapping_sub(EACH_BYTE_ONE * limit) & !word;
+    let is = |byte: u8| below(word ^ (EACH_BYTE_ONE * u64::from(byte)), 1);
+    (below(word, 0x20) | is(b'"') | is(b'\\')) & (EACH_BYTE_ONE << 7)
 }
 
 /// Returns the path to the value that failed. serde names a missing or unknown field only in its message, so the field

@@ -115,7 +115,7 @@ pub struct Route<'a> {
 
 impl ProxyRules {
     /// Whether a tunnel to this host may be opened.
-    pub fn admits(&self, host: &Host) -> bool {
+    pub fn allows_tunnel(&self, host: &Host) -> bool {
         self.hosts.contains(host)
     }
 
@@ -171,6 +171,6 @@ mod tests {
         assert_eq!(route("keyed.test", Some(8443)), Some((8443, true, Some("Bearer 2"))));
         assert_eq!(route("keyed.test", None), None);
         assert_eq!(route("absent.test", None), None);
-        assert!(rules.admits(&host("git.test")) && !rules.admits(&host("git.test:22")));
+        assert!(rules.allows_tunnel(&host("git.test")) && !rules.allows_tunnel(&host("git.test:22")));
     }
 }

@@ -82,8 +82,8 @@ crate::named! {
 pub struct Patterns(pub Vec<String>);
 
 impl Patterns {
-    pub fn fit(&self, text: &str) -> bool {
-        self.0.iter().any(|pattern| fits(pattern, text))
+    pub fn match_text(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| pattern_matches(pattern, text))
     }
 }
 
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for Patterns {
 
 /// Whether a pattern matches a whole text. `*` matches any characters. For each `*`, the time is linear in the length
 /// of the text.
-pub fn fits(pattern: &str, text: &str) -> bool {
+pub fn pattern_matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };
@@ -165,7 +165,7 @@ impl Selector {
             (&self.workflow, facts.workflow),
         ];
         pairs.iter().all(|(wanted, there)| {
-            let fits = |wanted: &Patterns| there.is_some_and(|there| wanted.fit(there));
+            let fits = |wanted: &Patterns| there.is_some_and(|there| wanted.match_text(there));
             wanted.as_ref().is_none_or(fits)
         })
     }
@@ -189,12 +189,12 @@ impl Selector {
             }
         }
         let agents = self.agent.iter().flat_map(|patterns| &patterns.0);
-        known(agents, &AGENTS).map_err(|error| error.at("/when/agent"))
+        check_names(agents, &AGENTS).map_err(|error| error.at("/when/agent"))
     }
 
     /// Whether the rule applies to this agent, in a turn to which the rule applies.
     pub fn is_for(&self, agent: &str) -> bool {
-        self.agent.as_ref().is_none_or(|wanted| wanted.fit(agent))
+        self.agent.as_ref().is_none_or(|wanted| wanted.match_text(agent))
     }
 }
 
@@ -202,9 +202,9 @@ const AGENTS: [&str; 3] = ["orchestrator", "research-worker", "coding-worker"];
 const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 
 /// Checks that each pattern matches at least one of the names.
-fn known<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> Result<(), Error> {
+fn check_names<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> Result<(), Error> {
     let mut patterns = patterns.into_iter();
-    match patterns.find(|pattern| !names.iter().any(|name| fits(pattern, name))) {
+    match patterns.find(|pattern| !names.iter().any(|name| pattern_matches(pattern, name))) {
         Some(unknown) => Err(Error::invalid("", format!("{unknown:?} is none of {}", names.join(", ")))),
         None => Ok(()),
     }
@@ -247,7 +247,7 @@ impl Rule {
                 }
                 Directive::DelegateOnly(workers) => {
                     let place = format!("/directives/{number}/delegate_only");
-                    known(&workers.0, &WORKERS).map_err(|error| error.at(place))?;
+                    check_names(&workers.0, &WORKERS).map_err(|error| error.at(place))?;
                 }
                 Directive::RequireValidation(minimums)
                     if !minimums.values().all(|least| (0.0..=100.0).contains(least)) =>
@@ -284,7 +284,7 @@ mod tests {
             ("a*b*c", "acb", false),
             ("a*a", "a", false),
         ] {
-            assert_eq!(fits(pattern, text), wanted, "{pattern} {text}");
+            assert_eq!(pattern_matches(pattern, text), wanted, "{pattern} {text}");
         }
     }
 

@@ -23,15 +23,15 @@ use crate::halves::{ReadHalf, WriteHalf, split};
 use crate::line::{Line, LineReader};
 
 /// How many streamed items are buffered for a caller. While the buffer is full, nothing more is read from the connection.
-const ITEMS: usize = 64;
+const MAX_BUFFERED_ITEMS: usize = 64;
 /// How long to wait before another attempt to connect to a part whose backlog is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply after its deadline: the callee answers `deadline` by itself.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long a streamed call, whose own time may be ten minutes, waits for a connection.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of unused connections that a pool keeps for streamed calls.
-const UNUSED: usize = 16;
+const MAX_UNUSED: usize = 16;
 
 /// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -351,7 +351,7 @@ impl Pool {
             return Err(first);
         }
         let second = self.call_once::<O>(args, left, deadline).await;
-        second.map_err(|second| still_unknown(&first, second))
+        second.map_err(|second| keep_unknown_outcome(&first, second))
     }
 
     /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`. The
@@ -369,7 +369,7 @@ impl Pool {
                 break;
             }
             let again = self.call::<O>(args, try_time.min(left)).await;
-            result = again.map_err(|error| still_unknown(unknown, error));
+            result = again.map_err(|error| keep_unknown_outcome(unknown, error));
         }
         result
     }
@@ -384,7 +384,7 @@ impl Pool {
                 result => return result,
             }
         }
-        let connection = self.open(Instant::now() + time.min(CONNECT)).await?;
+        let connection = self.open(Instant::now() + time.min(CONNECT_TIMEOUT)).await?;
         self.stream_on(connection, args, time).await
     }
 
@@ -394,7 +394,7 @@ impl Pool {
         args: &O::Args,
         time: Duration,
     ) -> Result<Items<O>, Error> {
-        let (items, received) = mpsc::channel(ITEMS);
+        let (items, received) = mpsc::channel(MAX_BUFFERED_ITEMS);
         let call = connection.start(O::NAME, args, Some(items), time).await?;
         Ok(Items { call, received, pool: self.clone(), op: PhantomData })
     }
@@ -408,7 +408,7 @@ impl Pool {
     /// Keeps the connection of a streamed call for the next one, if the call has ended and the connection has not.
     fn keep(&self, connection: &Connection) {
         let mut unused = lock(&self.unused);
-        if unused.len() < UNUSED && connection.open_calls() == Some(0) {
+        if unused.len() < MAX_UNUSED && connection.open_calls() == Some(0) {
             unused.push(connection.clone());
         }
     }
@@ -423,11 +423,11 @@ impl Pool {
 
     /// Returns a connection with room for another call, and opens one if there is none.
     pub async fn connection(&self, deadline: Instant) -> Result<Connection, Error> {
-        if let Some(connection) = self.free() {
+        if let Some(connection) = self.connection_with_room() {
             return Ok(connection);
         }
         let _opening = timeout_at(deadline, self.opening.lock()).await.map_err(no_connection)?;
-        if let Some(connection) = self.free() {
+        if let Some(connection) = self.connection_with_room() {
             return Ok(connection);
         }
         let connection = self.open(deadline).await?;
@@ -436,7 +436,7 @@ impl Pool {
     }
 
     /// Returns the first connection with room, so that connections that were opened for a burst of calls become unused.
-    fn free(&self) -> Option<Connection> {
+    fn connection_with_room(&self) -> Option<Connection> {
         let mut open = lock(&self.connections);
         open.retain(|connection| !connection.is_closed());
         let with_room =
@@ -454,7 +454,7 @@ pub struct CachedReply<O: Op> {
 }
 
 /// How long a cached reply is used.
-const CACHED: Duration = Duration::from_secs(1);
+const CACHE_TIME: Duration = Duration::from_secs(1);
 
 impl<O> CachedReply<O>
 where
@@ -469,8 +469,9 @@ where
     /// Returns the reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
         let known = lock(&self.known).clone();
-        let is_current =
-            |(connection, _, at): &(Connection, O::Reply, Instant)| !connection.is_closed() && at.elapsed() < CACHED;
+        let is_current = |(connection, _, at): &(Connection, O::Reply, Instant)| {
+            !connection.is_closed() && at.elapsed() < CACHE_TIME
+        };
         if let Some((_, reply, _)) = known.filter(is_current) {
             return Ok(reply);
         }
@@ -486,7 +487,7 @@ fn no_connection(_: Elapsed) -> Error {
 }
 
 /// Returns the error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
-fn still_unknown(earlier: &Error, error: Error) -> Error {
+fn keep_unknown_outcome(earlier: &Error, error: Error) -> Error {
     let says_nothing = matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled);
     match earlier.is_outcome_unknown() && says_nothing {
         true => error.outcome_unknown(),

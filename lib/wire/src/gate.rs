@@ -13,25 +13,25 @@ const BEGUN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 tokio::task_local! {
-    static CURRENT: Gate;
+    static CURRENT: ChangeGate;
 }
 
 /// The gate of one call. A handler that changes state passes [`Gate::current`] to the code that makes the change. That
 /// code makes the change only if [`Gate::begin`] allows it.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct ChangeGate {
     state: Arc<AtomicU8>,
     deadline: Option<Instant>,
 }
 
-impl Gate {
-    pub(crate) fn new(deadline: Instant) -> Gate {
-        Gate { state: Arc::default(), deadline: Some(deadline) }
+impl ChangeGate {
+    pub(crate) fn new(deadline: Instant) -> ChangeGate {
+        ChangeGate { state: Arc::default(), deadline: Some(deadline) }
     }
 
     /// Returns the gate of the call that this task handles. Outside a call, the gate is always open.
-    pub fn current() -> Gate {
-        CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate { state: Arc::default(), deadline: None })
+    pub fn current() -> ChangeGate {
+        CURRENT.try_with(ChangeGate::clone).unwrap_or_else(|_| ChangeGate { state: Arc::default(), deadline: None })
     }
 
     pub(crate) async fn scope<F: Future>(self, answer: F) -> F::Output {
@@ -74,22 +74,22 @@ mod tests {
 
     #[test]
     fn the_first_decides() {
-        let gate = Gate::current();
+        let gate = ChangeGate::current();
         assert!(gate.begin() && gate.begin() && !gate.give_up());
-        let gate = Gate::current();
+        let gate = ChangeGate::current();
         assert!(gate.give_up() && gate.give_up() && !gate.begin());
     }
 
     #[test]
     fn nothing_begins_after_the_deadline() {
-        let gate = Gate::new(Instant::now() - Duration::from_millis(1));
+        let gate = ChangeGate::new(Instant::now() - Duration::from_millis(1));
         assert!(!gate.begin() && gate.give_up());
     }
 
     #[tokio::test]
     async fn a_call_has_one_gate() {
-        let gate = Gate::new(Instant::now() + Duration::from_secs(60));
-        assert!(gate.clone().scope(async { Gate::current().begin() }).await);
+        let gate = ChangeGate::new(Instant::now() + Duration::from_secs(60));
+        assert!(gate.clone().scope(async { ChangeGate::current().begin() }).await);
         assert!(!gate.give_up());
     }
 }

@@ -27,7 +27,7 @@ mod table;
 #[cfg(feature = "async")]
 pub use client::{CachedReply, Connection, Items, Pool};
 #[cfg(feature = "async")]
-pub use gate::Gate;
+pub use gate::ChangeGate;
 #[cfg(feature = "async")]
 pub use line::{Line, LineReader};
 pub use request::{Malformed, Request, answer, read_args, refusal};

@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
 /// Maximum time from the first byte of a line to its LF.
-const LINE_TIME: Duration = Duration::from_secs(10);
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
 /// Maximum size of a buffer that is kept after a long line, in bytes. Appends to streams send many lines of this size,
 /// and allocating the buffer again takes longer than reading into it.
-const KEPT: usize = 256 * 1024;
+const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
 /// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
 #[derive(Debug)]
@@ -49,13 +49,13 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             taken: 0,
             searched: 0,
             line_bytes: WIRE_LINE_BYTES,
-            line_time: LINE_TIME,
+            line_time: LINE_TIMEOUT,
         }
     }
 
     /// Returns the next line. Cancel safe: bytes that have been read stay in the buffer.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
-        self.drop_taken();
+        self.discard_returned();
         let mut until = None;
         loop {
             if let Some(end) = self.find_end() {
@@ -88,11 +88,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         &self.from
     }
 
-    fn drop_taken(&mut self) {
+    fn discard_returned(&mut self) {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_KEPT_BUFFER {
             self.buffer = Vec::new();
         }
     }

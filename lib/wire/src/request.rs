@@ -104,8 +104,8 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn deadline(asked: Option<u64>) -> Result<Duration, Error> {
-    match asked.unwrap_or(WIRE_DEADLINE_MS) {
+fn deadline(deadline_ms: Option<u64>) -> Result<Duration, Error> {
+    match deadline_ms.unwrap_or(WIRE_DEADLINE_MS) {
         ms if ms <= WIRE_DEADLINE_MAX_MS => Ok(Duration::from_millis(ms)),
         ms => {
             let message = format!("deadline_ms is {ms}; the longest is {WIRE_DEADLINE_MAX_MS}");

@@ -14,14 +14,14 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::gate::Gate;
+use crate::gate::ChangeGate;
 use crate::halves::{ReadHalf, WriteHalf, closed, split};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
 
 /// How long a peer may read nothing before it is disconnected.
-const STALL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The wait before the next attempt that the error `busy` suggests to a caller, in milliseconds.
 const RETRY_MS: u64 = 50;
 /// How long to wait after a failed accept, for instance when there are no more file descriptors.
@@ -223,7 +223,7 @@ struct Calls {
 }
 
 struct OpenCall {
-    gate: Gate,
+    gate: ChangeGate,
     /// `None` between the entry of the call and the start of its task.
     task: Option<AbortHandle>,
 }
@@ -246,7 +246,7 @@ impl Calls {
     }
 
     fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
-        let gate = Gate::new(deadline);
+        let gate = ChangeGate::new(deadline);
         // The call is entered before its task can run, because the task removes it when it ends.
         let open = OpenCall { gate: gate.clone(), task: None };
         self.lock().insert(id, open);
@@ -287,7 +287,7 @@ impl Calls {
     }
 
     /// Ends an open call. If its change has not begun, the change is not made.
-    fn cancel(&self, id: u64) -> Option<Gate> {
+    fn cancel(&self, id: u64) -> Option<ChangeGate> {
         let OpenCall { gate, task } = self.remove(id)?;
         gate.give_up();
         if let Some(task) = task {
@@ -330,7 +330,7 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
             _ => batch.concat(),
         };
         batch.clear();
-        if !matches!(timeout(STALL, to.write_all(&bytes)).await, Ok(Ok(()))) {
+        if !matches!(timeout(STALL_TIMEOUT, to.write_all(&bytes)).await, Ok(Ok(()))) {
             return;
         }
     }

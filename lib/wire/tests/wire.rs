@@ -15,7 +15,7 @@ use ken_types::ops::service::{ServiceInfo, ServicePing};
 use ken_types::ops::{NoItem, Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
-use ken_wire::{CachedReply, Connection, Context, Daemon, Gate, Pool, Server, Table, serve};
+use ken_wire::{CachedReply, ChangeGate, Connection, Context, Daemon, Pool, Server, Table, serve};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -96,7 +96,7 @@ async fn sleep_ms(state: Arc<Probe>, _: Context<Sleep>, Number { n: ms }: Number
 
 /// A call that never ends. Its change begins at once if the argument is not 0, and otherwise never.
 async fn change(_: Arc<Probe>, _: Context<Change>, Number { n: begins }: Number) -> Result<Nothing, Error> {
-    let gate = Gate::current();
+    let gate = ChangeGate::current();
     if begins > 0 {
         assert!(gate.begin());
     }

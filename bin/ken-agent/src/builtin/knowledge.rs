@@ -10,7 +10,7 @@ use crate::passage::{origin, passage};
 use crate::seams::Caller;
 
 /// The maximum number of entries that a search returns.
-const SHOWN: u32 = 10;
+const MAX_ENTRIES: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![
@@ -44,34 +44,34 @@ pub(super) fn tools() -> Vec<Builtin> {
 pub(super) fn search_properties() -> Value {
     json!({
         "query": {"type": "string", "minLength": 1, "description": "The words to look for"},
-        "limit": {"type": "integer", "minimum": 1, "maximum": SHOWN},
+        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ENTRIES},
     })
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct SearchArgs {
     pub(super) query: String,
     #[serde(default)]
     limit: Option<u32>,
 }
 
-impl Asked {
+impl SearchArgs {
     /// Searches within the caller's scope.
     pub(super) fn search(&self, caller: &Caller) -> Search {
         Search {
             query: self.query.clone(),
             scope: caller.claim.scope.clone(),
-            limit: self.limit.unwrap_or(SHOWN).clamp(1, SHOWN),
+            limit: self.limit.unwrap_or(MAX_ENTRIES).clamp(1, MAX_ENTRIES),
             vector: None,
         }
     }
 }
 
 async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let asked: Asked = arguments(given)?;
-    let mut query = asked.search(&caller);
-    let embedded = parts.embedding.query(&asked.query).await;
+    let args: SearchArgs = arguments(given)?;
+    let mut query = args.search(&caller);
+    let embedded = parts.embedding.query(&args.query).await;
     let note = embedded
         .as_ref()
         .err()
@@ -84,7 +84,7 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
             "id": entry.id,
             "title": entry.title,
             "source": origin(entry),
-            "text": passage(&entry.content, &asked.query),
+            "text": passage(&entry.content, &args.query),
             "score": found.score,
         })
     });

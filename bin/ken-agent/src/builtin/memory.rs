@@ -4,7 +4,7 @@ use ken_types::event::ToolResult;
 use ken_types::ops::store::MemorySearch;
 use serde_json::{Value, json};
 
-use super::knowledge::{Asked, search_properties};
+use super::knowledge::{SearchArgs, search_properties};
 use super::{Builtin, Parts, arguments, result, store, tool};
 use crate::passage::passage;
 use crate::seams::Caller;
@@ -20,18 +20,18 @@ pub(super) fn tools() -> Vec<Builtin> {
 }
 
 async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let asked: Asked = arguments(given)?;
+    let args: SearchArgs = arguments(given)?;
     if caller.claim.scope.is_none() {
         return Err("This conversation belongs to no person, so there is nothing to remember.".to_owned());
     }
-    let found = store::<MemorySearch>(&parts, &asked.search(&caller)).await?.found;
+    let found = store::<MemorySearch>(&parts, &args.search(&caller)).await?.found;
     let turns = found.iter().map(|found| {
         let turn = &found.entry;
         json!({
             "id": turn.id,
             "at": turn.at,
-            "prompt": passage(&turn.prompt, &asked.query),
-            "answer": passage(&turn.answer, &asked.query),
+            "prompt": passage(&turn.prompt, &args.query),
+            "answer": passage(&turn.answer, &args.query),
             "score": found.score,
         })
     });

@@ -10,7 +10,7 @@ mod skill;
 
 use std::sync::Arc;
 
-use ken_claims::patiently;
+use ken_claims::call_until_answered;
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
 use ken_types::ops::Op;
@@ -119,7 +119,7 @@ pub(crate) fn result(value: Value) -> ToolResult {
 
 /// Calls the store, and retries while it is unavailable. The error is worded for the model.
 async fn store<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> {
-    let answer = patiently::<O>(&parts.store, args).await;
+    let answer = call_until_answered::<O>(&parts.store, args).await;
     answer.map_err(|error| refused(&error))
 }
 

@@ -98,13 +98,13 @@ async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhichList {
+struct ListArgs {
     #[serde(default)]
     list: Option<String>,
 }
 
 async fn read_lists(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let which: WhichList = arguments(given)?;
+    let which: ListArgs = arguments(given)?;
     let lists = list(&parts, &caller, NoteKind::Checklist, which.list.as_deref()).await?;
     let lists = lists.iter().map(|list| {
         let items: Value = serde_json::from_str(&list.body).unwrap_or_default();
@@ -115,26 +115,26 @@ async fn read_lists(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct NoteArgs {
     name: String,
     text: String,
 }
 
 async fn write_note(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let note: Text = arguments(given)?;
+    let note: NoteArgs = arguments(given)?;
     put(&parts, &caller, NoteKind::Note, &note.name, note.text).await?;
     Ok(result(json!({ "name": note.name })))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WhichNote {
+struct NoteName {
     #[serde(default)]
     name: Option<String>,
 }
 
 async fn read_notes(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let which: WhichNote = arguments(given)?;
+    let which: NoteName = arguments(given)?;
     let notes = list(&parts, &caller, NoteKind::Note, which.name.as_deref()).await?;
     let notes = notes.iter().map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
     Ok(result(json!({ "notes": notes.collect::<Vec<_>>() })))

@@ -12,7 +12,7 @@ use crate::seams::Caller;
 
 /// The size of a part in bytes, which is both the default and the maximum.
 const PART: u32 = 16 * 1024;
-const LONGEST_PART: u32 = 32 * 1024;
+const MAX_PART: u32 = 32 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![tool(
@@ -22,7 +22,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "output": {"type": "string", "pattern": format!("^[0-9a-f]{{{OUTPUT_ID},64}}$"),
                        "description": "The name of the output, as the result of the tool gives it"},
             "offset": {"type": "integer", "minimum": 0, "description": "Where the part begins, in bytes"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": LONGEST_PART,
+            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PART,
                       "description": format!("The bytes of the part; {PART} unless given")},
         }),
         &["output"],
@@ -32,7 +32,7 @@ pub(super) fn tools() -> Vec<Builtin> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct ReadArgs {
     output: String,
     #[serde(default)]
     offset: u64,
@@ -41,12 +41,12 @@ struct Wanted {
 }
 
 async fn read(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let wanted: Wanted = arguments(given)?;
+    let wanted: ReadArgs = arguments(given)?;
     let get = GetOutput {
         instance: caller.claim.instance.clone(),
         id: wanted.output,
         offset: wanted.offset,
-        limit: wanted.limit.unwrap_or(PART).clamp(1, LONGEST_PART),
+        limit: wanted.limit.unwrap_or(PART).clamp(1, MAX_PART),
     };
     let piece = store::<OutputsGet>(&parts, &get).await?;
     let (skipped, text) = whole_characters(&piece.bytes.0);

@@ -103,13 +103,13 @@ async fn call<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> 
     called.map_err(|error| refused(&error))
 }
 
-fn minted() -> Result<String, String> {
+fn new_id() -> Result<String, String> {
     Ok(Mint::fresh().map_err(|error| refused(&error))?.ulid())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateArgs {
     slug: String,
     kind: ScheduleKind,
     schedule: String,
@@ -119,7 +119,7 @@ struct New {
 }
 
 async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let new: New = arguments(given)?;
+    let new: CreateArgs = arguments(given)?;
     let owner = owner(&caller)?;
     if owner.connector == SCHEDULED {
         return Err("A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned());
@@ -133,7 +133,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         _ => DeliverTo::Session(ToSession { session: caller.claim.instance.clone() }),
     };
     let args = CreateSchedule {
-        id: minted()?,
+        id: new_id()?,
         slug: new.slug,
         owner: Some(owner),
         replace: false,
@@ -156,10 +156,10 @@ fn at(ms: Option<i64>) -> Value {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoArgs {}
 
 async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let Nothing {} = arguments(given)?;
+    let NoArgs {} = arguments(given)?;
     let args = ListSchedules { owner: Some(owner(&caller)?) };
     let found = call::<SchedulesList>(&parts, &args).await?.schedules;
     let shown = found.iter().map(|schedule| {
@@ -172,21 +172,21 @@ async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, 
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct ScheduleArgs {
     slug: String,
 }
 
 /// Calls an operation on one schedule and ignores its reply.
 async fn one<O: Op<Args = OfSchedule>>(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let Named { slug } = arguments(given)?;
+    let ScheduleArgs { slug } = arguments(given)?;
     let args = OfSchedule { slug, owner: Some(owner(&caller)?) };
     call::<O>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "done": true})))
 }
 
 async fn run(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
-    let Named { slug } = arguments(given)?;
-    let args = RunSchedule { slug, owner: Some(owner(&caller)?), run_id: minted()?, wait_ms: 0 };
+    let ScheduleArgs { slug } = arguments(given)?;
+    let args = RunSchedule { slug, owner: Some(owner(&caller)?), run_id: new_id()?, wait_ms: 0 };
     let begun = call::<SchedulesRun>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "runId": begun.run_id})))
 }

@@ -22,12 +22,12 @@ pub(super) fn tools() -> Vec<Builtin> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct SkillArgs {
     name: String,
 }
 
 fn read(parts: &Parts, given: Value) -> Result<ToolResult, String> {
-    let which: Which = arguments(given)?;
+    let which: SkillArgs = arguments(given)?;
     let skill = parts.skills.find(&which.name);
     let skill = skill.ok_or_else(|| format!("There is no skill `{}`.", which.name))?;
     Ok(ToolResult {

@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::journal::{Calls, Compared};
+use super::journal::{Calls, ComparingJournal};
 use super::seams::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
-use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments, shown};
-use super::{Case, RecordedHistory, say};
+use super::tape::{Difference, Segment, SharedTape, Tape, describe, lock, segments};
+use super::{Case, RecordedHistory, print_line};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -26,14 +26,14 @@ use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
 
 /// If the loop records nothing for this long, it waits for something that the record does not contain.
-const STILL: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
     if let Some(difference) = difference(&case, &share, true).await? {
-        say(&shown(&difference))?;
+        print_line(&describe(&difference))?;
         return Ok(false);
     }
-    say(&json!({"same": true, "events": case.events.len()}))?;
+    print_line(&json!({"same": true, "events": case.events.len()}))?;
     Ok(true)
 }
 
@@ -82,7 +82,7 @@ async fn play(
     }
     let claim = Arc::new(claim);
     let caller = Caller::root(claim.clone());
-    let journal = Compared {
+    let journal = ComparingJournal {
         state: resumed(before, segment, is_resumed),
         envelope: Envelope::of(&claim, Mint::fresh()?),
         tape: tape.clone(),
@@ -105,7 +105,7 @@ async fn play(
         }
         Err(error) => turns.plan.ending = Some(Ending::Defect(error.to_string())),
     }
-    let played = timeout(STILL, turns.go()).await;
+    let played = timeout(IDLE_TIMEOUT, turns.go()).await;
     let settled = match played {
         Ok(Ok(())) => {
             use crate::journal::Journal;

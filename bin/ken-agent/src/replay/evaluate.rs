@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::journal::Kept;
+use super::journal::KeepingJournal;
 use super::tape::result;
-use super::{Case, LONGEST_TURN, Outline, RecordedHistory, say};
+use super::{Case, MAX_TURN_TIME, Outline, RecordedHistory, print_line};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -26,7 +26,7 @@ use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
-use crate::seams::{Asked, Caller, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
+use crate::seams::{Caller, Events, Grant, Pending, Policy, RequestedCall, Seams, Task, Tools, Workers};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
@@ -35,14 +35,15 @@ use crate::turn_state::{Plan, TurnState, task_end};
 const NOT_RECORDED: &str = "There is no recorded result of this call.";
 
 pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path) -> Result<bool, Error> {
-    let model = Named { inner: WireModel::new(Pool::new(socket)), state: case.model_state(vec![name.to_owned()]) };
+    let model =
+        EvaluatedModel { inner: WireModel::new(Pool::new(socket)), state: case.model_state(vec![name.to_owned()]) };
     let recorded = Arc::new(Results::of(&case));
     let seams = Seams {
         share,
         skills: Arc::new(Skills::new(sources())),
         tools: recorded.clone(),
         embedding: Embedding::none(),
-        policy: Arc::new(Nobody),
+        policy: Arc::new(NoApprovals),
         workers: recorded.clone(),
     };
     let claim = Arc::new(case.record.claim.clone());
@@ -63,11 +64,14 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         ending: None,
         ..Plan::of_submission(&claim)
     };
-    let journal =
-        Kept { state: TurnState::default(), envelope: Envelope::of(&claim, Mint::fresh()?), bodies: Vec::new() };
+    let journal = KeepingJournal {
+        state: TurnState::default(),
+        envelope: Envelope::of(&claim, Mint::fresh()?),
+        bodies: Vec::new(),
+    };
     let mut turns = TurnLoop::new(journal, &model, &seams, caller, plan, aborted);
     (turns.background, turns.budget) = (Some(background), Some(budget));
-    turns.until = Some(Instant::now() + LONGEST_TURN);
+    turns.until = Some(Instant::now() + MAX_TURN_TIME);
     let started = Instant::now();
     turns.go().await?;
     let settlement = turns.journal.state.settlement(&turns.plan);
@@ -77,7 +81,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let now = Outline::of(turns.journal.bodies.iter());
     let unrecorded = recorded.unrecorded();
     let differs = differences(&then, &now, &unrecorded);
-    say(&json!({
+    print_line(&json!({
         "model": name,
         "differs": differs,
         "recorded": then,
@@ -114,12 +118,12 @@ fn differences(then: &Outline, now: &Outline, unrecorded: &[Value]) -> Vec<&'sta
 
 /// Calls the evaluated model, even if the configuration does not list it.
 #[derive(Clone)]
-struct Named {
+struct EvaluatedModel {
     inner: WireModel,
     state: ModelState,
 }
 
-impl Model for Named {
+impl Model for EvaluatedModel {
     type Reply = WireReply;
 
     async fn info(&self) -> Result<ModelState, Error> {
@@ -196,7 +200,7 @@ impl Tools for Results {
         self.record.built_in.iter().any(|own| own == name)
     }
 
-    fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, asked: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = &asked.call;
         let key = (call.name.clone(), call.arguments.to_string());
         // The model may repeat a call more often than the record contains it. The last result is then returned again.
@@ -223,10 +227,10 @@ impl Workers for Results {
 }
 
 /// Nothing is executed, so nothing needs an approval.
-struct Nobody;
+struct NoApprovals;
 
-impl Policy for Nobody {
-    fn check(&self, _: Asked, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+impl Policy for NoApprovals {
+    fn check(&self, _: RequestedCall, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }

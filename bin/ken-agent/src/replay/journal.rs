@@ -7,14 +7,14 @@ use ken_types::event::{Body, Event};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
 
-use super::say;
+use super::print_line;
 use super::tape::{SharedTape, lock, stopped};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::turn_state::{Ending, TaskRef, TurnState};
 
 /// Compares each step with the record.
-pub(super) struct Compared {
+pub(super) struct ComparingJournal {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
     pub(super) tape: SharedTape,
@@ -35,7 +35,7 @@ pub(super) enum Calls {
     Past,
 }
 
-impl Journal for Compared {
+impl Journal for ComparingJournal {
     fn state(&self) -> &TurnState {
         &self.state
     }
@@ -57,7 +57,7 @@ impl Journal for Compared {
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        if self.state.knows(&body) {
+        if self.state.is_redundant(&body) {
             return Ok(());
         }
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
@@ -90,13 +90,13 @@ impl Journal for Compared {
 }
 
 /// Keeps the events of the orchestrator.
-pub(super) struct Kept {
+pub(super) struct KeepingJournal {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
     pub(super) bodies: Vec<Body>,
 }
 
-impl Journal for Kept {
+impl Journal for KeepingJournal {
     fn state(&self) -> &TurnState {
         &self.state
     }
@@ -146,5 +146,5 @@ fn show(event: &Event) -> Result<(), Error> {
             step[name] = value.clone();
         }
     }
-    say(&json!({ "step": step }))
+    print_line(&json!({ "step": step }))
 }

@@ -32,11 +32,11 @@ use crate::share::Share;
 use crate::store::Store;
 
 /// The maximum size of a record or case, in bytes.
-const LONGEST: u64 = 256 * 1024 * 1024;
+const MAX_CASE_BYTES: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Parser)]
 #[command(name = "ken-agent")]
-struct Words {
+struct Flags {
     #[arg(long, required = true)]
     replay: bool,
     #[arg(long, requires = "model_socket")]
@@ -92,12 +92,12 @@ fn call(block: &Block) -> Option<Value> {
 }
 
 /// Whether the command line requests a replay.
-pub(crate) fn is_wanted() -> bool {
+pub(crate) fn is_requested() -> bool {
     std::env::args_os().skip(1).any(|word| word == "--replay")
 }
 
 pub(crate) fn run() -> ExitCode {
-    let words = match Words::try_parse() {
+    let words = match Flags::try_parse() {
         Ok(words) => words,
         Err(shown) => {
             _ = shown.print();
@@ -114,12 +114,12 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// Replays the case on standard input. Returns whether nothing differs.
-fn replay(words: &Words) -> Result<bool, Error> {
+fn replay(words: &Flags) -> Result<bool, Error> {
     let mut text = String::new();
-    let mut input = std::io::stdin().lock().take(LONGEST + 1);
+    let mut input = std::io::stdin().lock().take(MAX_CASE_BYTES + 1);
     input.read_to_string(&mut text).map_err(|error| Error::invalid("", format!("standard input: {error}")))?;
-    if text.len() as u64 > LONGEST {
-        return Err(Error::too_large(format!("a record has at most {LONGEST} bytes")));
+    if text.len() as u64 > MAX_CASE_BYTES {
+        return Err(Error::too_large(format!("a record has at most {MAX_CASE_BYTES} bytes")));
     }
     let case: Case = serde_json::from_str(&text)
         .map_err(|error| Error::invalid("", format!("standard input is not a record of a turn: {error}")))?;
@@ -138,7 +138,7 @@ fn replay(words: &Words) -> Result<bool, Error> {
 }
 
 /// Prints one line of JSON on standard output.
-fn say(line: &Value) -> Result<(), Error> {
+fn print_line(line: &Value) -> Result<(), Error> {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::internal(format!("standard output: {error}")))
@@ -148,7 +148,7 @@ fn say(line: &Value) -> Result<(), Error> {
 }
 
 /// The maximum duration of an evaluated turn.
-const LONGEST_TURN: Duration = Duration::from_secs(600);
+const MAX_TURN_TIME: Duration = Duration::from_secs(600);
 
 impl Case {
     /// Returns the state of a model that has the context window of the record.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
-use crate::seams::{Asked, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
+use crate::seams::{Events, Grant, Pending, Policy, RequestedCall, Seams, Task, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
 use crate::worker::work;
 
@@ -37,7 +37,7 @@ impl Model for TapeModel {
     async fn generate(&self, request: &Generate) -> Result<TapeReply, ModelError> {
         let (answer, is_open) = {
             let mut tape = lock(&self.tape);
-            (tape.answer(&self.session), tape.leaves_calls())
+            (tape.answer(&self.session), tape.may_leave_calls_open())
         };
         match answer {
             Some(answer) => Ok(TapeReply { answer, prefix: request.prefix.clone() }),
@@ -98,7 +98,7 @@ impl Tools for TapeTools {
         self.record.built_in.iter().any(|own| own == name)
     }
 
-    fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, asked: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);
             let result = tape.result(asked.caller.session.as_str(), &asked.call.id);
@@ -131,13 +131,13 @@ pub(super) struct TapePolicy {
 }
 
 impl Policy for TapePolicy {
-    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let tape = self.tape.clone();
         Box::pin(async move {
             let session = asked.caller.session.as_str();
-            let told = lock(&tape).approvals(session);
+            let approvals = lock(&tape).approvals(session);
             let mut open = 0;
-            for body in told {
+            for body in approvals {
                 match &body {
                     Body::ApprovalRequested { .. } => open += 1,
                     Body::ApprovalDecided { status, .. } if status == "cancelled" => continue,
@@ -148,7 +148,7 @@ impl Policy for TapePolicy {
             if open > 0 {
                 std::future::pending::<()>().await;
             }
-            let coming = lock(&tape).coming(session, &asked.call.id).cloned();
+            let coming = lock(&tape).next_result(session, &asked.call.id).cloned();
             let Some(Err(why)) = coming else { return Ok(None) };
             match why.strip_prefix(NOT_ALLOWED) {
                 Some(reason) if !was_refused(&why) => Err(reason.to_owned()),

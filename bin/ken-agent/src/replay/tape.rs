@@ -208,7 +208,7 @@ impl Tape {
         let now = comparable(event)?;
         let then = recorded.as_ref().map(|(_, event)| comparable(event)).transpose()?;
         if then.as_ref() != Some(&now) {
-            self.differ(Difference {
+            self.report(Difference {
                 event_index: recorded.map(|(index, _)| index),
                 session: event.place.session.clone(),
                 recorded: then.unwrap_or_default(),
@@ -228,7 +228,7 @@ impl Tape {
     pub(super) fn finish(&mut self) {
         let rest = self.lanes.values().filter_map(VecDeque::front);
         if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {
-            self.differ(Difference {
+            self.report(Difference {
                 event_index: Some(at),
                 session: event.place.session.clone(),
                 recorded: comparable(&event).unwrap_or_default(),
@@ -237,7 +237,7 @@ impl Tape {
         }
     }
 
-    fn differ(&mut self, difference: Difference) {
+    fn report(&mut self, difference: Difference) {
         self.difference.get_or_insert(difference);
     }
 
@@ -257,7 +257,7 @@ impl Tape {
     }
 
     /// Whether calls of tools or models may still have been open at the end of the record.
-    pub(super) fn leaves_calls(&self) -> bool {
+    pub(super) fn may_leave_calls_open(&self) -> bool {
         self.is_cut || self.ending.is_some()
     }
 
@@ -276,7 +276,7 @@ impl Tape {
     }
 
     /// Returns the next result of a call without removing it.
-    pub(super) fn coming(&self, session: &str, call: &str) -> Option<&Result<ToolResult, String>> {
+    pub(super) fn next_result(&self, session: &str, call: &str) -> Option<&Result<ToolResult, String>> {
         let lane = (session.to_owned(), format!("tool {call}"));
         self.results.get(&lane)?.front()
     }
@@ -363,7 +363,9 @@ fn index(event: &Event) -> u64 {
 /// started after that event.
 fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let of = |event: &Event| match &event.body {
-        Body::Operation { error: Some(error), .. } if event.place.parent_session.is_none() => outside(&error.name),
+        Body::Operation { error: Some(error), .. } if event.place.parent_session.is_none() => {
+            ending_from_outside(&error.name)
+        }
         _ => None,
     };
     let ending = events.iter().find_map(of)?;
@@ -377,7 +379,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let ends_from_outside = |event: &Event| {
         let is_own = |other: &&Event| other.place.session == event.place.session;
         let errors = rest.iter().filter(is_own).filter_map(|other| match &other.body {
-            Body::Operation { error: Some(error), .. } => outside(&error.name),
+            Body::Operation { error: Some(error), .. } => ending_from_outside(&error.name),
             _ => None,
         });
         errors.count() > 0
@@ -403,7 +405,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         // Some calls had not begun.
         Body::TurnMessages { message, tool_results, .. } => tool_results.len() < calls(message),
         Body::ApprovalDecided { status, .. } => status == "cancelled",
-        Body::Compaction { error: Some(error), .. } => outside(&error.name).is_some(),
+        Body::Compaction { error: Some(error), .. } => ending_from_outside(&error.name).is_some(),
         Body::AgentEnd { .. } | Body::Operation { .. } => ends_from_outside(event),
         _ => false,
     };
@@ -416,7 +418,7 @@ fn calls(message: &Message) -> usize {
     message.content().iter().filter(is_call).count()
 }
 
-fn outside(name: &str) -> Option<Ending> {
+fn ending_from_outside(name: &str) -> Option<Ending> {
     match name {
         "aborted" => Some(Ending::Aborted),
         "timeout" => Some(Ending::Timeout),
@@ -516,7 +518,7 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
         (StopReason::Error, Some(error)) => End::Failed(failed(error)),
         (StopReason::Aborted | StopReason::Interrupted | StopReason::Error, _) => End::Cut,
         _ => {
-            seal(&mut deltas, content);
+            add_signatures(&mut deltas, content);
             deltas.extend(content.iter().filter_map(|block| match block {
                 Block::ToolCall { id, name, arguments } => {
                     Some(Delta::ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
@@ -535,7 +537,7 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
 }
 
 /// Adds the signatures to the thoughts again. The last delta of a thought contains its signature.
-fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
+fn add_signatures(deltas: &mut VecDeque<Delta>, content: &[Block]) {
     let seals = content.iter().filter_map(|block| match block {
         Block::Thinking { opaque, .. } => Some(opaque.clone()),
         _ => None,
@@ -601,7 +603,7 @@ fn failed(failure: &Failure) -> Error {
 }
 
 /// Describes the difference for people.
-pub(super) fn shown(difference: &Difference) -> Value {
+pub(super) fn describe(difference: &Difference) -> Value {
     json!({"difference": {
         "eventIndex": difference.event_index,
         "session": difference.session,

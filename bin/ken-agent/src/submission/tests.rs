@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::seams::{Asked, Events, Grant, Pending, Policy, Tools};
+use crate::seams::{Events, Grant, Pending, Policy, RequestedCall, Tools};
 use crate::share::Share;
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers};
 
@@ -26,7 +26,7 @@ struct Case {
 }
 
 /// The results of a run.
-struct Left {
+struct RunResult {
     events: Vec<Event>,
     settled: SettleSubmission,
     ran: Vec<String>,
@@ -45,12 +45,12 @@ impl Case {
         case
     }
 
-    fn run(&self) -> Left {
+    fn run(&self) -> RunResult {
         self.resume(&[], 1, None)
     }
 
     /// Resumes after these events, as the holder of a later claim.
-    fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> Left {
+    fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> RunResult {
         let store = MemoryStore::holding(recorded, self.history.clone());
         let mut claim = self.claim.clone();
         claim.attempt = attempt;
@@ -61,7 +61,7 @@ impl Case {
     }
 
     /// Runs a claim until it ends. With `aborts`, it is aborted after half a second.
-    fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> Left {
+    fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> RunResult {
         let tools = TestTools::default();
         let agent =
             Agent { store: store.clone(), model: self.model.clone(), seams: seams_with_workers(&tools, &self.model) };
@@ -84,7 +84,7 @@ impl Case {
         drop(kept);
         let ran = tools.ran.lock().unwrap().clone();
         self.replay(&store.events());
-        Left { events: store.events(), settled, ran, appends }
+        RunResult { events: store.events(), settled, ran, appends }
     }
 
     /// A submission that has ended must give the same events in a replay.
@@ -118,14 +118,14 @@ fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStor
 }
 
 /// Aborts a submission while the model or a tool hangs. Returns the events before the abort.
-fn told_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
+fn events_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
     let (abort, aborted) = watch::channel(false);
     paused().block_on(async {
         let watch = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let told = line(&agent.store.events());
+            let line = line(&agent.store.events());
             abort.send_replace(true);
-            told
+            line
         };
         let (outcome, told) = tokio::join!(agent.run(claim("hello"), aborted), watch);
         assert_eq!(outcome.unwrap(), Outcome::Aborted);
@@ -188,15 +188,15 @@ fn a_plain_prompt_is_told_in_order() {
 
 #[test]
 fn a_beginning_is_told_while_the_model_thinks() {
-    let told = told_until_abort(&agent(vec![vec![Act::Hang]]).0);
-    assert_eq!(told, "operation_start agent_start turn_start message_start");
+    let types = events_until_abort(&agent(vec![vec![Act::Hang]]).0);
+    assert_eq!(types, "operation_start agent_start turn_start message_start");
 }
 
 /// Allows only calls whose start is recorded.
 struct RecordedMayRun(MemoryStore);
 
 impl Policy for RecordedMayRun {
-    fn check(&self, asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, asked: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let call = asked.call;
         let is_start =
             |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
@@ -280,9 +280,9 @@ fn what_a_worker_does_is_readable_while_it_does_it() {
     let store = MemoryStore::default();
     let model = MemoryModel::new(vec![vec![call("hang", "task")]]);
     let agent = Agent { store: store.clone(), seams: seams_with_workers(&TestTools::default(), &model), model };
-    let told = told_until_abort(&agent);
+    let types = events_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
-    assert!(told.ends_with(wanted), "{told}");
+    assert!(types.ends_with(wanted), "{types}");
     // The abort closes the worker's open events, inner ones first.
     let events = store.events();
     check(&events);
@@ -325,7 +325,8 @@ fn a_wrong_key_goes_to_each_next_model_at_once() {
     let mut case = Case::of(vec![vec![Act::Fail(Error::new(ken_types::Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let left = case.run();
-    let asked: Vec<_> = case.model.asked.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
+    let asked: Vec<_> =
+        case.model.requests.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
     assert_eq!(asked, ["test/one", "test/two", "test/three"]);
     assert_eq!(left.settled.outcome, Outcome::Failed);
     check(&left.events);
@@ -337,7 +338,7 @@ fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
     *case.model.deaths.lock().unwrap() = 1;
     let left = case.run();
     assert_eq!(line(&left.events), PLAIN);
-    assert_eq!(case.model.asked.lock().unwrap()[1].prefix, "Hello ");
+    assert_eq!(case.model.requests.lock().unwrap()[1].prefix, "Hello ");
     assert_eq!(left.settled.result.clone().unwrap().text, "Hello there.");
 }
 
@@ -352,7 +353,7 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
         let left = case.run();
         let turns = types(&left.events).iter().filter(|name| *name == "turn_start").count();
         assert!(turns >= 2, "{}", line(&left.events));
-        let asked = case.model.asked.lock().unwrap();
+        let asked = case.model.requests.lock().unwrap();
         assert!(asked.iter().all(|request| request.prefix.is_empty()), "{asked:?}");
         let failed = left.events.iter().find_map(|event| match &event.body {
             Body::Turn { error, .. } => error.clone(),
@@ -373,7 +374,7 @@ fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
     assert!(line(&left.events).contains("compaction_start turn_start turn compaction turn_start message_start"));
     assert_eq!(left.settled.outcome, Outcome::Completed);
     let usable = 98_304 - 8_192;
-    for request in case.model.asked.lock().unwrap().iter() {
+    for request in case.model.requests.lock().unwrap().iter() {
         let texts = request.messages.iter().map(|message| ken_types::event::estimated_tokens(&message.text()));
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
@@ -427,7 +428,7 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
     let left = Case::of((0..200).map(again).collect()).run();
     assert_eq!(left.settled.outcome, Outcome::Failed);
     assert_eq!(left.settled.error.unwrap().name, "loop");
-    assert_eq!(left.ran.len(), crate::turn_state::MOST_TURNS as usize);
+    assert_eq!(left.ran.len(), crate::turn_state::MAX_TURNS as usize);
     check(&left.events);
 }
 
@@ -441,8 +442,8 @@ fn a_model_that_repeats_itself_is_told_and_then_stopped() {
         Body::Tool { result, .. } => Some(serde_json::to_string(result).unwrap()),
         _ => None,
     });
-    let told: Vec<bool> = results.map(|result| result.contains("times in a row")).collect();
-    assert_eq!(told, [false, false, true, true, true]);
+    let has_note: Vec<bool> = results.map(|result| result.contains("times in a row")).collect();
+    assert_eq!(has_note, [false, false, true, true, true]);
     assert_eq!(left.ran.len(), 4, "the fifth is not run");
     check(&left.events);
     // A different call in between resets the count.
@@ -482,7 +483,7 @@ fn a_submission_ends_at_its_time_limit() {
 struct SlowApproval;
 
 impl Policy for SlowApproval {
-    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let request_id = format!("apr_{}", asked.call.id);
         Box::pin(async move {
             events
@@ -541,7 +542,7 @@ fn with_nothing_to_compact_no_model_is_asked() {
     let wanted = "operation_start compaction_start compaction operation idle submission_settled";
     assert_eq!(line(&left.events), wanted);
     assert_eq!((left.settled.outcome, left.settled.summary), (Outcome::Completed, None));
-    assert!(case.model.asked.lock().unwrap().is_empty());
+    assert!(case.model.requests.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -558,7 +559,7 @@ fn a_full_window_is_compacted_before_the_prompt() {
         "{}",
         line(&left.events)
     );
-    let asked = case.model.asked.lock().unwrap();
+    let asked = case.model.requests.lock().unwrap();
     assert!(asked[1].system.contains("A summary.") && asked[1].messages.len() == 1);
     assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
     check(&left.events);
@@ -642,13 +643,13 @@ fn check_every_cut(case: &Case) {
     }
 }
 
-fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
+fn check_resumed(whole: &RunResult, recorded: &[Event], left: &RunResult) {
     check(&left.events);
     assert_eq!(left.events[..recorded.len()], *recorded);
     let interrupted = left.events.iter().any(|event| matches!(&event.body, Body::Tool { interrupted: true, .. }));
     assert_eq!(left.settled.outcome, whole.settled.outcome);
     if !interrupted && whole.settled.outcome == Outcome::Completed {
-        let text = |left: &Left| left.settled.result.clone().unwrap().text;
+        let text = |left: &RunResult| left.settled.result.clone().unwrap().text;
         assert_eq!(text(left), text(whole));
     }
     for event in recorded {

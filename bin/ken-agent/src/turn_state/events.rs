@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::plan::{Plan, RULE, TASK_INTERRUPTED, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
-use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
+use super::{Compacting, MAX_REPEATS, MAX_TURNS, Operation, TurnState, Validation};
 use crate::retry::{BUDGET, is_not_configured};
 
 /// The name of the failure when no model can be called until somebody changes the configuration.
@@ -80,7 +80,7 @@ impl TurnState {
             return Some(self.provider_failure());
         }
         let missing = self.missing(plan).filter(|_| plan.kind == SubmissionKind::Prompt)?;
-        let tool = missing.wanted.0.join(", ");
+        let tool = missing.value.0.join(", ");
         Some(Failure::new(
             RULE,
             &format!("The model gave an answer without the tool {tool}, which the rule {} wants.", missing.rule),
@@ -91,11 +91,11 @@ impl TurnState {
     /// `model_not_configured`, because only a person can fix that.
     fn provider_failure(&self) -> Failure {
         let (name, message) = match &self.failure {
-            _ if self.is_looping() && self.repeats >= MOST_REPEATS => {
-                ("loop", format!("The model asked {MOST_REPEATS} times in a row for the same calls."))
+            _ if self.is_looping() && self.repeats >= MAX_REPEATS => {
+                ("loop", format!("The model asked {MAX_REPEATS} times in a row for the same calls."))
             }
             _ if self.is_looping() => {
-                ("loop", format!("The model called tools in {MOST_TURNS} turns and gave no answer."))
+                ("loop", format!("The model called tools in {MAX_TURNS} turns and gave no answer."))
             }
             None => (NOT_CONFIGURED, "No model is configured.".to_owned()),
             Some((_, failure)) if failure.name == BUDGET => (BUDGET, failure.message.clone()),
@@ -298,7 +298,7 @@ pub(super) fn interrupted(call: &Call) -> Body {
         tool_name: call.name.clone(),
         tool_call_id: call.id.clone(),
         is_error: true,
-        result: ToolResult::said(text),
+        result: ToolResult::of_text(text),
         duration_ms: 0,
         interrupted: true,
     }

@@ -7,7 +7,7 @@ use ken_types::ops::store::SubmissionKind;
 use super::events;
 use super::plan::{Plan, Step, TaskRef};
 use super::turn::{Call, Draft, MessageState, Stage, Turn};
-use super::{Compacting, MOST_REPEATS, MOST_TURNS, Objection, Span, TurnState};
+use super::{Compacting, MAX_REPEATS, MAX_TURNS, Objection, Span, TurnState};
 
 fn record(body: Body) -> Option<Step> {
     Some(Step::Record(Box::new(body), None))
@@ -119,7 +119,7 @@ impl TurnState {
     /// Records `message_start` and `message_end` of a message to the model before it is called: the prompt of a worker,
     /// or a note on why the last answer is not accepted.
     fn say(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
-        if let Some(message) = &self.saying {
+        if let Some(message) = &self.open_message {
             let message = Message::clone(message);
             return record(Body::MessageEnd { message });
         }
@@ -159,7 +159,7 @@ impl TurnState {
 
     /// Whether the model has called tools so often that it will not give an answer.
     pub(super) fn is_looping(&self) -> bool {
-        (self.turns >= MOST_TURNS || self.repeats >= MOST_REPEATS) && !self.has_answer()
+        (self.turns >= MAX_TURNS || self.repeats >= MAX_REPEATS) && !self.has_answer()
     }
 
     /// Whether the model must not be called again, or no model is left to call.

@@ -6,7 +6,7 @@ use ken_types::rule::Patterns;
 
 use super::session::SessionName;
 use super::turn::Call;
-use crate::governance::Demand;
+use crate::governance::Requirement;
 
 /// The plan of a submission. Only `ending` can change while one process holds the submission.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Duties {
     /// The tools that must be called successfully first.
-    pub(crate) required: Vec<Demand<Patterns>>,
+    pub(crate) required: Vec<Requirement<Patterns>>,
     /// Whether a rule requires validation.
     pub(crate) is_judged: bool,
     /// Whether the turn was given knowledge at its start. An answer that contradicts it is rewritten.

@@ -58,20 +58,20 @@ impl Home {
     }
 
     pub(crate) fn call(&self, command: &str, call: &Value) -> Output {
-        self.fed(self.command(&[command, "--format", "compact"]), call)
+        self.run_with_input(self.command(&[command, "--format", "compact"]), call)
     }
 
     /// Returns the preview of a call.
     pub(crate) fn preview(&self, command: &str, call: &Value) -> Value {
-        let output = self.fed(self.command(&[command, "--preview"]), call);
-        assert!(output.status.success(), "{command}: {}", said(&output));
+        let output = self.run_with_input(self.command(&[command, "--preview"]), call);
+        assert!(output.status.success(), "{command}: {}", output_text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Returns the reply to a call that must succeed.
     pub(crate) fn done(&self, command: &str, call: &Value) -> Value {
         let output = self.call(command, call);
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", said(&output));
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", output_text(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -95,7 +95,7 @@ impl Home {
         (output.status.code(), value)
     }
 
-    fn fed(&self, mut command: Command, call: &Value) -> Output {
+    fn run_with_input(&self, mut command: Command, call: &Value) -> Output {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
         child.wait_with_output().unwrap()
@@ -126,12 +126,12 @@ impl Home {
             .env("HOME", self.folder())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_text(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 }
 
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

@@ -14,7 +14,7 @@ use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
 use crate::lexicon::Class;
 use crate::reading::Reading;
 use crate::rule::{Rule, Rules};
-use crate::scope::{Note, annotate, settle};
+use crate::scope::{Note, annotate, normalize_stretched};
 use crate::table::{SCORES, THRESHOLDS, Table};
 use crate::token::{Token, Tokens};
 use crate::window::WordSums;
@@ -31,7 +31,7 @@ pub(crate) struct Figures {
 /// The figures for every comment of the training split. Each comment is judged by a model that was
 /// trained without it.
 #[derive(Serialize)]
-pub(crate) struct Crossed {
+pub(crate) struct CrossValidation {
     folds: usize,
     texts: usize,
     with_rules: Figures,
@@ -52,10 +52,10 @@ struct Found {
 
 /// The number of ways to judge a text: with all rules, with none, without each one of them, and with the
 /// two baselines.
-const WAYS: usize = 2 + Rule::ALL.len() + 2;
+const VARIANTS: usize = 2 + Rule::ALL.len() + 2;
 
-pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
-    let mut found: [Vec<Found>; WAYS] = std::array::from_fn(|_| Vec::new());
+pub(crate) fn cross_validate(corpus: &Corpus, folds: usize) -> Result<CrossValidation, Error> {
+    let mut found: [Vec<Found>; VARIANTS] = std::array::from_fn(|_| Vec::new());
     let mut truth = Vec::new();
     for fold in 0..folds {
         let (learnt, unseen) = corpus.without(fold, folds);
@@ -66,7 +66,7 @@ pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
     Ok(report(folds, &found, &truth))
 }
 
-fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [Vec<Found>; WAYS]) {
+fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [Vec<Found>; VARIANTS]) {
     let (mut words, bayes) = (WordSums::default(), Bayes::learn(learnt));
     for (text, _) in unseen {
         for (way, found) in found.iter_mut().enumerate() {
@@ -74,7 +74,7 @@ fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [
                 None if way == 0 => Rules::ALL,
                 None => Rules::NONE,
                 Some(Some(rule)) => Rules::ALL.without(*rule),
-                Some(None) if way == WAYS - 1 => {
+                Some(None) if way == VARIANTS - 1 => {
                     found.push(Found::of_labels(named(table, text)));
                     continue;
                 }
@@ -89,10 +89,10 @@ fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [
     }
 }
 
-fn report(folds: usize, found: &[Vec<Found>; WAYS], truth: &[u32]) -> Crossed {
+fn report(folds: usize, found: &[Vec<Found>; VARIANTS], truth: &[u32]) -> CrossValidation {
     let [with_rules, without_rules, rules @ .., naive_bayes, word_list] = found;
     let rules = Rule::ALL.iter().zip(rules);
-    Crossed {
+    CrossValidation {
         folds,
         texts: truth.len(),
         with_rules: figures(with_rules, truth),
@@ -150,7 +150,7 @@ fn figures(found: &[Found], truth: &[u32]) -> Figures {
 /// Returns the labels whose words occur in the text without a negation, or neutral if there are none.
 fn named(table: &Table, text: &str) -> u32 {
     let mut tokens: Vec<Token> = Tokens::new(text).collect();
-    tokens.iter_mut().for_each(|token| settle(table, token));
+    tokens.iter_mut().for_each(|token| normalize_stretched(table, token));
     let mut notes = Vec::new();
     annotate(table, &tokens, &mut notes);
     let plain = notes.iter().filter(|note| !note.is_negated).filter_map(Note::class);
@@ -218,7 +218,7 @@ fn forms(text: &str) -> Vec<Vec<u8>> {
     forms
 }
 
-impl Answer for Crossed {
+impl Answer for CrossValidation {
     fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(to, "{} texts in {} folds; macro-F1 of 28 labels, 7 classes, polarity", self.texts, self.folds)?;
         let baselines = [("naive Bayes", self.naive_bayes), ("word list", self.word_list)];

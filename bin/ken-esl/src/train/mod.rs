@@ -15,11 +15,11 @@ use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
-use ken_tool::{Answer, Code, Error, Filter, Need, Reply, Sent};
+use ken_tool::{Answer, Code, Error, Filter, Need, Replied, Reply};
 use serde::Serialize;
 
 use crate::feature;
-use crate::scope::{Note, annotate, settle};
+use crate::scope::{Note, annotate, normalize_stretched};
 use crate::table::{SCORES, Sum, Table, WIDTH, row_of};
 use crate::token::{Token, Tokens};
 use crate::window::MAX_TOKENS;
@@ -85,10 +85,10 @@ impl Filter for Train {
     }
 
     /// Trains, writes the file, and reports the figures.
-    fn run(&self, _: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, _: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let corpus = Corpus::read(&self.data)?;
         if let Some(folds) = self.folds {
-            return Ok(reply.send(&measure::crossed(&corpus, usize::from(folds))?));
+            return Ok(reply.send(&measure::cross_validate(&corpus, usize::from(folds))?));
         }
         if let Some(messages) = &self.risk {
             let (file, report) = risk::make(messages, &corpus)?;
@@ -143,7 +143,7 @@ fn make(corpus: &Corpus) -> Result<(Draft, Report), Error> {
 /// Calls `feature` for every feature of a text.
 fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
     let mut tokens: Vec<Token> = Tokens::new(text).take(MAX_TOKENS).collect();
-    tokens.iter_mut().for_each(|token| settle(table, token));
+    tokens.iter_mut().for_each(|token| normalize_stretched(table, token));
     let mut notes: Vec<Note> = Vec::new();
     annotate(table, &tokens, &mut notes);
     for at in 0..tokens.len() {

@@ -23,14 +23,14 @@ pub(crate) struct Settings {
 }
 
 /// Parameters and the sums of their squared gradients.
-struct Learnt {
+struct Parameters {
     values: Vec<f32>,
     squares: Vec<f32>,
 }
 
-impl Learnt {
-    fn new(count: usize, mut value: impl FnMut() -> f32) -> Learnt {
-        Learnt { values: (0..count).map(|_| value()).collect(), squares: vec![1e-8; count] }
+impl Parameters {
+    fn new(count: usize, mut value: impl FnMut() -> f32) -> Parameters {
+        Parameters { values: (0..count).map(|_| value()).collect(), squares: vec![1e-8; count] }
     }
 
     /// Does one step of AdaGrad for the parameters from `at` on.
@@ -87,7 +87,7 @@ impl Network {
         let sums = sums(&self.rows, &sample.rows);
         let mut inputs = [0.0; INPUTS];
         rectify(&sums, sample.rows.len(), &self.hidden, &mut inputs);
-        let scores = weigh(&inputs, &self.head, &self.biases);
+        let scores = output_scores(&inputs, &self.head, &self.biases);
         let mut probabilities = [0.0; SCORES];
         for (at, (to, score)) in probabilities.iter_mut().zip(scores).enumerate() {
             *to = if at == POLARITY { score } else { sigmoid(score) };
@@ -98,23 +98,23 @@ impl Network {
 
 struct Learner<'a> {
     settings: &'a Settings,
-    chance: Chance,
-    rows: Learnt,
-    hidden: Learnt,
-    head: Learnt,
-    biases: Learnt,
+    chance: Random,
+    rows: Parameters,
+    hidden: Parameters,
+    head: Parameters,
+    biases: Parameters,
     seen: Vec<u32>,
 }
 
 impl Learner<'_> {
     fn new(settings: &Settings) -> Learner<'_> {
-        let mut chance = Chance(settings.seed);
+        let mut chance = Random(settings.seed);
         Learner {
             settings,
-            rows: Learnt::new(ROWS * WIDTH, || chance.normal() * 0.1),
-            hidden: Learnt::new(WIDTH, || 0.0),
-            head: Learnt::new(INPUTS * PADDED, || chance.normal() * 0.3 / (WIDTH as f32).sqrt()),
-            biases: Learnt::new(PADDED, || -2.0),
+            rows: Parameters::new(ROWS * WIDTH, || chance.normal() * 0.1),
+            hidden: Parameters::new(WIDTH, || 0.0),
+            head: Parameters::new(INPUTS * PADDED, || chance.normal() * 0.3 / (WIDTH as f32).sqrt()),
+            biases: Parameters::new(PADDED, || -2.0),
             chance,
             seen: Vec::new(),
         }
@@ -130,7 +130,7 @@ impl Learner<'_> {
     }
 
     fn learn(&mut self, sample: &Sample, rate: f32) {
-        self.look(sample);
+        self.select_features(sample);
         if self.seen.is_empty() {
             return;
         }
@@ -138,14 +138,14 @@ impl Learner<'_> {
         let sums = sums(&self.rows.values, &self.seen);
         rectify(&sums, self.seen.len(), &self.hidden.values, &mut inputs);
         let keep = self.drop_inputs(&mut inputs);
-        let scores = weigh(&inputs, &self.head.values, &self.biases.values);
+        let scores = output_scores(&inputs, &self.head.values, &self.biases.values);
         let errors = errors(&scores, sample);
         let gradient = self.learn_head(&inputs, &errors, rate);
         self.learn_rows(&inputs, &gradient, keep, rate);
     }
 
     /// Selects the features of this step.
-    fn look(&mut self, sample: &Sample) {
+    fn select_features(&mut self, sample: &Sample) {
         self.seen.clear();
         for row in &sample.rows {
             if self.chance.part() >= self.settings.drop_features {
@@ -174,7 +174,7 @@ impl Learner<'_> {
             if *input == 0.0 {
                 continue;
             }
-            *to = lanes(self.head.row(at, PADDED), errors);
+            *to = dot_product(self.head.row(at, PADDED), errors);
             let step = errors.map(|error| error * input);
             self.head.step(at * PADDED, &step, rate);
         }
@@ -223,7 +223,7 @@ fn rectify(sums: &[f32; WIDTH], count: usize, hidden: &[f32], inputs: &mut [f32;
     }
 }
 
-fn weigh(inputs: &[f32; INPUTS], head: &[f32], biases: &[f32]) -> [f32; PADDED] {
+fn output_scores(inputs: &[f32; INPUTS], head: &[f32], biases: &[f32]) -> [f32; PADDED] {
     let mut scores = [0.0; PADDED];
     scores.iter_mut().zip(biases).for_each(|(score, bias)| *score = *bias);
     for (input, weights) in inputs.iter().zip(head.chunks_exact(PADDED)) {
@@ -246,7 +246,7 @@ fn errors(scores: &[f32; PADDED], sample: &Sample) -> [f32; PADDED] {
 }
 
 /// Returns a dot product. Its eight independent sums let the compiler use vector instructions.
-fn lanes(a: &[f32], b: &[f32]) -> f32 {
+fn dot_product(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
         for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
@@ -257,9 +257,9 @@ fn lanes(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// A random number generator that gives the same numbers on every run.
-pub(super) struct Chance(pub(super) u64);
+pub(super) struct Random(pub(super) u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0, 0xE220_A839_7B1D_CDAF)

@@ -9,7 +9,7 @@ use ken_tool::{Answer, Error};
 use serde::Serialize;
 
 use super::corpus::{Corpus, rows_of};
-use super::network::Chance;
+use super::network::Random;
 use crate::math::exp;
 use crate::risk::{MAGIC, Model, each_feature};
 
@@ -51,7 +51,7 @@ struct Sample {
 
 /// The number of texts, and the number of these that are classified as danger.
 #[derive(Clone, Copy, Default, Serialize)]
-pub(crate) struct Taken {
+pub(crate) struct Classified {
     texts: usize,
     taken: usize,
 }
@@ -60,13 +60,13 @@ pub(crate) struct Taken {
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Judged {
     author: String,
-    danger: Taken,
-    harmless: Taken,
+    danger: Classified,
+    harmless: Classified,
     /// Comments of the dev split, which are not in the training data.
-    comments: Taken,
+    comments: Classified,
     /// The messages of danger, each among [`LETTER`] such comments, and the same number of letters without a message.
-    danger_in_letters: Taken,
-    harmless_letters: Taken,
+    danger_in_letters: Classified,
+    harmless_letters: Classified,
 }
 
 #[derive(Serialize)]
@@ -140,7 +140,7 @@ fn train<'a>(messages: impl Iterator<Item = &'a Message>, comments: &[Sample]) -
     let messages: Vec<Sample> = messages.map(Sample::message).collect();
     let mut learner = Learner::new(messages.iter().chain(comments).collect());
     let mut order: Vec<usize> = (0..learner.samples.len()).collect();
-    let mut chance = Chance(SEED);
+    let mut chance = Random(SEED);
     for _ in 0..EPOCHS {
         chance.shuffle(&mut order);
         order.iter().for_each(|at| learner.learn(*at));
@@ -150,13 +150,13 @@ fn train<'a>(messages: impl Iterator<Item = &'a Message>, comments: &[Sample]) -
 
 /// A parameter and the sum of its squared gradients.
 #[derive(Clone, Copy)]
-struct Learnt {
+struct Parameter {
     value: f64,
     squares: f64,
 }
 
-impl Learnt {
-    const ZERO: Learnt = Learnt { value: 0.0, squares: 1e-8 };
+impl Parameter {
+    const ZERO: Parameter = Parameter { value: 0.0, squares: 1e-8 };
 
     /// One step of AdaGrad.
     fn step(&mut self, gradient: f64) {
@@ -171,8 +171,8 @@ struct Learner<'a> {
     known: Vec<u32>,
     /// The indexes into `known` of the features of each sample.
     rows: Vec<Vec<usize>>,
-    weights: Vec<Learnt>,
-    bias: Learnt,
+    weights: Vec<Parameter>,
+    bias: Parameter,
 }
 
 impl<'a> Learner<'a> {
@@ -190,8 +190,8 @@ impl<'a> Learner<'a> {
         };
         Learner {
             rows: samples.iter().map(row).collect(),
-            weights: vec![Learnt::ZERO; known.len()],
-            bias: Learnt::ZERO,
+            weights: vec![Parameter::ZERO; known.len()],
+            bias: Parameter::ZERO,
             known,
             samples,
         }
@@ -251,14 +251,14 @@ fn judge(model: &Model, author: &str, messages: &[Message], corpus: &Corpus) -> 
     judged
 }
 
-impl Taken {
+impl Classified {
     fn count(&mut self, model: &Model, text: &str) {
         self.texts += 1;
         self.taken += usize::from(!model.find(text).is_empty());
     }
 
-    fn add(self, other: Taken) -> Taken {
-        Taken { texts: self.texts + other.texts, taken: self.taken + other.taken }
+    fn add(self, other: Classified) -> Classified {
+        Classified { texts: self.texts + other.texts, taken: self.taken + other.taken }
     }
 }
 
@@ -287,7 +287,7 @@ impl Answer for RiskReport {
         for judged in &self.left_out {
             let row =
                 [judged.danger, judged.harmless, judged.comments, judged.danger_in_letters, judged.harmless_letters];
-            let share = |Taken { texts, taken }| format!("{:>18.3}", taken as f64 / usize::max(texts, 1) as f64);
+            let share = |Classified { texts, taken }| format!("{:>18.3}", taken as f64 / usize::max(texts, 1) as f64);
             writeln!(to, "  {:<8}{}", judged.author, row.map(share).concat())?;
         }
         Ok(())

@@ -113,7 +113,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
                 }
                 let piece = Piece::of(page, target.form, target.subject.kind);
                 let closed = piece.end.closed;
-                readers.tell(piece).await;
+                readers.send(piece).await;
                 if closed {
                     return;
                 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ken_http::{Outlet, Sent};
+use ken_http::{Outlet, WriteResult};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ struct Readers {
     by_number: BTreeMap<u64, Arc<LiveReader>>,
     last_number: u64,
     /// Whether following the stream has ended.
-    over: bool,
+    ended: bool,
 }
 
 /// The state of one SSE client that has caught up with the stream.
@@ -65,7 +65,7 @@ impl LiveReaders {
             newest: Newest::at(end),
             by_number: BTreeMap::new(),
             last_number: 0,
-            over: false,
+            ended: false,
         }))
     }
 
@@ -85,7 +85,7 @@ impl LiveReaders {
             let since = readers.newest.since(position.next);
             return since.map_or(Arrival::Lost, Arrival::Behind);
         }
-        if readers.over {
+        if readers.ended {
             return Arrival::Over;
         }
         let reader = Arc::new(LiveReader::new(position, outlet.clone(), cursor));
@@ -96,11 +96,11 @@ impl LiveReaders {
     }
 
     /// Sends a piece to all waiting readers. Readers that arrive later find it among the recent pieces.
-    pub(crate) async fn tell(&self, piece: Piece) {
+    pub(crate) async fn send(&self, piece: Piece) {
         self.lock().newest.push(piece.clone());
         let mut from = 0;
         loop {
-            let some = self.some(from);
+            let some = self.batch(from);
             some.iter().for_each(|(_, reader)| reader.take(&piece));
             match some.last() {
                 Some((last, _)) if some.len() == AT_ONCE => from = last + 1,
@@ -111,7 +111,7 @@ impl LiveReaders {
     }
 
     /// Returns at most `AT_ONCE` readers, starting with a number.
-    fn some(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
+    fn batch(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
         let readers = self.lock();
         let some = readers.by_number.range(from..).take(AT_ONCE);
         some.map(|(number, reader)| (*number, reader.clone())).collect()
@@ -120,7 +120,7 @@ impl LiveReaders {
     /// Wakes all readers, because the stream has ended.
     pub(crate) fn finish(&self) {
         let mut readers = self.lock();
-        readers.over = true;
+        readers.ended = true;
         readers.by_number.values().for_each(|reader| reader.woken.notify_one());
     }
 }
@@ -144,13 +144,13 @@ impl LiveReader {
         }
         let sent = match piece.frames(self.cursor) {
             Some(frames) if relation == Relation::Next => self.outlet.send(frames),
-            _ => Sent::Not,
+            _ => WriteResult::Not,
         };
-        if sent != Sent::Not {
+        if sent != WriteResult::Not {
             state.position = piece.end;
             state.since = Instant::now();
         }
-        if sent != Sent::Whole || piece.end.closed {
+        if sent != WriteResult::Whole || piece.end.closed {
             self.woken.notify_one();
         }
     }
@@ -197,7 +197,7 @@ impl Waiting<'_> {
     }
 
     /// Ends the wait, after which no other task writes to the client. Returns the reader's position.
-    pub(crate) fn leave(self) -> Position {
+    pub(crate) fn into_position(self) -> Position {
         let mut state = self.reader.state();
         state.left = true;
         state.position

@@ -20,7 +20,7 @@ use crate::page;
 use crate::store::{CALL, CHANGE};
 
 /// The CORS headers of every response.
-pub(crate) const FOR_PAGES: PageHeaders = &[
+pub(crate) const CORS_HEADERS: PageHeaders = &[
     ("access-control-allow-origin", "*"),
     (
         "access-control-expose-headers",
@@ -85,9 +85,9 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     match made.map_err(|error| refused_creation(error, &args))? {
         Creation::Made(made) => {
             let location = format!("{}{}", gateway.base_url(&request), request.path());
-            there(201, &made)?.text_header("location", &location)
+            existing_stream(201, &made)?.text_header("location", &location)
         }
-        Creation::Known(made) => there(200, &made),
+        Creation::Known(made) => existing_stream(200, &made),
         Creation::Exists(differs) => Err(conflict("stream_exists", differs)),
     }
 }
@@ -105,7 +105,7 @@ fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure
     })
 }
 
-fn there(status: u16, made: &Made) -> Result<Response, Failure> {
+fn existing_stream(status: u16, made: &Made) -> Result<Response, Failure> {
     let response =
         Response::empty(status).header(HeaderName::from_static("content-type"), header_value(&made.content_type)?);
     ended(response, made.end, made.closed)
@@ -173,7 +173,7 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
             let failure = conflict("stream_closed", format!("{} is closed", args.stream));
             let offset = Kind::Public.offset(end).to_string();
             let headers = [("stream-closed", "true"), ("stream-next-offset", &offset)];
-            Err(with(failure, headers)?)
+            Err(with_headers(failure, headers)?)
         }
         Appending::OtherType { content_type } => {
             Err(conflict("stream_exists", format!("{} holds {content_type}", args.stream)).at("content-type"))
@@ -185,14 +185,14 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
         Appending::Fenced { epoch } => {
             let error = Error::forbidden(format!("a producer with the newer epoch {epoch} has appended"));
             let failure = Failure::from(error).kind("producer_fenced");
-            Err(with(failure, [("producer-epoch", &epoch.to_string())])?)
+            Err(with_headers(failure, [("producer-epoch", &epoch.to_string())])?)
         }
         Appending::Gap { expected } => {
             let received = args.producer.as_ref().map_or(0, |producer| producer.seq);
             let message = format!("the producer's next sequence is {expected}");
             let (expected, received) = (expected.to_string(), received.to_string());
             let headers = [("producer-expected-seq", expected.as_str()), ("producer-received-seq", &received)];
-            Err(with(conflict("sequence_conflict", message), headers)?)
+            Err(with_headers(conflict("sequence_conflict", message), headers)?)
         }
         Appending::BadStart => Err(Error::invalid("producer-seq", "a new epoch begins with sequence 0").into()),
     }
@@ -214,7 +214,7 @@ fn produced(response: Response, epoch: u64, seq: u64) -> Result<Response, Failur
 }
 
 /// Adds headers to a failure.
-fn with<const N: usize>(failure: Failure, headers: [(&'static str, &str); N]) -> Result<Failure, Failure> {
+fn with_headers<const N: usize>(failure: Failure, headers: [(&'static str, &str); N]) -> Result<Failure, Failure> {
     headers.into_iter().try_fold(failure, |failure, (name, value)| {
         Ok(failure.header(HeaderName::from_static(name), header_value(value)?))
     })

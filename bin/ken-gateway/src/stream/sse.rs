@@ -21,8 +21,8 @@ use super::reading::Reading;
 use super::subject::{Form, Subject};
 use crate::app::Gateway;
 
-const HEARTBEAT: Duration = Duration::from_secs(15);
-const CONTROL: Duration = Duration::from_secs(30);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+const CONTROL_INTERVAL: Duration = Duration::from_secs(30);
 /// The maximum size of a page that is read for a single reader, in bytes. It stays in memory until the reader has read
 /// it. A single entry can be larger.
 const OWN_PAGE_BYTES: u32 = 16 * 1024;
@@ -91,7 +91,7 @@ impl Reader {
     }
 
     async fn follow(&mut self, first: StreamPage) -> Result<(), Gone> {
-        let mut position = self.backlog(first).await?;
+        let mut position = self.send_backlog(first).await?;
         if position.closed {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Reader {
     }
 
     /// Sends pages until the reader reaches the end of the stream.
-    async fn backlog(&mut self, first: StreamPage) -> Result<Position, Gone> {
+    async fn send_backlog(&mut self, first: StreamPage) -> Result<Position, Gone> {
         let mut page = first;
         loop {
             let position = Position::after(&page);
@@ -135,7 +135,7 @@ impl Reader {
         let page = self.read(position.next).await?;
         match page.is_empty() && !page.closed {
             true => Ok(position),
-            false => self.backlog(page).await,
+            false => self.send_backlog(page).await,
         }
     }
 
@@ -188,14 +188,14 @@ impl Reader {
     /// are none. Returns the client's position, or `None` at the end.
     async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Position> {
         let mut since = waiting.state().since;
-        let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
+        let (mut heartbeat, mut control) = (since + HEARTBEAT_INTERVAL, since + CONTROL_INTERVAL);
         loop {
             let alarm = heartbeat.min(control);
             tokio::select! {
                 biased;
-                () = waiting.woken() => return Some(waiting.leave()),
+                () = waiting.woken() => return Some(waiting.into_position()),
                 () = self.shutdown.requested() => {
-                    let position = waiting.leave();
+                    let position = waiting.into_position();
                     self.send(Bytes::new(), position).await;
                     return None;
                 }
@@ -211,12 +211,12 @@ impl Reader {
                     if state.since > since {
                         // Entries were written in the meantime, so both intervals start again.
                         since = state.since;
-                        (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
+                        (heartbeat, control) = (since + HEARTBEAT_INTERVAL, since + CONTROL_INTERVAL);
                     } else if alarm == heartbeat {
-                        heartbeat += HEARTBEAT;
+                        heartbeat += HEARTBEAT_INTERVAL;
                         self.frames.send(COMMENT).await;
                     } else {
-                        control += CONTROL;
+                        control += CONTROL_INTERVAL;
                         self.send(Bytes::new(), state.position).await;
                     }
                 }

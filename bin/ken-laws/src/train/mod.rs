@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ken_tool::{Answer, Code, Error, Filter, Need, Reply, Sent};
+use ken_tool::{Answer, Code, Error, Filter, Need, Replied, Reply};
 use serde::Serialize;
 
 use measure::Row;
@@ -44,7 +44,7 @@ impl Filter for Train {
         Need::Nothing
     }
 
-    fn run(&self, _: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+    fn run(&self, _: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let corpora = data::read(&self.data)?;
         let rarity = data::rarity(&self.data, &corpora)?;
         let rows = measure::cross_validate(&corpora);

@@ -20,7 +20,7 @@ use process::{End, Idle, Line, Process};
 pub(crate) use vectors::Vectors;
 
 /// Maximum number of tokens in an answer: a quarter of GPT-2's positions.
-const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
+const MAX_TOKENS: u64 = USUAL_POSITIONS / 4;
 
 /// The positions that are assumed for a model that cannot be examined.
 const USUAL_POSITIONS: u64 = 1024;
@@ -64,11 +64,11 @@ impl Local {
             Some(process) => process,
             None => Process::start(model.as_deref(), &[])?,
         };
-        process.ask(&ask(request)).await;
+        process.ask(&request_json(request)).await;
         // If the call is cancelled or fails here, the process is dropped, which kills it.
-        let said = listen(&mut process, request, sink).await?;
+        let completion = relay_text(&mut process, request, sink).await?;
         self.idle.keep(process);
-        Ok(said)
+        Ok(completion)
     }
 }
 
@@ -88,7 +88,7 @@ impl Provider for Local {
                 tracing::warn!(model = self.name.id, hint = error.hint, "local: {}", error.message);
                 USUAL_POSITIONS
             });
-            Window { tokens: positions, reserve: MOST_TOKENS.min(positions / 4) }
+            Window { tokens: positions, reserve: MAX_TOKENS.min(positions / 4) }
         })
     }
 
@@ -100,7 +100,7 @@ impl Provider for Local {
             Purpose::Compaction | Purpose::CompactionPrefix => {
                 let window = self.window();
                 let tokens = (window.tokens - window.reserve) / SUMMARY_SHARE;
-                Box::pin(rules::sum_up(request, tokens, sink))
+                Box::pin(rules::summarize(request, tokens, sink))
             }
         }
     }
@@ -109,19 +109,20 @@ impl Provider for Local {
 /// A summary may use this fraction of the window (one fourth). The rest is for rules, sources and later exchanges.
 const SUMMARY_SHARE: u64 = 4;
 
-fn ask(request: &Generate) -> Value {
+fn request_json(request: &Generate) -> Value {
     json!({
         "prompt": prompt::of(request),
         "stop": prompt::STOPS,
-        "max_new_tokens": MOST_TOKENS,
+        "max_new_tokens": MAX_TOKENS,
         "sliding_window": true,
         "stream": true,
     })
 }
 
 /// Passes on the text as it arrives, in a few pieces per second.
-async fn listen(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-    let mut speech = Speech { sink, begun: !request.prefix.is_empty(), waiting: String::new(), spoke: None };
+async fn relay_text(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+    let mut speech =
+        DeltaBuffer { sink, begun: !request.prefix.is_empty(), waiting: String::new(), last_sent_at: None };
     loop {
         match process.next().await? {
             Line::Piece { delta } => speech.add(&delta).await?,
@@ -130,9 +131,9 @@ async fn listen(process: &mut Process, request: &Generate, sink: &dyn DeltaSink)
                 return Err(Error::unavailable("ken-textgen gives a vector instead of a text"));
             }
             Line::End(end) => {
-                speech.speak().await?;
+                speech.flush().await?;
                 return match speech.begun {
-                    true => Ok(said(&end)),
+                    true => Ok(completion(&end)),
                     false => Err(Error::invalid("", "the model has nothing to say to this")),
                 };
             }
@@ -140,7 +141,7 @@ async fn listen(process: &mut Process, request: &Generate, sink: &dyn DeltaSink)
     }
 }
 
-fn said(end: &End) -> Completion {
+fn completion(end: &End) -> Completion {
     let (input, output) = (end.prompt_tokens, end.completion_tokens);
     Completion {
         stop_reason: match end.stop_reason.as_str() {
@@ -152,30 +153,30 @@ fn said(end: &End) -> Completion {
 }
 
 /// The state of an answer that is being passed on.
-struct Speech<'a> {
+struct DeltaBuffer<'a> {
     sink: &'a dyn DeltaSink,
     /// Whether anything other than white space has arrived, in this call or in an earlier one that was interrupted.
     begun: bool,
     waiting: String,
-    spoke: Option<Instant>,
+    last_sent_at: Option<Instant>,
 }
 
-impl Speech<'_> {
+impl DeltaBuffer<'_> {
     async fn add(&mut self, delta: &str) -> Result<(), Error> {
         let delta = if self.begun { delta } else { delta.trim_start() };
         self.begun |= !delta.is_empty();
         self.waiting.push_str(delta);
-        match self.spoke {
+        match self.last_sent_at {
             Some(spoke) if spoke.elapsed() < BETWEEN_DELTAS => Ok(()),
-            _ => self.speak().await,
+            _ => self.flush().await,
         }
     }
 
-    async fn speak(&mut self) -> Result<(), Error> {
+    async fn flush(&mut self) -> Result<(), Error> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        self.spoke = Some(Instant::now());
+        self.last_sent_at = Some(Instant::now());
         let delta = std::mem::take(&mut self.waiting);
         self.sink.send(Delta::Text { delta }).await
     }

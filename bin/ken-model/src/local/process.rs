@@ -92,16 +92,16 @@ impl Process {
         let broken = |error: String| Error::unavailable(format!("{PROGRAM}: {error}"));
         match self.from.next_line().await.map_err(|error| broken(error.to_string()))? {
             Some(line) => serde_json::from_str(&line).map_err(|error| broken(error.to_string())),
-            None => Err(self.last_words().await),
+            None => Err(self.exit_error().await),
         }
     }
 
     /// Returns the reason why the process ended, which is the line that it wrote to standard error.
-    async fn last_words(&mut self) -> Error {
+    async fn exit_error(&mut self) -> Error {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
-            const MOST: u64 = 64 * 1024;
-            _ = stderr.take(MOST).read_to_string(&mut text).await;
+            const MAX_ERROR_BYTES: u64 = 64 * 1024;
+            _ = stderr.take(MAX_ERROR_BYTES).read_to_string(&mut text).await;
         }
         match text.lines().last().map(serde_json::from_str) {
             Some(Ok(Line::Error { error })) => error,
@@ -111,7 +111,7 @@ impl Process {
 }
 
 /// How long a process is kept for the next text before it is ended to release its memory.
-const IDLE: Duration = Duration::from_secs(120);
+const MAX_IDLE: Duration = Duration::from_secs(120);
 
 /// Holds a process between two texts, with the time at which it became idle.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +131,7 @@ impl Idle {
         *self.lock() = Some((since, process));
         let idle = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(IDLE).await;
+            tokio::time::sleep(MAX_IDLE).await;
             // If the process was used in the meantime, this time is different, and it is kept.
             idle.lock().take_if(|(kept, _)| *kept == since);
         });

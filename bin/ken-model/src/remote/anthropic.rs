@@ -9,14 +9,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
-use super::format::{Broken, Ended, arguments, counted, parameters, parse};
+use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
 /// The name of this format, which is `api` in messages. Signatures of thoughts are sent back only to
 /// the format from which they came.
 pub(super) const API: &str = "anthropic-messages";
 /// Marks a thought that the provider sends encrypted. It is sent back unchanged.
-const SEALED: &str = "redacted:";
+const REDACTED_PREFIX: &str = "redacted:";
 
 /// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
@@ -63,7 +63,7 @@ fn part(part: &Part<'_>) -> Option<Value> {
 fn assistant(answer: &Answer<'_>) -> Vec<Value> {
     let own = answer.thoughts.iter().filter(|_| answer.api == API);
     let mut blocks: Vec<Value> = own
-        .map(|(thinking, opaque)| match opaque.strip_prefix(SEALED) {
+        .map(|(thinking, opaque)| match opaque.strip_prefix(REDACTED_PREFIX) {
             Some(data) => json!({"type": "redacted_thinking", "data": data}),
             None => json!({"type": "thinking", "thinking": thinking, "signature": opaque}),
         })
@@ -252,7 +252,7 @@ impl Events {
                 }
             }
             Block::RedactedThinking { data } => {
-                return vec![think(String::new(), Some(format!("{SEALED}{data}")))];
+                return vec![think(String::new(), Some(format!("{REDACTED_PREFIX}{data}")))];
             }
             Block::Text { .. } | Block::Other => {}
         }
@@ -327,10 +327,10 @@ impl Tokens {
 
     fn usage(self) -> Usage {
         let usage = Usage {
-            input: counted(self.input_tokens),
-            output: counted(self.output_tokens),
-            cache_read: counted(self.cache_read_input_tokens),
-            cache_write: counted(self.cache_creation_input_tokens),
+            input: bounded(self.input_tokens),
+            output: bounded(self.output_tokens),
+            cache_read: bounded(self.cache_read_input_tokens),
+            cache_write: bounded(self.cache_creation_input_tokens),
             ..Usage::default()
         };
         Usage { total_tokens: usage.input + usage.output + usage.cache_read + usage.cache_write, ..usage }

@@ -8,7 +8,7 @@ use ken_types::ops::model::Embedded;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::format::counted;
+use super::format::bounded;
 use super::{AT_ONCE, CancelOnDrop, Remote};
 use crate::http;
 use crate::prices::price;
@@ -75,7 +75,7 @@ fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String
     match vectors.iter().any(Vec::is_empty) {
         true => Err(format!("{count} vectors were asked for, and some are missing")),
         false => {
-            let tokens = counted(answer.usage.and_then(|usage| usage.prompt_tokens));
+            let tokens = bounded(answer.usage.and_then(|usage| usage.prompt_tokens));
             Ok((vectors, (tokens > 0).then_some(tokens)))
         }
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ken_types::{Code, Error};
 
 /// The maximum part of a provider's own message that is shown, in bytes.
-const SHOWN: usize = 400;
+const MAX_SHOWN_BYTES: usize = 400;
 
 /// Phrases with which providers report that a context exceeds the model's window. They have no common error code for
 /// it.
@@ -96,14 +96,14 @@ fn kind_code(kind: &str, overflows: bool) -> Code {
 
 /// Returns the message on one line, shortened, and without the key and control characters.
 fn clean(words: &str, key: Option<&str>) -> String {
-    let shown = ken_text::head(words, 4 * SHOWN);
+    let shown = ken_text::head(words, 4 * MAX_SHOWN_BYTES);
     let line = shown.replace(char::is_control, " ");
     let line = match key.filter(|key| key.len() >= 4) {
         Some(key) => line.replace(key, "[redacted]"),
         None => line,
     };
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut = ken_text::head(&line, SHOWN);
+    let cut = ken_text::head(&line, MAX_SHOWN_BYTES);
     match cut.len() < line.len() {
         true => format!("{cut}…"),
         false => line,

@@ -45,11 +45,11 @@ pub(super) fn arguments(text: &str) -> Value {
 
 /// The maximum number of tokens that is accepted for a call. A faulty server may report more, and sums of such numbers
 /// could overflow.
-const MOST_TOKENS: u64 = 1_000_000_000;
+const MAX_TOKENS: u64 = 1_000_000_000;
 
-/// Returns the number of tokens that a provider reports, at most [`MOST_TOKENS`]. Returns 0 if it reports none.
-pub(super) fn counted(tokens: Option<u64>) -> u64 {
-    tokens.unwrap_or_default().min(MOST_TOKENS)
+/// Returns the number of tokens that a provider reports, at most [`MAX_TOKENS`]. Returns 0 if it reports none.
+pub(super) fn bounded(tokens: Option<u64>) -> u64 {
+    tokens.unwrap_or_default().min(MAX_TOKENS)
 }
 
 /// Returns the schema of a tool. If it is absent, the tool takes an object.

@@ -35,12 +35,12 @@ const AT_ONCE: usize = 64;
 /// The maximum number of deltas that wait for the caller.
 const WAITING: usize = 64;
 /// The maximum length of an answer, in bytes of text, thoughts and arguments. A longer one is cut off.
-const LONGEST: usize = 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// The bytes per token that `estimated_tokens` assumes.
 const ESTIMATED_BYTES: u64 = 4;
 /// The maximum average number of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes
 /// per letter.
-const MOST_BYTES: u64 = 12;
+const MAX_TOKEN_BYTES: u64 = 12;
 
 /// The wire formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Endpoint {
         let retry_after_ms = retry_after_ms(header, SystemTime::now());
         let text = http::text(response).unwrap_or_default();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        let (kind, message) = words(&body);
+        let (kind, message) = error_words(&body);
         let refusal = Refusal {
             model,
             status,
@@ -192,7 +192,7 @@ impl Endpoint {
         match broken {
             Broken::Failed(error) => Error { message: format!("{model}: {}", error.message), ..error },
             Broken::Said(body) => {
-                let (kind, message) = words(&body);
+                let (kind, message) = error_words(&body);
                 let refusal = Refusal { model, status: 0, kind: &kind, message: &message, retry_after_ms: None };
                 refusal.error(self.key.as_deref())
             }
@@ -202,7 +202,7 @@ impl Endpoint {
 
 /// Returns type (or code) and message of an error. Servers send it in three forms: `{"error":{…}}`, the inner object
 /// alone, or a text.
-fn words(body: &Value) -> (String, String) {
+fn error_words(body: &Value) -> (String, String) {
     let error = body.get("error").unwrap_or(body);
     let word = |name: &str| match error.get(name) {
         Some(Value::String(text)) => text.clone(),
@@ -229,7 +229,7 @@ pub(crate) struct Remote {
 const REFUSED_KEY: &str = "the provider refused the key";
 
 /// How long a model is reported as unusable after its key was refused. After that it is tried again.
-const REFUSED: Duration = Duration::from_secs(60);
+const REFUSED_PERIOD: Duration = Duration::from_secs(60);
 
 impl Remote {
     pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model) -> Remote {
@@ -243,14 +243,14 @@ impl Remote {
     }
 
     /// Returns an error if a request certainly exceeds a known context window: even without its thoughts, and with
-    /// [`MOST_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
+    /// [`MAX_TOKEN_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
     fn overflow(&self, request: &Generate) -> Option<Error> {
         if !self.model.has_known_window {
             return None;
         }
         let tokens = request_tokens(request) - thought_tokens(request);
         let window = self.model.window;
-        let fits = tokens * ESTIMATED_BYTES / MOST_BYTES <= window;
+        let fits = tokens * ESTIMATED_BYTES / MAX_TOKEN_BYTES <= window;
         (!fits).then(|| {
             let model = full_name(self);
             Error::too_large(format!(
@@ -350,7 +350,7 @@ impl Provider for Remote {
 
     fn unusable(&self) -> Option<String> {
         let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_refused = refused.is_some_and(|refused| refused.elapsed() < REFUSED);
+        let is_refused = refused.is_some_and(|refused| refused.elapsed() < REFUSED_PERIOD);
         self.endpoint.missing_key().or_else(|| is_refused.then(|| REFUSED_KEY.to_owned()))
     }
 
@@ -408,8 +408,8 @@ impl Call {
                 }
                 let deltas = stream.push(bytes).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
                 self.pass(deltas, &mut passed)?;
-                if passed > LONGEST {
-                    return Ok((cut(), passed));
+                if passed > MAX_ANSWER_BYTES {
+                    return Ok((cut_off_end(), passed));
                 }
                 if stream.is_complete() {
                     http::drain(&mut reader);
@@ -436,7 +436,7 @@ impl Call {
     }
 }
 
-/// Returns the end of an answer that exceeds [`LONGEST`].
-fn cut() -> Ended {
+/// Returns the end of an answer that exceeds [`MAX_ANSWER_BYTES`].
+fn cut_off_end() -> Ended {
     Ended { stop_reason: StopReason::Length, usage: None }
 }

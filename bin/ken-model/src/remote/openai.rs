@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
-use super::format::{Broken, Ended, arguments, counted, parameters, parse};
+use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
 /// Returns the body of a request.
@@ -253,8 +253,8 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
 /// not count the prompt.
 fn usage(tokens: &Tokens) -> Option<Usage> {
     let details = tokens.prompt_tokens_details.as_ref();
-    let cached = counted(details.and_then(|details| details.cached_tokens.as_u64()));
-    let (prompt, output) = (counted(Some(tokens.prompt_tokens.as_u64()?)), counted(tokens.completion_tokens.as_u64()));
+    let cached = bounded(details.and_then(|details| details.cached_tokens.as_u64()));
+    let (prompt, output) = (bounded(Some(tokens.prompt_tokens.as_u64()?)), bounded(tokens.completion_tokens.as_u64()));
     Some(Usage {
         input: prompt.saturating_sub(cached),
         output,

@@ -7,13 +7,13 @@ use ken_types::ops::model::Generate;
 
 use super::search::{Hit, Origin, search};
 
-pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
-    let hits = search(request, asked);
+pub(super) fn of(request: &Generate, question: &str, no_model: &str) -> String {
+    let hits = search(request, question);
     if !hits.is_empty() {
         let found = quote(&hits);
         return format!("{found}\n\n{no_model}; this is what matches by its words.");
     }
-    if is_statement(asked) {
+    if is_statement(question) {
         return format!(
             "I keep that as a turn of this conversation and find it again by its words. {no_model}, so I cannot say \
              more about it."
@@ -37,7 +37,7 @@ fn quote(hits: &[Hit<'_>]) -> String {
         };
         let ends = hits.get(index + 1).is_none_or(|next| next.origin != hit.origin);
         // Writing to a String cannot fail.
-        _ = write!(text, "{before}{}", said(hit, goes_on));
+        _ = write!(text, "{before}{}", sentence(hit, goes_on));
         if let (true, Origin::Source(source) | Origin::Told(source)) = (ends, hit.origin) {
             _ = write!(text, " [{}]", source.id);
         }
@@ -45,7 +45,7 @@ fn quote(hits: &[Hit<'_>]) -> String {
     text
 }
 
-fn said(hit: &Hit<'_>, goes_on: bool) -> String {
+fn sentence(hit: &Hit<'_>, goes_on: bool) -> String {
     let text = &hit.text;
     match hit.origin {
         Origin::Source(_) => text.clone(),
@@ -57,14 +57,14 @@ fn said(hit: &Hit<'_>, goes_on: bool) -> String {
 }
 
 /// Whether a text is a statement, neither a question nor a request.
-fn is_statement(asked: &str) -> bool {
-    let first = asked.split_whitespace().next().unwrap_or_default();
+fn is_statement(question: &str) -> bool {
+    let first = question.split_whitespace().next().unwrap_or_default();
     let first = first.trim_matches(|char: char| !char.is_alphanumeric()).to_lowercase();
-    !first.is_empty() && !asked.trim_end().ends_with('?') && STATES.contains(&first.as_str())
+    !first.is_empty() && !question.trim_end().ends_with('?') && STATEMENT_OPENERS.contains(&first.as_str())
 }
 
 /// First words of statements. Any other text counts as a request, to which "nothing found" is a suitable answer.
-const STATES: [&str; 20] = [
+const STATEMENT_OPENERS: [&str; 20] = [
     "i",
     "my",
     "our",
@@ -96,29 +96,29 @@ mod tests {
 
     #[test]
     fn the_matching_sentence_is_told_with_its_id() {
-        let mut asked = request("When does the canteen close?");
-        asked.sources = vec![
+        let mut request = request("When does the canteen close?");
+        request.sources = vec![
             knowledge("kb-1", "Canteen", "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."),
             knowledge("kb-2", "Parking", "The parking deck never closes."),
         ];
-        let text = of(&asked, "When does the canteen close?", NONE);
+        let text = of(&request, "When does the canteen close?", NONE);
         assert!(text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]"), "{text}");
         assert!(text.contains(NONE) && !text.contains("Soup"), "{text}");
     }
 
     #[test]
     fn what_does_not_match_is_not_told() {
-        let mut asked = request("What is the capital of the Mars colony?");
-        asked.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];
-        let text = of(&asked, "What is the capital of the Mars colony?", NONE);
+        let mut request = request("What is the capital of the Mars colony?");
+        request.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];
+        let text = of(&request, "What is the capital of the Mars colony?", NONE);
         assert!(text.starts_with("I found nothing") && !text.contains("kb-1"), "{text}");
     }
 
     #[test]
     fn what_the_user_said_before_is_found_there_and_here() {
-        let mut asked = request("What is my dog called?");
-        asked.sources = vec![memory("sub-1", "My dog is called Rex.", "I keep that. No language model is configured.")];
-        let text = of(&asked, "What is my dog called?", NONE);
+        let mut first = request("What is my dog called?");
+        first.sources = vec![memory("sub-1", "My dog is called Rex.", "I keep that. No language model is configured.")];
+        let text = of(&first, "What is my dog called?", NONE);
         assert!(text.contains("past turn: “My dog is called Rex.” [sub-1]"), "{text}");
         let mut here = request("My dog is called Rex.");
         here.messages.extend(request("What is my dog called?").messages);
@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn what_accompanies_a_question_is_a_source() {
-        for asked in [
+        for question in [
             "Our pump P7 runs at 40 bar. It is blue.\n\nWhich pressure has pump P7?",
             "Which pressure has pump P7?\n\nAttached file \"pump.txt\":\n\n```\nOur pump P7 runs at 40 bar.\nIt is blue.\n```",
         ] {
-            let text = of(&request(asked), asked, NONE);
+            let text = of(&request(question), question, NONE);
             assert!(text.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{text}");
         }
         // A statement alone is not quoted back, and the sentences beside a question are not treated as questions.
@@ -146,88 +146,92 @@ mod tests {
 
     #[test]
     fn a_question_without_a_topic_has_that_of_its_message() {
-        let asked = "The door code of the lab, please. Do you know?";
-        let mut request = request(asked);
+        let question = "The door code of the lab, please. Do you know?";
+        let mut request = request(question);
         request.sources = vec![knowledge("kb-1", "Lab", "The door code of the lab is 77.")];
-        let text = of(&request, asked, NONE);
+        let text = of(&request, question, NONE);
         assert!(text.starts_with("The door code of the lab is 77. [kb-1]"), "{text}");
     }
 
     #[test]
     fn a_contraction_is_no_topic() {
-        for asked in ["What's my name?", "what’s my name", "I've forgotten: what's my name?"] {
-            let mut request = request(asked);
+        for question in ["What's my name?", "what’s my name", "I've forgotten: what's my name?"] {
+            let mut request = request(question);
             request.sources =
                 vec![memory("sub-1", "My name is Vera.", "I keep that. No language model is configured.")];
-            let text = of(&request, asked, NONE);
-            assert_eq!(text.contains("“My name is Vera.” [sub-1]"), !asked.contains("forgotten"), "{asked}: {text}");
+            let text = of(&request, question, NONE);
+            assert_eq!(
+                text.contains("“My name is Vera.” [sub-1]"),
+                !question.contains("forgotten"),
+                "{question}: {text}"
+            );
         }
     }
 
     #[test]
     fn an_earlier_answer_that_cites_is_not_a_source_of_its_own() {
-        let mut asked = request("What is the door code?");
-        asked.sources = vec![memory("sub-1", "What is the door code?", "The door code is 77. [kb-9]")];
-        assert!(!of(&asked, "What is the door code?", NONE).contains("77"));
+        let mut request = request("What is the door code?");
+        request.sources = vec![memory("sub-1", "What is the door code?", "The door code is 77. [kb-9]")];
+        assert!(!of(&request, "What is the door code?", NONE).contains("77"));
     }
 
     #[test]
     fn the_sentence_with_the_rarer_words_wins_and_a_question_is_no_evidence() {
         let question = "When is web23 backed up?";
-        let mut asked = request(question);
-        asked.sources = vec![
+        let mut request = request(question);
+        request.sources = vec![
             knowledge("kb-1", "Host web23", "web23 has 64 GB of RAM. It runs Debian."),
             knowledge("kb-2", "Backups", "The backup of web23 starts at 03:15."),
             knowledge("kb-3", "Backups", "The backup of web24 starts at 04:15."),
             memory("sub-1", question, "I found nothing about that. No language model is configured."),
             memory("sub-2", "When is web23 backed up", "Nobody knows."),
         ];
-        let text = of(&asked, question, NONE);
+        let text = of(&request, question, NONE);
         assert!(text.starts_with("The backup of web23 starts at 03:15. [kb-2]\n\n"), "{text}");
-        asked.sources.remove(1);
-        let text = of(&asked, question, NONE);
+        request.sources.remove(1);
+        let text = of(&request, question, NONE);
         assert!(text.starts_with("I found nothing"), "{text}");
     }
 
     #[test]
     fn all_entries_of_a_list_are_told() {
         let question = "Which hosts are owned by team-3?";
-        let mut asked = request(question);
+        let mut request = request(question);
         let host = |number: usize| {
             let text = format!("Owner: team-{}. Rack {number}.", 3 + number / 8);
             knowledge(&format!("kb-{number}"), &format!("web{number}"), &text)
         };
-        asked.sources = (0..10).map(host).collect();
-        let text = of(&asked, question, NONE);
+        request.sources = (0..10).map(host).collect();
+        let text = of(&request, question, NONE);
         assert_eq!(text.matches("Owner: team-3").count(), 8, "{text}");
         assert!(text.contains("web7: Owner: team-3. [kb-7]"), "{text}");
         let host = |number: usize| {
             let text = format!("web{number} is owned by team-{}.", 3 + number / 8);
             knowledge(&format!("kb-{number}"), &format!("web{number}"), &text)
         };
-        asked.sources = (0..10).map(host).collect();
-        let text = of(&asked, question, NONE);
+        request.sources = (0..10).map(host).collect();
+        let text = of(&request, question, NONE);
         assert_eq!(text.matches("owned by team-3. [kb-").count(), 8, "{text}");
         assert!(!text.contains("team-4"), "{text}");
     }
 
     #[test]
     fn the_answer_of_a_question_in_an_entry_is_told() {
-        let mut asked = request("How do I reset the router?");
-        asked.sources = vec![knowledge(
+        let mut request = request("How do I reset the router?");
+        request.sources = vec![knowledge(
             "kb-1",
             "FAQ",
             "Who pays? Nobody. How do I reset the router? Hold the button for ten seconds.",
         )];
-        let text = of(&asked, "How do I reset the router?", NONE);
+        let text = of(&request, "How do I reset the router?", NONE);
         assert!(text.starts_with("Hold the button for ten seconds. [kb-1]"), "{text}");
     }
 
     #[test]
     fn a_list_answers_by_its_item() {
-        let mut asked = request("Which port does staging use?");
-        asked.sources = vec![knowledge("kb-3", "Ports", "Ports:\n- production: 80\n- staging: 8080\n- test: 9090")];
-        let text = of(&asked, "Which port does staging use?", NONE);
+        let mut request = request("Which port does staging use?");
+        request.sources = vec![knowledge("kb-3", "Ports", "Ports:\n- production: 80\n- staging: 8080\n- test: 9090")];
+        let text = of(&request, "Which port does staging use?", NONE);
         assert!(text.contains("staging: 8080 [kb-3]") && !text.contains("9090"), "{text}");
     }
 

@@ -4,8 +4,8 @@ use ken_types::ops::model::Generate;
 
 /// Whether the greeting is requested: the agent has added the skill, or the prompt itself mentions
 /// it.
-pub(super) fn is_wanted(request: &Generate, asked: &str) -> bool {
-    request.system.contains("# Skill: greeting") || asked.contains("greeting skill")
+pub(super) fn is_requested(request: &Generate, question: &str) -> bool {
+    request.system.contains("# Skill: greeting") || question.contains("greeting skill")
 }
 
 /// Returns a greeting that introduces ken, reports the problems that the preflight found, and
@@ -16,7 +16,7 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
          answer rests on."
     );
     let lines = preflight.lines().map(str::trim);
-    let troubles: Vec<&str> = lines.filter(|line| is_trouble(line)).collect();
+    let troubles: Vec<&str> = lines.filter(|line| is_problem(line)).collect();
     if !troubles.is_empty() {
         text.push_str("\n\nThe preflight reports:\n");
         text.push_str(&troubles.join("\n"));
@@ -28,13 +28,13 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
 }
 
 /// Whether a line of the report names a problem.
-fn is_trouble(line: &str) -> bool {
+fn is_problem(line: &str) -> bool {
     let lower = line.to_lowercase();
     let mut words = lower.split(|char: char| !char.is_alphanumeric());
-    words.any(|word| TROUBLES.contains(&word)) && !HARMLESS.iter().any(|word| lower.contains(word))
+    words.any(|word| PROBLEM_WORDS.contains(&word)) && !HARMLESS.iter().any(|word| lower.contains(word))
 }
 
-const TROUBLES: [&str; 9] =
+const PROBLEM_WORDS: [&str; 9] =
     ["fail", "failed", "failing", "error", "down", "missing", "unavailable", "unreachable", "warning"];
 /// Parts of lines that report no problem, and of the instruction in the prompt.
 const HARMLESS: [&str; 5] = ["skill", "0 failed", "no error", "none missing", "if "];

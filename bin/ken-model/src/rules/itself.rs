@@ -1,15 +1,15 @@
 //! Answers to questions about ken itself, to greetings and thanks, and to "remember that …".
 
 /// The maximum number of words of a text that is answered here. A longer one has another subject.
-const WORDS: usize = 9;
+const MAX_WORDS: usize = 9;
 
 /// Returns the answer, or `None` if the text is not of this kind.
-pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
-    let plain = plain(asked);
-    if let Some(what) = to_remember(asked, &plain) {
+pub(super) fn answer(question: &str, no_model: &str) -> Option<String> {
+    let plain = plain(question);
+    if let Some(what) = to_remember(question, &plain) {
         return Some(remember(what));
     }
-    if plain.split(' ').count() > WORDS {
+    if plain.split(' ').count() > MAX_WORDS {
         return None;
     }
     let about = |patterns: &[&str]| patterns.iter().any(|pattern| plain == *pattern);
@@ -74,13 +74,13 @@ fn plain(text: &str) -> String {
 }
 
 /// Returns the text after "remember that", as the user wrote it.
-fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
+fn to_remember<'a>(question: &'a str, plain: &str) -> Option<&'a str> {
     let begins = ["remember that ", "remember this ", "please remember "];
     if !begins.iter().any(|begin| plain.starts_with(begin)) {
         return None;
     }
-    let from = ["that", "this", "remember"].iter().find_map(|word| find_word(asked, word))?;
-    let what = asked.get(from..)?.trim_start_matches([':', ',', ' ', '\n']).trim_end();
+    let from = ["that", "this", "remember"].iter().find_map(|word| find_word(question, word))?;
+    let what = question.get(from..)?.trim_start_matches([':', ',', ' ', '\n']).trim_end();
     Some(what).filter(|what| !what.is_empty())
 }
 
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn simple_questions_about_itself() {
-        for asked in ["Who are you?", "what can you do", "Help!", "Hi", "Thanks a lot!"] {
-            assert!(answer(asked, "No language model is configured").is_some(), "{asked}");
+        for question in ["Who are you?", "what can you do", "Help!", "Hi", "Thanks a lot!"] {
+            assert!(answer(question, "No language model is configured").is_some(), "{question}");
         }
-        for asked in
+        for question in
             ["What can the pump do?", "Help me find the door code of the lab in the old house over there", "", "?"]
         {
-            assert_eq!(answer(asked, ""), None, "{asked}");
+            assert_eq!(answer(question, ""), None, "{question}");
         }
         let who = answer("Hello, who are you?", "No model").unwrap();
         assert!(who.starts_with("I am ken"), "{who}");

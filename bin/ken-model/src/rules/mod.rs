@@ -41,18 +41,18 @@ impl Rules {
         if request.purpose != Purpose::Agent {
             return summary::of(request, SUMMARY_BYTES);
         }
-        let asked = question::last(request);
+        let question = question::last(request);
         if let Some(Message::ToolResult { .. }) = request.messages.last() {
             return report::of(&request.messages);
         }
-        if greeting::is_wanted(request, &asked) {
-            return greeting::of(&asked, self.no_model());
+        if greeting::is_requested(request, &question) {
+            return greeting::of(&question, self.no_model());
         }
-        itself::answer(&asked, self.no_model()).unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
+        itself::answer(&question, self.no_model()).unwrap_or_else(|| answer::of(request, &question, self.no_model()))
     }
 
     async fn answer_all(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-        say(&self.text(request), request, sink).await
+        send_rest(&self.text(request), request, sink).await
     }
 }
 
@@ -60,13 +60,13 @@ impl Rules {
 const SUMMARY_BYTES: usize = 16 * 1024;
 
 /// Summarises a conversation in about this number of tokens, for a model that cannot do so.
-pub(crate) async fn sum_up(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+pub(crate) async fn summarize(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let most = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
-    say(&summary::of(request, most), request, sink).await
+    send_rest(&summary::of(request, most), request, sink).await
 }
 
 /// Sends the part of a text that was not already sent.
-async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+async fn send_rest(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let rest = after(text, &request.prefix);
     for piece in pieces(&rest) {
         let delta = piece.to_owned();
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn a_tools_result_is_told() {
-        let mut asked = request("Add them");
+        let mut request = request("Add them");
         for (name, is_error) in [("sum", false), ("product", true)] {
-            asked.messages.push(Message::ToolResult {
+            request.messages.push(Message::ToolResult {
                 tool_call_id: name.into(),
                 tool_name: name.into(),
                 content: vec![Block::text("7")],
@@ -156,14 +156,14 @@ mod tests {
                 timestamp: 0,
             });
         }
-        let text = Rules::new(true).text(&asked);
+        let text = Rules::new(true).text(&request);
         assert_eq!(text, "The tool sum answered: 7\nThe tool product failed: 7");
     }
 
     #[test]
     fn beside_a_language_model_it_does_not_say_that_none_is_configured() {
-        let asked = request("What is the door code?");
-        assert!(Rules::new(true).text(&asked).contains(NO_MODEL));
-        assert!(Rules::new(false).text(&asked).contains(MODEL_DOWN));
+        let request = request("What is the door code?");
+        assert!(Rules::new(true).text(&request).contains(NO_MODEL));
+        assert!(Rules::new(false).text(&request).contains(MODEL_DOWN));
     }
 }

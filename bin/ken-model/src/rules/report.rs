@@ -3,7 +3,7 @@
 use ken_types::event::Message;
 
 /// The maximum part of a result that is shown, in bytes.
-const SHOWN: usize = 2_000;
+const MAX_SHOWN_BYTES: usize = 2_000;
 
 /// Returns the results at the end of the conversation, in their order.
 pub(super) fn of(messages: &[Message]) -> String {
@@ -18,7 +18,7 @@ fn line(message: &Message) -> Option<String> {
     };
     let verb = if *is_error { "failed" } else { "answered" };
     let text = message.text();
-    let shown = ken_text::head(&text, SHOWN);
+    let shown = ken_text::head(&text, MAX_SHOWN_BYTES);
     let more = if shown.len() < text.len() { "…" } else { "" };
     Some(format!("The tool {tool_name} {verb}: {shown}{more}"))
 }

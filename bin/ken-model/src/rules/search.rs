@@ -19,8 +19,8 @@ const CONTEXT: f64 = 0.5;
 const NEAR_BEST: f64 = 0.75;
 /// The maximum number of sentences that are shown, and the maximum if all contain the same words of the question, as in
 /// a list.
-const SHOWN: usize = 3;
-const SHOWN_ALIKE: usize = 10;
+const MAX_SENTENCES: usize = 3;
+const MAX_ALIKE_SENTENCES: usize = 10;
 
 /// The origin of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,14 +44,14 @@ pub(super) struct Hit<'a> {
 
 /// Returns the best sentences, in the order of the sources. If a message contains both statements and questions, only
 /// its questions are answered.
-pub(super) fn search<'a>(request: &'a Generate, asked: &'a str) -> Vec<Hit<'a>> {
-    let questions: Vec<&str> = lines(asked).filter(|line| line.ends_with('?')).collect();
+pub(super) fn search<'a>(request: &'a Generate, question: &'a str) -> Vec<Hit<'a>> {
+    let questions: Vec<&str> = lines(question).filter(|line| line.ends_with('?')).collect();
     let mut candidates = Vec::new();
     let mut terms = terms(&questions.join(" "));
     match terms.is_empty() {
         // If there is no question, or only one like "Do you know?", the topic is in the rest of the message.
-        true => terms = self::terms(asked),
-        false => of_user(asked, Origin::Now, &terms, &mut candidates),
+        true => terms = self::terms(question),
+        false => of_user(question, Origin::Now, &terms, &mut candidates),
     }
     if terms.is_empty() {
         return Vec::new();
@@ -91,7 +91,7 @@ impl Term {
         Term { stem: stem(word, &mut buffer).to_owned(), other }
     }
 
-    fn fits(&self, stem: &str) -> bool {
+    fn matches(&self, stem: &str) -> bool {
         same_stem(stem, &self.stem) || self.other.as_ref().is_some_and(|other| same_stem(stem, other))
     }
 }
@@ -103,7 +103,7 @@ fn terms(question: &str) -> Vec<Term> {
     for (index, word) in lower.iter().enumerate() {
         let term = Term::new(word, lower.get(index + 1).map(String::as_str));
         let is_known = found.iter().any(|known| known.stem == term.stem);
-        if !says_nothing(word) && !is_known && found.len() < TERMS {
+        if !is_without_topic(word) && !is_known && found.len() < TERMS {
             found.push(term);
         }
     }
@@ -112,7 +112,7 @@ fn terms(question: &str) -> Vec<Term> {
 
 /// Whether a lower-case word does not describe the topic of a question. For a contraction such as "what's", this
 /// depends on its first part.
-fn says_nothing(word: &str) -> bool {
+fn is_without_topic(word: &str) -> bool {
     is_filler(word) || expand(word).is_some_and(|contraction| is_filler(contraction.first(word)))
 }
 
@@ -139,7 +139,7 @@ impl Candidate<'_> {
 fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     match source.kind {
         SourceKind::Knowledge | SourceKind::File | SourceKind::Web => {
-            of_text(source, held(&source.title, terms), terms, into)
+            of_text(source, contained_terms(&source.title, terms), terms, into)
         }
         SourceKind::Memory => {
             of_user(&source.title, Origin::Told(source), terms, into);
@@ -153,26 +153,26 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
 }
 
 fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
-    let (mut context, mut asked) = (title, 0);
+    let (mut context, mut question) = (title, 0);
     for text in lines(&source.text).take(SENTENCES.saturating_sub(into.len())) {
-        let held = held(text, terms);
+        let held = contained_terms(text, terms);
         if text.ends_with('?') {
-            asked = held; // the next sentence answers it
+            question = held; // the next sentence answers it
             continue;
         }
-        if held | asked != 0 {
-            into.push(Candidate { text, origin: Origin::Source(source), held: held | asked, context });
+        if held | question != 0 {
+            into.push(Candidate { text, origin: Origin::Source(source), held: held | question, context });
         }
         context |= held;
-        asked = 0;
+        question = 0;
     }
 }
 
 /// Adds the statements in a message of a user.
 fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
-    let stated = lines(text).filter(|text| !asks(text));
+    let stated = lines(text).filter(|text| !is_question(text));
     for text in stated.take(SENTENCES.saturating_sub(into.len())) {
-        let held = held(text, terms);
+        let held = contained_terms(text, terms);
         if held != 0 {
             into.push(Candidate { text, origin, held, context: 0 });
         }
@@ -181,7 +181,7 @@ fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec
 
 /// Whether a sentence of a user is a question or a request, even without a question mark. Such sentences are not
 /// evidence.
-fn asks(sentence: &str) -> bool {
+fn is_question(sentence: &str) -> bool {
     let mut words = words(sentence).map(|word| word.text.to_lowercase());
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let is = |list: &[&str], word: &str| list.contains(&word);
@@ -214,13 +214,13 @@ fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the terms that a text contains, one bit each.
-fn held(text: &str, terms: &[Term]) -> u32 {
+fn contained_terms(text: &str, terms: &[Term]) -> u32 {
     let mut buffer = String::new();
     let mut held = 0;
     for word in words(text) {
         let stem = stem(word.text, &mut buffer);
         for (index, term) in terms.iter().enumerate() {
-            if term.fits(stem) {
+            if term.matches(stem) {
                 held |= 1 << index;
             }
         }
@@ -258,8 +258,8 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
             continue;
         };
         let is_alike = chosen.iter().all(|(_, one)| one.held == candidate.held);
-        let most = if is_alike { SHOWN_ALIKE } else { SHOWN };
-        if chosen.len() < most && !chosen.iter().any(|(_, one)| one.repeats(candidate)) {
+        let most = if is_alike { MAX_ALIKE_SENTENCES } else { MAX_SENTENCES };
+        if chosen.len() < most && !chosen.iter().any(|(_, one)| one.is_repetition_of(candidate)) {
             chosen.push((*index, candidate));
         }
     }
@@ -272,7 +272,7 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
 impl Candidate<'_> {
     /// Whether two sentences are repetitions. The same sentence in two entries can have different meanings, but a user
     /// who writes the same sentence twice repeats it.
-    fn repeats(&self, other: &Candidate<'_>) -> bool {
+    fn is_repetition_of(&self, other: &Candidate<'_>) -> bool {
         let is_entry = |origin: Origin<'_>| matches!(origin, Origin::Source(_));
         self.text == other.text && (self.origin == other.origin || !is_entry(self.origin) || !is_entry(other.origin))
     }

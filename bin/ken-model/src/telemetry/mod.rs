@@ -26,7 +26,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// The interval between two reads from the store, and the maximum pause after a failure of the collector.
 const POLL: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 const CALL: Duration = Duration::from_secs(10);
 /// The maximum number of submissions and runs that wait. If there are more, the oldest are dropped.
 const QUEUE: u64 = 4_096;
@@ -50,7 +50,7 @@ pub(crate) struct Exporter {
 }
 
 /// The outcome of sending a batch.
-enum Sent {
+enum BatchOutcome {
     Taken,
     /// The collector refused it permanently.
     Refused(u16),
@@ -94,7 +94,7 @@ impl Exporter {
                     if pause == POLL {
                         tracing::warn!("telemetry waits: {error}");
                     }
-                    (pause * 2).min(LONGEST_PAUSE)
+                    (pause * 2).min(MAX_PAUSE)
                 }
             };
         }
@@ -105,7 +105,7 @@ impl Exporter {
         loop {
             let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
             if ended.since.is_none() {
-                self.done(self.started, 0).await?;
+                self.acknowledge(self.started, 0).await?;
                 continue;
             }
             let runs = whole_milliseconds(ended.runs, ended.waiting > 0);
@@ -113,7 +113,7 @@ impl Exporter {
             if ended.waiting > QUEUE {
                 let lost = runs.len();
                 tracing::warn!(lost, "too much telemetry waits: the oldest is dropped");
-                self.done(last.ended_at, lost as u64).await?;
+                self.acknowledge(last.ended_at, lost as u64).await?;
             } else {
                 self.send_all(&runs).await?;
             }
@@ -134,20 +134,20 @@ impl Exporter {
                 continue;
             }
             let lost = match self.send(std::mem::take(&mut spans)).await? {
-                Sent::Taken => 0,
-                Sent::Refused(status) => {
+                BatchOutcome::Taken => 0,
+                BatchOutcome::Refused(status) => {
                     tracing::warn!(status, lost = count, "the collector refused telemetry");
                     count
                 }
             };
             self.counts.exported.fetch_add(count - lost, Ordering::Relaxed);
-            self.done(run.ended_at, lost).await?;
+            self.acknowledge(run.ended_at, lost).await?;
             count = 0;
         }
         Ok(())
     }
 
-    async fn done(&self, until: Timestamp, lost: u64) -> Result<(), Error> {
+    async fn acknowledge(&self, until: Timestamp, lost: u64) -> Result<(), Error> {
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
         let exported = Exported { until, lost };
         self.store.call::<TelemetryExported>(&exported, CALL).await.map(drop)
@@ -169,7 +169,7 @@ impl Exporter {
                 if of.and_then(Value::as_str) != Some(run.id.as_str()) {
                     continue;
                 }
-                spans.see(&event);
+                spans.add(&event);
                 if event.get("type").and_then(Value::as_str) == Some("submission_settled") {
                     break 'stream;
                 }
@@ -182,16 +182,16 @@ impl Exporter {
         Ok(spans.end())
     }
 
-    async fn send(&self, spans: Vec<Value>) -> Result<Sent, Error> {
+    async fn send(&self, spans: Vec<Value>) -> Result<BatchOutcome, Error> {
         let poster = self.poster.clone();
         let body = spans::request(&spans).to_string();
         let sent = tokio::task::spawn_blocking(move || poster.post(&body)).await;
         let status = sent.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))??;
         match status {
-            200..300 => Ok(Sent::Taken),
+            200..300 => Ok(BatchOutcome::Taken),
             // The OTLP specification lists these statuses as retryable.
             429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
-            status => Ok(Sent::Refused(status)),
+            status => Ok(BatchOutcome::Refused(status)),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Spans<'_> {
         }
     }
 
-    pub(super) fn see(&mut self, event: &Value) {
+    pub(super) fn add(&mut self, event: &Value) {
         self.started = self.started.or_else(|| time(event));
         match text(event, "type") {
             "turn" => self.chat(event),
@@ -102,12 +102,12 @@ impl Spans<'_> {
     }
 
     fn tool(&mut self, event: &Value) {
-        let said = event.pointer("/result/content/0/text").and_then(Value::as_str);
+        let answer = event.pointer("/result/content/0/text").and_then(Value::as_str);
         // If the tool does not exist, the model invented its name.
-        let is_made_up = said.is_some_and(|said| said.starts_with(NO_TOOL));
+        let is_made_up = answer.is_some_and(|said| said.starts_with(NO_TOOL));
         let name = match is_made_up {
             true => UNKNOWN,
-            false => tame(text(event, "toolName")),
+            false => checked_name(text(event, "toolName")),
         };
         let mut attributes = vec![
             string("gen_ai.operation.name", "execute_tool"),
@@ -122,7 +122,7 @@ impl Spans<'_> {
     }
 
     fn worker(&mut self, event: &Value) {
-        let agent = tame(text(event, "agent"));
+        let agent = checked_name(text(event, "agent"));
         let attributes = vec![string("gen_ai.operation.name", "invoke_agent"), string("gen_ai.agent.name", agent)];
         let session = format!("task:{}:{}", text(event, "session"), text(event, "taskId"));
         let id = self.span_of(&session);
@@ -273,7 +273,7 @@ fn number_of(key: &str, value: u64) -> Value {
 }
 
 /// Returns the name if it has the form of a name. A name that a model invented could contain text of the conversation.
-fn tame(name: &str) -> &str {
+fn checked_name(name: &str) -> &str {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match (1..=64).contains(&name.len()) && name.bytes().all(is_part) {
         true => name,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ken_types::ops::store::{Claims, Lease, Work};
 use ken_types::{Code, Error, Timestamp};
-use ken_wire::Gate;
+use ken_wire::ChangeGate;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -102,7 +102,7 @@ pub(crate) trait Job: Send {
 }
 
 struct WriteJob<T, F> {
-    gate: Gate,
+    gate: ChangeGate,
     comes_first: bool,
     work: F,
     result: Option<Result<T, Error>>,
@@ -207,7 +207,7 @@ impl Writer {
         F: Fn(&dyn Tables, &mut Change) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let gate = Gate::current();
+        let gate = ChangeGate::current();
         let job = WriteJob { gate: gate.clone(), comes_first, work, result: None, reply };
         let pushed = self.queue.push_quietly(Order::Write(Box::new(job)), comes_first)?;
         if self.is_at_hand() {
@@ -646,7 +646,7 @@ impl BatchWriter {
     fn run_idle(&mut self) {
         let now = self.clock.elapsed_ms();
         if now >= self.idle_at.max(self.retry_at) {
-            self.idle_at = if self.database.rest() { i64::MAX } else { now + IDLE_MS };
+            self.idle_at = if self.database.run_idle() { i64::MAX } else { now + IDLE_MS };
         }
     }
 

@@ -15,7 +15,7 @@ use crate::rules::{approvals, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
 /// How long a request is kept after its end, in milliseconds. A grant for a whole session is deleted together with its request.
-const KEPT_MS: i64 = 90 * 24 * 3600 * 1000;
+const RETENTION_MS: i64 = 90 * 24 * 3600 * 1000;
 /// The maximum number of requests that one call marks as expired, and that one slice of background work deletes.
 const SLICE: usize = 100;
 /// The maximum size of a list of requests, in bytes, so that it fits into a line of the wire. Further requests are listed without action
@@ -59,7 +59,7 @@ pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<Pendi
 }
 
 /// Reports a request to consoles and to the calls that wait for it.
-fn tell(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
+fn publish(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
     let fields =
         json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
     change.tell(kind, fields);
@@ -83,7 +83,7 @@ impl Write for ApprovalsPut {
             task_id: args.task_id.as_deref(),
             fingerprint: &args.preview.fingerprint,
         })?;
-        if let Some(known) = approvals::deciding(&known, args) {
+        if let Some(known) = approvals::deciding_request(&known, args) {
             return Ok(known.record.clone());
         }
         // The fingerprint shows what the call would do. A pending request with another one is outdated.
@@ -108,7 +108,7 @@ fn insert(
     let session = log.instance();
     let request = request(args, session, change.now);
     let granted = tables.session_grant(session, &request.fingerprint)?;
-    let (status, decision) = approvals::at_once(&request.id, args, granted, change.now);
+    let (status, decision) = approvals::initial_status(&request.id, args, granted, change.now);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let scope = scope.map(|scope| tables.scope_key(&scope)).transpose()?;
     tables.insert_approval(&NewApproval {
@@ -126,7 +126,7 @@ fn insert(
         Status::Pending => "approval.requested",
         _ => "approval.decided",
     };
-    tell(kind, session, &request, status, change);
+    publish(kind, session, &request, status, change);
     get(tables, &request.id)
 }
 
@@ -158,10 +158,10 @@ fn request(args: &PutApproval, session: &str, now: Timestamp) -> Request {
 }
 
 impl Read for ApprovalsOf {
-    fn run(tables: &dyn Tables, args: &OfSubmission) -> Result<AskedCalls, Error> {
+    fn run(tables: &dyn Tables, args: &OfSubmission) -> Result<CallsWithApproval, Error> {
         let found = submission(tables, &args.submission_id)?;
-        let calls = tables.asked_calls(found.key)?;
-        Ok(AskedCalls { calls })
+        let calls = tables.calls_with_approval(found.key)?;
+        Ok(CallsWithApproval { calls })
     }
 }
 
@@ -208,7 +208,7 @@ fn end(
         Status::Cancelled => "approval.cancelled",
         _ => "approval.decided",
     };
-    tell(kind, &found.session, &found.record.request, status, change);
+    publish(kind, &found.session, &found.record.request, status, change);
     Ok(())
 }
 
@@ -238,7 +238,7 @@ impl Write for ApprovalsExpire {
 
 /// Deletes requests that ended long ago. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
-    Ok(tables.prune_approvals(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
+    Ok(tables.prune_approvals(now.plus_millis(-RETENTION_MS), SLICE)? == SLICE)
 }
 
 /// Cancels the pending requests of a submission that has ended.

@@ -11,15 +11,15 @@ use crate::rules::budget::{Exceeded, billionths, day_scope, dollars, output, ses
 use crate::tables::{Amount, ReservationRow, Tables};
 
 /// How long the usage of a session is kept after its last call, in milliseconds.
-const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
+const RETENTION_MS: i64 = 90 * 24 * 3_600 * 1_000;
 /// The age in milliseconds after which a reservation no longer counts as that of a running call. No call takes that long, so a crash must
 /// have interrupted it. What it reserved still counts as used.
-const UNDER_WAY_MS: i64 = 3_600 * 1_000;
+const MAX_CALL_MS: i64 = 3_600 * 1_000;
 /// How long a reservation is kept if it is never settled, in milliseconds.
-const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
+const MAX_UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
 /// The time after which a caller can try again if running calls have reserved everything that is left, in milliseconds. It is part of the
 /// error.
-const SOON_MS: u64 = 1_000;
+const RETRY_MS: u64 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<BudgetReserve>().write::<BudgetSettle>().read::<BudgetSpent>()
@@ -60,7 +60,7 @@ impl Write for BudgetReserve {
         if let Some(known) = tables.reservation(&args.id)? {
             return Ok(Reserved { output_tokens: known.output_tokens.cast_unsigned() });
         }
-        tables.prune_reservations(change.now.plus_millis(-UNSETTLED_MS))?;
+        tables.prune_reservations(change.now.plus_millis(-MAX_UNSETTLED_MS))?;
         let day = day_scope(&change.now.day());
         let session = args.session.as_deref().map(session_scope);
         let of_day = tables.budget(&day)?;
@@ -69,19 +69,19 @@ impl Write for BudgetReserve {
             None => Amount::default(),
         };
         if of_day == Amount::default() {
-            tables.prune_budgets(change.now.plus_millis(-KEPT_MS))?;
+            tables.prune_budgets(change.now.plus_millis(-RETENTION_MS))?;
         }
         let granted = match output(args, of_day, of_session) {
             Ok(granted) => granted,
             Err(Exceeded(why)) => {
-                let since = change.now.plus_millis(-UNDER_WAY_MS);
+                let since = change.now.plus_millis(-MAX_CALL_MS);
                 let settled = |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope, since)?);
                 let of_session = match &session {
                     Some(session) => settled(session, of_session)?,
                     None => of_session,
                 };
                 return Err(match output(args, settled(&day, of_day)?, of_session) {
-                    Ok(_) => Error::busy(format!("calls under way have reserved the rest: {why}"), SOON_MS),
+                    Ok(_) => Error::busy(format!("calls under way have reserved the rest: {why}"), RETRY_MS),
                     Err(Exceeded(_)) => Error::new(Code::Forbidden, why)
                         .at("/caps")
                         .hint("`ken usage` shows it, [model.budget] of ken.toml sets it; a day ends at 00:00 UTC"),
@@ -116,7 +116,7 @@ impl Write for BudgetSettle {
 
 impl Read for BudgetSpent {
     fn run(tables: &dyn Tables, args: &OfBudget) -> Result<Spent, Error> {
-        let since = Timestamp::now().plus_millis(-UNDER_WAY_MS);
+        let since = Timestamp::now().plus_millis(-MAX_CALL_MS);
         let sum = |scope: String| -> Result<Sum, Error> {
             let used = tables.budget(&scope)?;
             Ok(Sum {

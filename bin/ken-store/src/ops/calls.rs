@@ -12,7 +12,10 @@ use crate::tables::Tables;
 
 /// Returns the stored answer if the call is a repeat; `None` if it is new. Fails with `conflict` if a later call of the slot has taken
 /// effect.
-pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&CallMark>) -> Result<Option<T>, Error> {
+pub(super) fn stored_answer<T: DeserializeOwned>(
+    tables: &dyn Tables,
+    call: Option<&CallMark>,
+) -> Result<Option<T>, Error> {
     let Some(call) = call else { return Ok(None) };
     match tables.call(&call.slot)? {
         Some((number, answer)) if number == call.number => record::read(&answer).map(Some),

@@ -15,11 +15,11 @@ use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 
 /// The maximum number of entries for which a caller computes vectors at a time. A provider accepts this many in one call.
-const EMBEDDED_AT_ONCE: usize = 32;
+const MAX_EMBEDDED: usize = 32;
 /// The maximum number of uses that are listed for an entry.
-const USES: u32 = 100;
+const MAX_USES: u32 = 100;
 /// The maximum number of dimensions of a vector.
-const DIMENSIONS: usize = 4_096;
+const MAX_DIMENSIONS: usize = 4_096;
 /// The collections that an indexing job reads, in this order. After the last one, the job indexes all entries.
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
 
@@ -86,7 +86,7 @@ impl Write for DocumentsSync {
 
     fn run(tables: &dyn Tables, args: &SyncDocuments, change: &mut Change) -> Result<Synced, Error> {
         let job = match &args.step {
-            Some(step) => Some(held(tables, &args.collection, step)?),
+            Some(step) => Some(job_of_step(tables, &args.collection, step)?),
             None => None,
         };
         let mut synced = Synced::default();
@@ -114,7 +114,7 @@ impl Write for DocumentsSync {
 
 /// Returns the running job if its position is the one that the step names. Otherwise another reader has already done this step, and the
 /// error is `conflict`.
-fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
+fn job_of_step(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
     let running = tables.running_job()?;
     let here = running
         .filter(|job| job.id == step.job && job.collection.as_deref() == Some(collection) && job.place == step.after);
@@ -219,7 +219,7 @@ pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork,
         .running_job()?
         .and_then(|job| Some(OpenJob { id: job.id, collection: job.collection?, after: job.place }));
     let rows = match &args.model {
-        Some(model) => tables.unembedded(model, EMBEDDED_AT_ONCE)?,
+        Some(model) => tables.unembedded(model, MAX_EMBEDDED)?,
         None => Vec::new(),
     };
     let unembedded =
@@ -229,9 +229,9 @@ pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork,
 
 impl Write for VectorsPut {
     fn check(args: &PutVectors) -> Result<(), Error> {
-        let long = args.vectors.iter().position(|vector| vector.values.len() > DIMENSIONS);
+        let long = args.vectors.iter().position(|vector| vector.values.len() > MAX_DIMENSIONS);
         match long {
-            Some(number) => Err(Error::too_large(format!("a vector has at most {DIMENSIONS} dimensions"))
+            Some(number) => Err(Error::too_large(format!("a vector has at most {MAX_DIMENSIONS} dimensions"))
                 .at(format!("/vectors/{number}/values"))),
             None => Ok(()),
         }
@@ -241,7 +241,7 @@ impl Write for VectorsPut {
         for vector in &args.vectors {
             if let Some(texts) = tables.knowledge_texts(vector.entry)? {
                 let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
-                tables.put_vector(vector.entry, &args.model, &scope_word, &vectors::packed(&vector.values))?;
+                tables.put_vector(vector.entry, &args.model, &scope_word, &vectors::pack(&vector.values))?;
             }
         }
         if args.usage.total_tokens > 0 {
@@ -254,13 +254,13 @@ impl Write for VectorsPut {
 
 /// Stores which entries a submission has used. Called when it ends.
 pub(super) fn record_uses(tables: &dyn Tables, found: &SubmissionRow, used: &[(String, Used)]) -> Result<(), Error> {
-    let mut known = used.iter().take(USES as usize);
+    let mut known = used.iter().take(MAX_USES as usize);
     known.try_for_each(|(entry, how)| tables.insert_use(entry, found.key, how.name()))
 }
 
 impl Read for KnowledgeUses {
     fn run(tables: &dyn Tables, args: &OfEntry) -> Result<EntryUses, Error> {
-        let uses = tables.uses(&args.id, USES)?;
+        let uses = tables.uses(&args.id, MAX_USES)?;
         if uses.is_empty() && tables.knowledge(&args.id)?.is_none() {
             return Err(Error::not_found(format!("there is no knowledge entry {}", args.id)).at("/id"));
         }

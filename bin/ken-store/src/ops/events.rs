@@ -22,12 +22,12 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 
 /// What an event will do. It is decided before anything is written.
 struct Plan {
-    session: Where,
+    session: Destination,
     /// The queue to which a prompt or a compaction is added.
     queue: Queue,
 }
 
-enum Where {
+enum Destination {
     Nowhere,
     Known(SessionRow),
     New(FreshSession),
@@ -44,7 +44,7 @@ impl Write for ChatAccept {
         let scope = sessions::scope_key(tables, &args.event.scope)?;
         let Plan { session, queue } = match plan(tables, scope, args) {
             Ok(plan) => plan,
-            Err(error) if is_kept(error.code) => return refuse(tables, scope, &args.event, error),
+            Err(error) if is_stored_refusal(error.code) => return refuse(tables, scope, &args.event, error),
             Err(error) => return Err(error),
         };
         let (mut session, created) = open_session(tables, scope, session, change)?;
@@ -65,7 +65,7 @@ impl Write for ChatAccept {
         };
         let event = insert_event(tables, scope, &args.event, &accepted)?;
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
-            queue::enter(tables, log, event, &entry, &queue, change)?;
+            queue::enqueue(tables, log, event, &entry, &queue, change)?;
             if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
                 tables.set_session_title(found.stream, &title(&args.event.text))?;
             }
@@ -76,7 +76,7 @@ impl Write for ChatAccept {
 
 /// Returns whether a refusal with this code is stored as the answer to the event. An invalid argument is not stored, because it is a
 /// mistake of the caller. Other errors fail the whole change.
-fn is_kept(code: Code) -> bool {
+fn is_stored_refusal(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy)
 }
 
@@ -84,16 +84,16 @@ fn is_kept(code: Code) -> bool {
 fn open_session(
     tables: &dyn Tables,
     scope: i64,
-    session: Where,
+    session: Destination,
     change: &mut Change,
 ) -> Result<(Option<SessionRow>, bool), Error> {
     Ok(match session {
-        Where::Nowhere => (None, false),
-        Where::Known(found) => {
+        Destination::Nowhere => (None, false),
+        Destination::Known(found) => {
             sessions::touch(tables, &found, change)?;
             (Some(found), false)
         }
-        Where::New(fresh) => (Some(sessions::insert(tables, scope, &fresh, change)?), true),
+        Destination::New(fresh) => (Some(sessions::insert(tables, scope, &fresh, change)?), true),
     })
 }
 
@@ -119,27 +119,29 @@ fn entry_of(args: &Accept) -> Option<Entry> {
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
     let session = find(tables, scope, &args.target)?;
     let queue = match (&session, &entry_of(args)) {
-        (Where::Known(found), Some(entry)) => queue::with_room(tables, found.stream, entry.policy)?,
-        (Where::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
-        (Where::New(_), _) | (_, None) => Queue::default(),
+        (Destination::Known(found), Some(entry)) => queue::queue_if_not_full(tables, found.stream, entry.policy)?,
+        (Destination::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
+        (Destination::New(_), _) | (_, None) => Queue::default(),
     };
     Ok(Plan { session, queue })
 }
 
-fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error> {
-    let known = |found: Option<SessionRow>| found.map(Where::Known);
+fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination, Error> {
+    let known = |found: Option<SessionRow>| found.map(Destination::Known);
     Ok(match target {
-        Target::None => Where::Nowhere,
-        Target::Fresh(fresh) => Where::New(fresh.clone()),
+        Target::None => Destination::Nowhere,
+        Target::Fresh(fresh) => Destination::New(fresh.clone()),
         Target::Selector(selector) => {
             let found = sessions::select(tables, Some(scope), selector)?;
             known(found).ok_or_else(|| sessions::unknown(selector))?
         }
         Target::SelectorOrNew(fresh) => {
             let found = sessions::select(tables, Some(scope), fresh.id.as_str())?;
-            known(found).unwrap_or_else(|| Where::New(fresh.clone()))
+            known(found).unwrap_or_else(|| Destination::New(fresh.clone()))
         }
-        Target::Active(fresh) => known(tables.newest_session(scope)?).unwrap_or_else(|| Where::New(fresh.clone())),
+        Target::Active(fresh) => {
+            known(tables.newest_session(scope)?).unwrap_or_else(|| Destination::New(fresh.clone()))
+        }
     })
 }
 
@@ -186,9 +188,9 @@ impl Write for SubmissionsAdmit {
         let session = tables.session(&args.instance)?;
         let scope = session.as_ref().map(|found| found.scope);
         let log = logs::of_instance(tables, &args.instance, change.now)?;
-        let queue = match queue::with_room(tables, log.key, args.policy) {
+        let queue = match queue::queue_if_not_full(tables, log.key, args.policy) {
             Ok(queue) => queue,
-            Err(refused) if is_kept(refused.code) => {
+            Err(refused) if is_stored_refusal(refused.code) => {
                 // The refusal is stored, so that a repeat of the same prompt over another connection gets the same answer, even if there is
                 // room by then.
                 let admitted = Admitted::Refused { refused };
@@ -202,7 +204,7 @@ impl Write for SubmissionsAdmit {
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         let event = insert_prompt(tables, scope, args, &admitted, change)?;
         blobs::refer(tables, &args.blobs, event)?;
-        queue::enter(tables, &log, event, &entry, &queue, change)?;
+        queue::enqueue(tables, &log, event, &entry, &queue, change)?;
         if let Some(found) = session {
             sessions::touch(tables, &found, change)?;
             if found.title.is_none() {

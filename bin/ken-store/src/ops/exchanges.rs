@@ -17,7 +17,7 @@ pub(super) fn fold(
     // A submission that was never claimed has only one event, its end.
     if found.lease > 0 {
         tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
-            fold.see(event);
+            fold.add_event(event);
             also(event);
             true
         })?;

@@ -16,11 +16,11 @@ use crate::tables::{Index, KnowledgeFilter, Tables};
 
 /// The maximum number of entries with some of the words that are examined if few entries contain all words. The index ranks short entries
 /// higher, but the score prefers entries that contain most of the rare words, so several entries must be examined to find the best.
-const LOOKED_AT: u32 = 24;
+const MAX_EXAMINED: u32 = 24;
 /// The maximum number of vectors that are compared with a query. They are those of the newest entries.
-const COMPARED: u32 = 50_000;
+const MAX_COMPARED: u32 = 50_000;
 /// The maximum number of matches in a list with a query. They are the best ones.
-const RANKED: u32 = 1_000;
+const MAX_RANKED: u32 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
@@ -84,11 +84,11 @@ pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
 
 pub(super) fn delete(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     tables.delete_knowledge_by_key(key)?;
-    forget(tables, key)
+    unindex(tables, key)
 }
 
 /// Removes a deleted entry from the index.
-fn forget(tables: &dyn Tables, key: i64) -> Result<(), Error> {
+fn unindex(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     tables.delete_vector(key)?;
     tables.unindex_knowledge(key - 1, key)
 }
@@ -96,7 +96,7 @@ fn forget(tables: &dyn Tables, key: i64) -> Result<(), Error> {
 impl Write for KnowledgeDelete {
     fn run(tables: &dyn Tables, args: &ById, change: &mut Change) -> Result<Nothing, Error> {
         let key = tables.delete_knowledge(&args.id)?.ok_or_else(|| unknown(&args.id))?;
-        forget(tables, key)?;
+        unindex(tables, key)?;
         change.tell("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
         Ok(Nothing {})
     }
@@ -116,8 +116,8 @@ impl Read for KnowledgeSearch {
 
 pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
     let query = Query::of(&args.query);
-    let scope_words = scope_words::known_to(args.scope.as_ref());
-    let most = (args.limit, LOOKED_AT.max(args.limit));
+    let scope_words = scope_words::visible_to(args.scope.as_ref());
+    let most = (args.limit, MAX_EXAMINED.max(args.limit));
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), most)?;
     let mut found = Vec::with_capacity(hits.len());
     for key in hits {
@@ -144,20 +144,21 @@ fn fused(
     scope_words: &[String],
 ) -> Result<Vec<(i64, Match<KnowledgeRecord>)>, Error> {
     let mut near: Vec<(f64, i64)> = Vec::new();
-    tables.vectors(&query.model, scope_words, COMPARED, &mut |key, packed| {
+    tables.vectors(&query.model, scope_words, MAX_COMPARED, &mut |key, packed| {
         near.push((vectors::cosine(&query.values, packed), key));
     })?;
     near.retain(|(cosine, _)| *cosine > 0.0);
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    near.truncate(LOOKED_AT as usize);
+    near.truncate(MAX_EXAMINED as usize);
     let worth_by_words = by_words.into_iter().enumerate();
-    let mut found: Vec<_> = worth_by_words.map(|(place, (key, found))| (vectors::worth(place), key, found)).collect();
+    let mut found: Vec<_> =
+        worth_by_words.map(|(place, (key, found))| (vectors::rank_score(place), key, found)).collect();
     for (place, (cosine, key)) in near.into_iter().enumerate() {
         match found.iter_mut().find(|(_, known, _)| *known == key) {
-            Some((worth, ..)) => *worth += vectors::worth(place),
+            Some((worth, ..)) => *worth += vectors::rank_score(place),
             None => {
                 if let Some(entry) = tables.knowledge_by_key(key)? {
-                    found.push((vectors::worth(place), key, Match { score: cosine, entry }));
+                    found.push((vectors::rank_score(place), key, Match { score: cosine, entry }));
                 }
             }
         }
@@ -168,7 +169,7 @@ fn fused(
 
 fn score(query: &Query, weights: &Weights, entry: &KnowledgeRecord) -> f64 {
     let tags = entry.tags.join(" ");
-    weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]))
+    weights.score(&query.matches_in([entry.title.as_str(), tags.as_str(), entry.content.as_str()]))
 }
 
 impl Read for KnowledgeList {
@@ -200,7 +201,7 @@ fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, 
     };
     let mut found = tables.list_knowledge(&list)?;
     let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
-    Ok(shown(found, page))
+    Ok(to_page(found, page))
 }
 
 /// Returns a page of the entries that a query finds. The position of a page counts from the best match. Entries that are newer than the
@@ -218,7 +219,7 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
             && same(&args.source, &record.source)
     };
     let query = Query::of_list(q);
-    let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, (RANKED, RANKED))?;
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, (MAX_RANKED, MAX_RANKED))?;
     let mut found = Vec::new();
     for (number, hit) in (0..).zip(hits) {
         if number < skip || hit > newest || found.len() > args.limit as usize {
@@ -230,10 +231,10 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
         }
     }
     let page = name.page(&mut found, args.limit, |(number, _)| [newest, *number]);
-    Ok(shown(found, page))
+    Ok(to_page(found, page))
 }
 
-fn shown(found: Vec<(i64, KnowledgeRecord)>, page: Page) -> KnowledgePage {
+fn to_page(found: Vec<(i64, KnowledgeRecord)>, page: Page) -> KnowledgePage {
     let records = found.into_iter().map(|(_, record)| record).collect();
     KnowledgePage { records, page }
 }

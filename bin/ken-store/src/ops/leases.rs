@@ -10,21 +10,21 @@ use crate::rules::queue::{time_left as left, verdict};
 use crate::tables::{OpenRow, SubmissionRow, Tables};
 
 /// The number of claims to end a submission that can be lost before the store ends the submission itself.
-const CLOSINGS: u32 = 2;
+const MAX_CLOSINGS: u32 = 2;
 
 /// Claims at most `most` submissions of a kind of work, oldest first. The leases begin when the change is committed.
 pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
-    let asked = kinds::room(tables, work)?.min(most as usize);
+    let limit = kinds::room(tables, work)?.min(most as usize);
     let mut claims = Vec::new();
     loop {
-        let most = asked - claims.len();
+        let most = limit - claims.len();
         let open = tables.open_submissions(work, most)?;
         let all_there_is = open.len() < most;
         for open in open {
             claims.extend(hand_out(tables, open, change)?);
         }
         // Some submissions were ended and not claimed, so there is room for others, and others may have become available.
-        if all_there_is || claims.len() == asked {
+        if all_there_is || claims.len() == limit {
             return Ok(claims);
         }
     }
@@ -35,7 +35,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     let kind = kinds::of(found.kind)?;
     let mut log = tables.log_by_key(found.stream)?;
     let verdict = verdict(found, change.now);
-    if let Some(verdict) = verdict.filter(|_| found.closings >= CLOSINGS || kind.closed_by_store) {
+    if let Some(verdict) = verdict.filter(|_| found.closings >= MAX_CLOSINGS || kind.closed_by_store) {
         tracing::warn!(submission = %found.id, ?verdict, "the store ends a submission that no holder could end");
         (kind.close)(tables, found, log, verdict, change)?;
         return Ok(None);
@@ -47,7 +47,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         taken.state = State::Running;
         if kind.recorded_from_claim {
             taken.recorded_from = log.entries;
-            turns::moved(tables, &taken, change)?;
+            turns::publish_status(tables, &taken, change)?;
         }
     }
     tables.take_submission(&taken, verdict.is_some(), change.now)?;

@@ -8,7 +8,7 @@ use ken_types::{Error, Offset, Timestamp};
 use serde_json::value::RawValue;
 
 use crate::engine::change::{Change, Effect, NewEntries};
-use crate::rules::stream_names::{self, MOST_ENTRIES};
+use crate::rules::stream_names::{self, MAX_ENTRIES};
 use crate::tables::{LogKind, LogRow, Tables};
 
 impl LogRow {
@@ -47,7 +47,7 @@ pub(super) fn append(
         return Ok(());
     }
     let end = log.entries + entries.len() as u64;
-    if end >= MOST_ENTRIES {
+    if end >= MAX_ENTRIES {
         return Err(Error::too_large(format!("the stream {} is full", log.name)));
     }
     tables.insert_entries(log.key, log.entries, entries)?;

@@ -10,25 +10,25 @@ use crate::rules::{check, scope_words};
 use crate::tables::{Index, SubmissionRow, Tables};
 
 /// The maximum number of exchanges with some of the words that are examined if few exchanges contain all words.
-const LOOKED_AT: u32 = 24;
+const MAX_EXAMINED: u32 = 24;
 /// The maximum number of conversations of an actor that are searched. They are the newest ones, and each makes a search about 0.1 ms
 /// slower.
-const CONVERSATIONS: usize = 50;
+const MAX_CONVERSATIONS: usize = 50;
 /// The name of the messaging connector.
 const MESSENGER: &str = "messenger";
 
 /// Indexes a settled exchange. One without an actor is not indexed.
-pub(super) fn remember(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
+pub(super) fn index(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
     if let Some(event) = tables.event(found.event)?
         && let Some(scope) = &event.scope
     {
-        let scope_word = word(scope, &scope.conversation_id);
+        let scope_word = scope_word(scope, &scope.conversation_id);
         tables.index_exchange(found.key, &scope_word, &event.text, answer)?;
     }
     Ok(())
 }
 
-fn word(scope: &Scope, conversation: &str) -> String {
+fn scope_word(scope: &Scope, conversation: &str) -> String {
     scope_words::of_memory(&scope.connector, &scope.actor_id, conversation)
 }
 
@@ -37,7 +37,7 @@ fn word(scope: &Scope, conversation: &str) -> String {
 /// conversation, and other conversations do not find its exchanges.
 fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Error> {
     let current = &scope.conversation_id;
-    let mut alone = tables.conversations_alone(&scope.connector, &scope.actor_id, current, CONVERSATIONS)?;
+    let mut alone = tables.conversations_alone(&scope.connector, &scope.actor_id, current, MAX_CONVERSATIONS)?;
     // In a private chat with the bot, the conversation has the id of the user. It can be recognised by that, without knowing who else has
     // written.
     alone.retain(|conversation| scope.connector != MESSENGER || *conversation == scope.actor_id);
@@ -64,12 +64,12 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
     let query = Query::of(&args.query);
     if let Some(scope) = &args.scope {
         let scope_words: Vec<String> =
-            conversations(tables, scope)?.iter().map(|conversation| word(scope, conversation)).collect();
-        let most = (args.limit, LOOKED_AT.max(args.limit));
+            conversations(tables, scope)?.iter().map(|conversation| scope_word(scope, conversation)).collect();
+        let most = (args.limit, MAX_EXAMINED.max(args.limit));
         let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), most)?;
         for hit in hits {
             if let Some(entry) = tables.past_exchange(hit)? {
-                let score = weights.score(&query.held_by([entry.prompt.as_str(), entry.answer.as_str()]));
+                let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));
                 found.push(Match { score, entry });
             }
         }

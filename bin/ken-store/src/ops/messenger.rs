@@ -18,7 +18,7 @@ const CONNECTOR: &str = "messenger";
 const ID_CHARACTERS: usize = 64;
 const ALLOW_FROM: usize = 1_000;
 /// How long an update is stored, in milliseconds. The platform can repeat an update for a day.
-const KEPT_MS: i64 = 30 * 24 * 3_600_000;
+const RETENTION_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of updates that one slice of background work deletes.
 const SLICE: usize = 1_000;
 /// The limits of pairing codes: how long a code is valid (in milliseconds), how many can be pending in a chat, how many times one code is
@@ -52,7 +52,7 @@ fn name(what: &str) -> String {
 }
 
 fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
-    let stored = tables.fact(&name("dm_policy"))?;
+    let stored = tables.stored_value(&name("dm_policy"))?;
     Ok(stored.as_deref().and_then(DmPolicy::named).unwrap_or_default())
 }
 
@@ -81,10 +81,10 @@ impl Write for MessengerAccept {
         let accepted = accept(tables, &args.verdict, known.is_some(), change)?;
         if let Some(code) = known {
             tables.count_up(&name("duplicates"))?;
-            let told = code.map(|code| tables.pairing(&code)).transpose()?.flatten();
-            return Ok(UpdateAnswer { duplicate: true, accepted, pairing: told.map(|told| told.pairing) });
+            let pairing = code.map(|code| tables.pairing(&code)).transpose()?.flatten();
+            return Ok(UpdateAnswer { duplicate: true, accepted, pairing: pairing.map(|told| told.pairing) });
         }
-        let pairing = offer(tables, args, change)?;
+        let pairing = offer_code(tables, args, change)?;
         let (verdict, reason) = match &args.verdict {
             UpdateVerdict::Admitted(_) => ("admitted", None),
             UpdateVerdict::Pressed => ("pressed", None),
@@ -109,7 +109,7 @@ impl Write for MessengerAccept {
             (UpdateVerdict::Ignored(_), _) => tables.count_up(&name("ignored"))?,
             _ => {}
         }
-        tables.set_fact(&name("last_update_at"), &change.now.millis().to_string())?;
+        tables.set_stored_value(&name("last_update_at"), &change.now.millis().to_string())?;
         Ok(UpdateAnswer { duplicate: false, accepted, pairing })
     }
 }
@@ -133,7 +133,7 @@ fn accept(
 
 /// Returns a pairing code for a sender who is allowed to request admission: the pending code if there is one, or else a new one. `None` if
 /// the sender is unknown or a limit is reached.
-fn offer(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
+fn offer_code(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
     let (Some(code), Some(sender), Some(chat)) = (&args.code, &args.sender_id, &args.chat_id) else {
         return Ok(None);
     };
@@ -160,11 +160,11 @@ fn offer(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Resul
         replies: 1,
     };
     tables.insert_pairing(&pairing)?;
-    tell("connector.pairing", "pending", json!({"userId": sender}), change);
+    publish("connector.pairing", "pending", json!({"userId": sender}), change);
     Ok(Some(pairing))
 }
 
-fn tell(kind: &'static str, status: &str, mut fields: serde_json::Value, change: &mut Change) {
+fn publish(kind: &'static str, status: &str, mut fields: serde_json::Value, change: &mut Change) {
     if let Some(fields) = fields.as_object_mut() {
         fields.insert("connector".into(), CONNECTOR.into());
         fields.insert("status".into(), status.into());
@@ -241,9 +241,9 @@ fn counts(tables: &dyn Tables) -> Result<MessengerCounts, Error> {
             }
         }
     }
-    let at = tables.fact(&name("last_update_at"))?;
+    let at = tables.stored_value(&name("last_update_at"))?;
     counts.last_update_at = at.and_then(|at| at.parse().ok()).map(Timestamp::from_millis);
-    counts.last_error = tables.fact(&name("last_error"))?;
+    counts.last_error = tables.stored_value(&name("last_error"))?;
     Ok(counts)
 }
 
@@ -269,7 +269,7 @@ impl Write for MessengerAllow {
 
 fn allow(tables: &dyn Tables, user: &str, chat: &str, change: &mut Change) -> Result<(), Error> {
     tables.put_allowed_user(user, chat, change.now)?;
-    tell("connector.user", "allowed", json!({"userId": user}), change);
+    publish("connector.user", "allowed", json!({"userId": user}), change);
     Ok(())
 }
 
@@ -286,7 +286,7 @@ impl Write for MessengerRemove {
         // The key contains when the user was added, so there is one notice for each time that the user is removed.
         let key = format!("removed:{}:{}", known.user_id, known.added_at.millis());
         notify(tables, &known.chat_id, args.notice.as_deref(), key, change)?;
-        tell("connector.user", "removed", json!({"userId": args.user_id}), change);
+        publish("connector.user", "removed", json!({"userId": args.user_id}), change);
         Ok(Nothing {})
     }
 }
@@ -313,8 +313,8 @@ fn notify(
 
 impl Write for MessengerSetPolicy {
     fn run(tables: &dyn Tables, args: &SetPolicy, change: &mut Change) -> Result<Nothing, Error> {
-        tables.set_fact(&name("dm_policy"), args.dm_policy.name())?;
-        tell("connector.policy", args.dm_policy.name(), json!({}), change);
+        tables.set_stored_value(&name("dm_policy"), args.dm_policy.name())?;
+        publish("connector.policy", args.dm_policy.name(), json!({}), change);
         Ok(Nothing {})
     }
 }
@@ -332,7 +332,7 @@ impl Write for MessengerPutGroup {
 
     fn run(tables: &dyn Tables, args: &Group, change: &mut Change) -> Result<Nothing, Error> {
         tables.put_group(args)?;
-        tell("connector.group", "configured", json!({"groupId": args.group_id}), change);
+        publish("connector.group", "configured", json!({"groupId": args.group_id}), change);
         Ok(Nothing {})
     }
 }
@@ -342,7 +342,7 @@ impl Write for MessengerRemoveGroup {
         if !tables.delete_group(&args.group_id)? {
             return Err(Error::not_found(format!("there is no group {}", args.group_id)));
         }
-        tell("connector.group", "removed", json!({"groupId": args.group_id}), change);
+        publish("connector.group", "removed", json!({"groupId": args.group_id}), change);
         Ok(Nothing {})
     }
 }
@@ -367,7 +367,7 @@ impl Write for MessengerPair {
         allow(tables, &found.sender_id, &found.chat_id, change)?;
         let key = format!("paired:{}", found.code);
         notify(tables, &found.chat_id, args.notice.as_deref(), key, change)?;
-        tell("connector.pairing", "approved", json!({"userId": found.sender_id}), change);
+        publish("connector.pairing", "approved", json!({"userId": found.sender_id}), change);
         Ok(Paired { user_id: found.sender_id, chat_id: found.chat_id })
     }
 }
@@ -378,12 +378,12 @@ impl Write for MessengerDeny {
             return Ok(Denied { denied: false });
         };
         tables.set_pairing_state(&found.code, "denied")?;
-        tell("connector.pairing", "denied", json!({"userId": found.sender_id}), change);
+        publish("connector.pairing", "denied", json!({"userId": found.sender_id}), change);
         Ok(Denied { denied: true })
     }
 }
 
 /// Deletes some of the updates that are old enough. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
-    Ok(tables.prune_updates(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
+    Ok(tables.prune_updates(now.plus_millis(-RETENTION_MS), SLICE)? == SLICE)
 }

@@ -44,7 +44,7 @@ use ken_types::Error;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals};
 use ken_types::ops::documents::{DocumentWork, FindWork};
-use ken_types::ops::outbox::{Due, DueMessages};
+use ken_types::ops::outbox::{DueList, DueMessages};
 use ken_types::ops::store::{
     ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus, WaitSubmission,
 };
@@ -104,7 +104,7 @@ pub trait Host: Daemon {
     /// different.
     fn pending_approvals(&self, args: ListApprovals) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
     /// Returns messages that can be sent now. Waits until there is one.
-    fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
+    fn due(&self, args: DueMessages) -> impl Future<Output = Result<DueList, Error>> + Send;
     /// Returns documents to read and entries without vectors. Waits until there are some.
     fn document_work(&self, args: FindWork) -> impl Future<Output = Result<DocumentWork, Error>> + Send;
     /// Returns a page of a stream. If it is empty, waits for the first entry.

@@ -22,11 +22,11 @@ use crate::tables::{MessageRow, SubmissionRow, Tables};
 const TEXT_BYTES: usize = 1024 * 1024;
 const KEY_CHARACTERS: usize = 255;
 /// The maximum number of messages that one call returns.
-const DUE: u32 = 64;
+const MAX_DUE: u32 = 64;
 /// For how long the attempts to send a message continue after its creation, in milliseconds.
-const TRY_MS: i64 = 24 * 3_600_000;
+const MAX_RETRY_MS: i64 = 24 * 3_600_000;
 /// For how long a message and its key are kept after its end, in milliseconds.
-const KEPT_MS: i64 = 30 * 24 * 3_600_000;
+const RETENTION_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
 /// The maximum number of events of a turn that one call reads to build a draft.
@@ -87,7 +87,7 @@ pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change
         rewrite(tables, known, &ended, change)?;
     }
     let id = tables.insert_message(message, change.now)?;
-    tell(&message.connector, id, MessageState::Pending, change);
+    publish(&message.connector, id, MessageState::Pending, change);
     Ok(Put { id, created: true })
 }
 
@@ -123,7 +123,7 @@ fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change:
     Ok(())
 }
 
-fn tell(connector: &str, id: i64, state: MessageState, change: &mut Change) {
+fn publish(connector: &str, id: i64, state: MessageState, change: &mut Change) {
     change.push(Effect::Outgoing);
     let fields = json!({"connector": connector, "id": id, "status": state});
     change.tell("connector.outbox", fields);
@@ -134,10 +134,10 @@ pub(super) fn answer(
     tables: &dyn Tables,
     found: &SubmissionRow,
     ending: &Ending<'_>,
-    said: &str,
+    answer: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let text = text(found, ending, said);
+    let text = text(found, ending, answer);
     let Some(message) = to_chat(tables, found, text.unwrap_or_default())? else {
         return Ok(());
     };
@@ -163,7 +163,7 @@ pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow, read: ReadUpTo) 
     let to = log.entries.min(from.saturating_add(DRAFT_EVENTS));
     let mut written = Written::of(found.id.clone(), read.is_new);
     tables.entries(log.key, from, to, &mut |event| {
-        written.see(event);
+        written.add_event(event);
         true
     })?;
     Ok(Some(Draft {
@@ -217,15 +217,19 @@ fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String
 }
 
 pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
-    match (1..=DUE).contains(&args.max) {
+    match (1..=MAX_DUE).contains(&args.max) {
         true => Ok(()),
-        false => Err(Error::invalid("/max", format!("max is 1 to {DUE}"))),
+        false => Err(Error::invalid("/max", format!("max is 1 to {MAX_DUE}"))),
     }
 }
 
 /// Returns the messages that can be sent now, and the time at which the next one can be sent.
-pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Result<(Due, Option<Timestamp>), Error> {
-    let heads = tables.heads(&args.connector)?;
+pub(crate) fn due(
+    tables: &dyn Tables,
+    args: &DueMessages,
+    now: Timestamp,
+) -> Result<(DueList, Option<Timestamp>), Error> {
+    let heads = tables.next_messages(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
     // A draft that gets a new text may be older than a message of its chat that is being sent. It still has to wait for that message.
@@ -239,14 +243,14 @@ pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Re
             break;
         }
         if let Some(row) = tables.message(id)?.filter(|row| !busy.contains(&row.message.chat_id)) {
-            messages.push(handed_out(tables, row)?);
+            messages.push(due_message(tables, row)?);
         }
     }
     let next = later.into_iter().map(|(_, at)| at).min();
-    Ok((Due { messages }, next))
+    Ok((DueList { messages }, next))
 }
 
-fn handed_out(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error> {
+fn due_message(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error> {
     let edited = match &row.message.edits {
         Some(key) => tables.message_by_key(key)?,
         None => None,
@@ -287,7 +291,7 @@ impl Write for OutboxSettle {
         if let Some(error) = error_of(&args.end) {
             note_error(tables, &row.message.connector, error)?;
         }
-        finish(tables, &settled(row, args, change.now), change)
+        finish(tables, &after_attempt(row, args, change.now), change)
     }
 }
 
@@ -299,7 +303,7 @@ fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result
     } else {
         let connector = &next.message.connector;
         tables.count_up(&format!("outbox.{connector}.{}", next.state.name()))?;
-        tell(connector, next.id, next.state, change);
+        publish(connector, next.id, next.state, change);
     }
     Ok(Nothing {})
 }
@@ -323,13 +327,13 @@ impl Write for OutboxShow {
             note_error(tables, &row.message.connector, error)?;
         }
         let is_newest = args.revision == known.revision;
-        finish(tables, &shown(row, end, is_newest, change.now), change)
+        finish(tables, &after_edit(row, end, is_newest, change.now), change)
     }
 }
 
 /// Returns the new state of a message that is or was a draft, after an attempt to send it has ended with `end`. `is_newest` says whether
 /// that attempt sent its newest text.
-fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
+fn after_edit(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());
     let mut next = MessageRow {
@@ -356,7 +360,7 @@ fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> Me
 pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> Result<(), Error> {
     let error: String = error.chars().take(ERROR_CHARACTERS).collect();
     tables.count_up(&format!("{connector}.errors"))?;
-    tables.set_fact(&format!("{connector}.last_error"), &error)
+    tables.set_stored_value(&format!("{connector}.last_error"), &error)
 }
 
 fn error_of(end: &PieceEnd) -> Option<&str> {
@@ -368,15 +372,15 @@ fn error_of(end: &PieceEnd) -> Option<&str> {
 
 /// Returns whether the time limit for sending a message has passed.
 fn is_over(row: &MessageRow, now: Timestamp) -> bool {
-    now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS
+    now.millis().saturating_sub(row.created_at.millis()) >= MAX_RETRY_MS
 }
 
 fn later(now: Timestamp, after_ms: u64) -> Timestamp {
-    now.plus_millis(i64::try_from(after_ms).unwrap_or(TRY_MS).min(TRY_MS))
+    now.plus_millis(i64::try_from(after_ms).unwrap_or(MAX_RETRY_MS).min(MAX_RETRY_MS))
 }
 
 /// Returns the new state of a message after an attempt to send its next piece has ended.
-fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
+fn after_attempt(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let doubtful = row.doubtful || matches!(args.end, PieceEnd::Unknown { .. });
     let mut next = MessageRow {
@@ -436,5 +440,5 @@ pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCount
 
 /// Deletes some of the messages that were finished long ago. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
-    Ok(tables.prune_messages(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
+    Ok(tables.prune_messages(now.plus_millis(-RETENTION_MS), SLICE)? == SLICE)
 }

@@ -14,15 +14,15 @@ use ken_types::{Error, Octets, Timestamp};
 use crate::engine::change::{Change, Effect, NewEntries};
 use crate::ops::{Host, Operations, Read, Write, calls, entries};
 use crate::rules::cursor::List;
-use crate::rules::public::{self, Life};
-use crate::rules::stream_names::MOST_ENTRIES;
+use crate::rules::public::{self, Liveness};
+use crate::rules::stream_names::MAX_ENTRIES;
 use crate::rules::{check, forks, producers};
 use crate::tables::{PublicRow, Tables};
 
 /// The maximum number of expired streams that one change, or one slice of background work, removes.
 const SWEEP: usize = 64;
 /// The maximum number of streams in a page of a list.
-const MOST_LISTED: u32 = 1_000;
+const MAX_LISTED: u32 = 1_000;
 /// The maximum number of entries or producers that one slice deletes, and the maximum size of the entries in bytes.
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
@@ -41,16 +41,16 @@ impl Write for StreamsCreate {
     }
 
     fn run(tables: &dyn Tables, args: &CreateStream, change: &mut Change) -> Result<Creation, Error> {
-        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+        if let Some(answer) = calls::stored_answer(tables, args.call.as_ref())? {
             return Ok(answer);
         }
         // Expired streams are removed first, so that their names are free, and sources that were only kept for them are removed too.
         sweep(tables, change)?;
         if let Some(there) = tables.public(&args.stream)? {
-            match there.life(change.now) {
-                Life::Live => return Ok(public::compare(&there, args)),
-                Life::Gone => return Ok(Creation::Exists(public::kept_for_forks(&args.stream))),
-                Life::Over => remove(tables, &there, change)?,
+            match there.liveness(change.now) {
+                Liveness::Live => return Ok(public::compare(&there, args)),
+                Liveness::Gone => return Ok(Creation::Exists(public::kept_for_forks(&args.stream))),
+                Liveness::Over => remove(tables, &there, change)?,
             }
         }
         let made = match &args.fork {
@@ -61,7 +61,7 @@ impl Write for StreamsCreate {
             },
         };
         let answer = Creation::Made(made.made());
-        expect_end(&made, change);
+        schedule_removal(&made, change);
         calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
         Ok(answer)
     }
@@ -69,7 +69,7 @@ impl Write for StreamsCreate {
 
 impl Read for StreamsList {
     fn check(args: &ListStreams) -> Result<(), Error> {
-        check::limit(args.limit, MOST_LISTED)
+        check::limit(args.limit, MAX_LISTED)
     }
 
     fn run(tables: &dyn Tables, args: &ListStreams) -> Result<StreamList, Error> {
@@ -89,20 +89,20 @@ fn make_fork(
     args: &CreateStream,
     now: Timestamp,
 ) -> Result<Result<PublicRow, String>, Error> {
-    let source = match tables.public(&fork.from)?.map(|source| (source.life(now), source)) {
-        Some((Life::Live, source)) => source,
-        Some((Life::Gone, _)) => return Ok(Err(public::kept_for_forks(&fork.from))),
+    let source = match tables.public(&fork.from)?.map(|source| (source.liveness(now), source)) {
+        Some((Liveness::Live, source)) => source,
+        Some((Liveness::Gone, _)) => return Ok(Err(public::kept_for_forks(&fork.from))),
         _ => return Err(public::unknown(&fork.from, "/fork/from")),
     };
     if !public::has_type_of(&source, args) {
         return Ok(Err(format!("{} has another content type", source.name)));
     }
-    let place = forks::place(&source, fork)?;
+    let place = forks::begin_entry(&source, fork)?;
     let begin = if fork.sub_offset == 0 || source.is_json() {
-        forks::beyond(&source, place, fork)?
+        forks::json_sub_offset(&source, place, fork)?
     } else {
         let next = entries::one(tables, &source, place)?;
-        forks::within(&source, place, next.as_deref(), fork)?
+        forks::byte_sub_offset(&source, place, next.as_deref(), fork)?
     };
     tables.count_fork(source.key, 1)?;
     let stream = public::forked(&source, begin.base, args, now);
@@ -134,7 +134,7 @@ fn insert(
 /// Adds entries to the end. The caller must store the row of the stream afterwards.
 fn insert_entries(tables: &dyn Tables, stream: &mut PublicRow, payload: &Payload) -> Result<(), Error> {
     let mut write = |body: &[u8]| -> Result<(), Error> {
-        if stream.entries >= MOST_ENTRIES {
+        if stream.entries >= MAX_ENTRIES {
             return Err(Error::too_large(format!("the stream {} is full", stream.name)));
         }
         tables.insert_append(stream.key, stream.entries, body)?;
@@ -153,7 +153,7 @@ impl Write for StreamsAppend {
     }
 
     fn run(tables: &dyn Tables, args: &AppendStream, change: &mut Change) -> Result<Appending, Error> {
-        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+        if let Some(answer) = calls::stored_answer(tables, args.call.as_ref())? {
             return Ok(answer);
         }
         let found = tables.public(&args.stream)?;
@@ -178,7 +178,7 @@ impl Write for StreamsAppend {
         tables.update_public(&stream)?;
         let answer = Appending::Done { end: stream.entries, closed: stream.closed };
         calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
-        expect_end(&stream, change);
+        schedule_removal(&stream, change);
         if let Some(payload) = &args.payload {
             change.push(Effect::Appended(Arc::new(NewEntries {
                 stream: stream.name.clone(),
@@ -195,7 +195,7 @@ impl Write for StreamsAppend {
 
 impl Write for StreamsDelete {
     fn run(tables: &dyn Tables, args: &DeleteStream, change: &mut Change) -> Result<Nothing, Error> {
-        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+        if let Some(answer) = calls::stored_answer(tables, args.call.as_ref())? {
             return Ok(answer);
         }
         sweep(tables, change)?;
@@ -207,7 +207,7 @@ impl Write for StreamsDelete {
 }
 
 /// Schedules the removal of the stream at the time when it expires.
-fn expect_end(stream: &PublicRow, change: &mut Change) {
+fn schedule_removal(stream: &PublicRow, change: &mut Change) {
     if let Some(at) = stream.expires_at {
         change.push(Effect::Expires(at));
     }
@@ -216,10 +216,10 @@ fn expect_end(stream: &PublicRow, change: &mut Change) {
 /// Restarts the time to live of a stream, unless it has expired.
 pub(crate) fn touch(tables: &dyn Tables, key: i64, change: &mut Change) -> Result<(), Error> {
     let mut stream = tables.public_by_key(key)?;
-    if stream.life(change.now) == Life::Live && stream.ttl.is_some() {
+    if stream.liveness(change.now) == Liveness::Live && stream.ttl.is_some() {
         stream.expires_at = stream.next_expiry(change.now);
         tables.update_public(&stream)?;
-        expect_end(&stream, change);
+        schedule_removal(&stream, change);
     }
     Ok(())
 }
@@ -255,7 +255,7 @@ pub(super) fn sweep(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
 
 /// Deletes a slice of the data of removed streams. Returns true if there may be more.
 pub(super) fn clean(tables: &dyn Tables) -> Result<bool, Error> {
-    let Some(key) = tables.nameless()? else {
+    let Some(key) = tables.unnamed_public()? else {
         return Ok(false);
     };
     let mut bytes = 0;

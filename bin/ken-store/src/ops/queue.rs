@@ -22,14 +22,14 @@ pub(super) struct Entry {
 
 /// Returns the queue of an instance if it has room for another submission. Fails with `conflict` if it is not empty and the policy is
 /// `reject`, and with `busy` if it is full.
-pub(super) fn with_room(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
+pub(super) fn queue_if_not_full(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
     let queue = Queue::of(&tables.queue(stream)?);
     queue.check(policy)?;
     Ok(queue)
 }
 
 /// Adds a submission to a queue.
-pub(super) fn enter(
+pub(super) fn enqueue(
     tables: &dyn Tables,
     log: &LogRow,
     event: i64,
@@ -37,7 +37,7 @@ pub(super) fn enter(
     queue: &Queue,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let entrance = queue.entrance(entry.policy);
+    let entrance = queue.position(entry.policy);
     if entrance.first && queue.running {
         abort_running(tables, log.key, change)?;
     } else if entrance.first {

@@ -37,7 +37,7 @@ impl Write for KnowledgeReindex {
             true => documents::begin(tables, change)?,
             false => change.push(Effect::Background),
         }
-        tell(&args.id, "running", change);
+        publish(&args.id, "running", change);
         job(tables, &args.id)
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
     let Some(last) = entries.last().copied() else {
         tables.finish_job(running.key, change.now)?;
         let ended = job(tables, &running.id)?;
-        tell(&running.id, &ended.status, change);
+        publish(&running.id, &ended.status, change);
         return Ok(true);
     };
     // This also removes index rows of entries that no longer exist.
@@ -67,7 +67,7 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
     Ok(true)
 }
 
-fn tell(job: &str, status: &str, change: &mut Change) {
+fn publish(job: &str, status: &str, change: &mut Change) {
     change.tell("knowledge.reindex", json!({"jobId": job, "status": status}));
 }
 

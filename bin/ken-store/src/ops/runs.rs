@@ -64,7 +64,7 @@ impl Write for RunsAdmit {
         let start = Body::RunStart {
             workflow_name: args.workflow.clone(),
             started_at: change.now,
-            payload: fitting(args.payload.clone()),
+            payload: fit_into_event(args.payload.clone()),
         };
         add_event(tables, &mut log, &id, 0, start, change)?;
         let submission = tables.insert_submission(&NewSubmission {
@@ -100,7 +100,7 @@ pub(super) fn room(tables: &dyn Tables) -> Result<usize, Error> {
 }
 
 /// Returns the value if it fits into an event; otherwise a note that it was too long.
-fn fitting(value: Value) -> Value {
+fn fit_into_event(value: Value) -> Value {
     let bytes = value.to_string().len();
     if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
         return value;
@@ -138,7 +138,7 @@ pub(super) fn hand_out(
     let resume = Body::RunResume {
         workflow_name: run.workflow.clone(),
         started_at: run.started_at,
-        payload: fitting(record::read(&run.payload)?),
+        payload: fit_into_event(record::read(&run.payload)?),
     };
     add_event(tables, log, &found.id, found.next_index, resume, change)?;
     let next = found.next_index + 1;
@@ -149,7 +149,7 @@ pub(super) fn hand_out(
 /// Ends a run on behalf of its holder.
 impl Write for RunsEnd {
     fn run(tables: &dyn Tables, args: &EndRun, change: &mut Change) -> Result<RunRecord, Error> {
-        let found = turns::held(tables, &args.lease)?;
+        let found = turns::submission_of_lease(tables, &args.lease)?;
         if found.kind != SubmissionKind::Workflow {
             return Err(unknown(&run_id(&found)));
         }
@@ -201,7 +201,7 @@ fn finish(
         Ended::Failed(outcome, error) => (RunStatus::Errored, outcome, None, Some(error)),
     };
     let last = Body::RunEnd {
-        result: fitting(result.clone().unwrap_or_default()),
+        result: fit_into_event(result.clone().unwrap_or_default()),
         is_error: error.is_some(),
         error: error.clone(),
         duration_ms: elapsed(run.started_at, change.now),
@@ -215,9 +215,9 @@ fn finish(
     tables.settle_submission(found.key, ending.state())?;
     // A queued run can now be claimed.
     change.push(Effect::Opened(Work::Runs));
-    let told = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
-    change.tell("run.ended", told);
-    turns::tell(found, &ending, change);
+    let fields = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
+    change.tell("run.ended", fields);
+    turns::report_end(found, &ending, change);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use crate::ops::queue::{self, Entry};
 use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
-use crate::rules::schedules::{Deeds, Ended, beginning, ended};
+use crate::rules::schedules::{Activity, Ended, attempt_end, initial_state};
 use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{
@@ -381,7 +381,7 @@ fn record_slots(
     };
     let mut ended = None;
     for slot in &fire.slots {
-        let (status, reason) = beginning(slot.fate, fire.overlap, count);
+        let (status, reason) = initial_state(slot.fate, fire.overlap, count);
         let run = NewScheduleRun {
             id: &slot.run_id,
             schedule: fired.key,
@@ -465,8 +465,8 @@ fn submit(
         answer: "{}",
     })?;
     let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false };
-    let queue = queue::with_room(tables, log.key, entry.policy)?;
-    queue::enter(tables, &log, event, &entry, &queue, change)?;
+    let queue = queue::queue_if_not_full(tables, log.key, entry.policy)?;
+    queue::enqueue(tables, &log, event, &entry, &queue, change)?;
     run.submission = Some(id);
     Ok(())
 }
@@ -597,7 +597,7 @@ fn settle(
     run.error = failure.as_ref().map(|failure| failure.message.clone());
     let deeds = deeds(tables, &found)?;
     let attempts = (run.attempt, schedule.settings.max_attempts);
-    match ended(found.state, failure.as_ref(), &deeds, attempts) {
+    match attempt_end(found.state, failure.as_ref(), &deeds, attempts) {
         Ended::Finally(state) => end(tables, schedule, &mut run, state, change)?,
         Ended::Again(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change)?,
         Ended::Again(pause) => {
@@ -611,13 +611,13 @@ fn settle(
 }
 
 /// Returns what a submission did, according to its events.
-fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
+fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Activity, Error> {
     #[derive(serde::Deserialize)]
     struct Turn {
         error: Option<ken_types::event::Failure>,
     }
     let log = tables.log_by_key(found.stream)?;
-    let mut deeds = Deeds::default();
+    let mut deeds = Activity::default();
     tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
         let kind = check::event_type(event);
         if !event.contains(found.id.as_str()) {

@@ -3,7 +3,7 @@
 
 use ken_types::Error;
 
-use crate::rules::search::wanted;
+use crate::rules::search::rarest_words;
 use crate::rules::terms::{Query, Weights};
 use crate::tables::{Index, Tables};
 
@@ -17,7 +17,7 @@ pub(super) fn candidates(
     (full, part): (u32, u32),
 ) -> Result<(Vec<i64>, Weights), Error> {
     let weights = weigh(tables, index, query)?;
-    let words = wanted(query, &weights);
+    let words = rarest_words(query, &weights);
     let mut hits = tables.matching(index, &words, true, scope_words, full)?;
     if words.len() > 1 && hits.len() < full as usize {
         let more = tables.matching(index, &words, false, scope_words, part)?;
@@ -32,7 +32,7 @@ fn weigh(tables: &dyn Tables, index: Index, query: &Query) -> Result<Weights, Er
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
     let holders = match size {
         0 => vec![0; words.len()],
-        _ => tables.holders(index, &words, size)?,
+        _ => tables.document_frequencies(index, &words, size)?,
     };
     let holders = holders.into_iter().map(|held| held.min(size));
     Ok(Weights::new(size, holders.collect()))

@@ -14,7 +14,7 @@ use crate::rules::search::SessionWords;
 use crate::tables::{SessionList, SessionRow, Tables};
 
 /// The maximum number of sessions that the error for an ambiguous name lists.
-const NAMESAKES: usize = 10;
+const MAX_CANDIDATES: usize = 10;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
@@ -165,7 +165,7 @@ impl Write for SessionsArchive {
             return Err(error.hint("cancel it, or wait for it"));
         }
         if tables.archive_session(found.stream, change.now)? {
-            tell(tables, "session.archived", &found, change)?;
+            publish(tables, "session.archived", &found, change)?;
         }
         Ok(Nothing {})
     }
@@ -190,7 +190,7 @@ pub(super) fn select(tables: &dyn Tables, scope: Option<i64>, selector: &str) ->
     if let Some(found) = tables.session(selector)? {
         return Ok(Some(found.owned_by(scope)?));
     }
-    let mut named = tables.sessions_named(scope, selector, NAMESAKES)?;
+    let mut named = tables.sessions_named(scope, selector, MAX_CANDIDATES)?;
     if named.len() > 1 {
         let ids: Vec<&str> = named.iter().map(|found| found.id.as_str()).collect();
         let message = format!("more than one session is named {selector:?}: {}", ids.join(", "));
@@ -217,12 +217,12 @@ pub(super) fn insert(
         archived: false,
     };
     tables.insert_session(&session, change.now)?;
-    tell(tables, "session.created", &session, change)?;
+    publish(tables, "session.created", &session, change)?;
     Ok(session)
 }
 
 /// Reports a change of a session on the system stream.
-fn tell(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
+fn publish(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     let scope = tables.scope(session.scope)?;
     let connector = scope.map(|scope| scope.connector);
     change.tell(kind, json!({"sessionId": session.id, "connector": connector}));
@@ -233,7 +233,7 @@ fn tell(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &
 pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     tables.touch_session(session.stream, change.now)?;
     if session.archived {
-        tell(tables, "session.restored", session, change)?;
+        publish(tables, "session.restored", session, change)?;
     }
     Ok(())
 }
@@ -246,7 +246,7 @@ pub(super) fn set_name(
 ) -> Result<(), Error> {
     tables.set_session_name(session.stream, name)?;
     session.name = Some(name.to_owned());
-    tell(tables, "session.renamed", session, change)
+    publish(tables, "session.renamed", session, change)
 }
 
 fn missing(id: &SessionId) -> Error {

@@ -5,7 +5,7 @@ use ken_types::ops::streams::PublicPage;
 use ken_types::{Error, Timestamp};
 
 use crate::ops::{entries, system};
-use crate::rules::page::{self, Filling};
+use crate::rules::page::{self, PageBuilder};
 use crate::rules::public;
 use crate::rules::stream_names::{PUBLIC, SYSTEM};
 use crate::tables::Tables;
@@ -24,8 +24,8 @@ pub(crate) fn read(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Re
 fn read_log(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage, Error> {
     let log = tables.log(&args.stream)?;
     let log = log.ok_or_else(|| public::unknown(&args.stream, "/stream"))?;
-    let start = page::begin(args, log.entries);
-    let mut filling = Filling::new(args, false);
+    let start = page::first_entry(args, log.entries);
+    let mut filling = PageBuilder::new(args, false);
     if start < log.entries {
         tables.entries(log.key, start, log.entries, &mut |entry| filling.take(entry.as_bytes()))?;
     }
@@ -46,8 +46,8 @@ fn read_public(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Result
     if args.id.is_some_and(|wanted| wanted != id) {
         return Err(public::unknown(&args.stream, "/stream"));
     }
-    let start = page::begin(args, stream.entries);
-    let mut filling = Filling::new(args, !stream.is_json());
+    let start = page::first_entry(args, stream.entries);
+    let mut filling = PageBuilder::new(args, !stream.is_json());
     entries::scan(tables, &stream, start, stream.entries, &mut |body| filling.take(body))?;
     let next = start + filling.count;
     let lifetime = stream.lifetime();

@@ -42,7 +42,7 @@ impl Write for SubmissionsAppend {
     }
 
     fn run(tables: &dyn Tables, args: &AppendEvents, change: &mut Change) -> Result<Appended, Error> {
-        let found = turns::held(tables, &args.lease)?;
+        let found = turns::submission_of_lease(tables, &args.lease)?;
         if found.state.is_settled() {
             return Err(Error::conflict(format!("submission {} is settled", found.id)).at("/lease"));
         }
@@ -59,7 +59,7 @@ impl Write for SubmissionsSettle {
     }
 
     fn run(tables: &dyn Tables, args: &SettleSubmission, change: &mut Change) -> Result<Appended, Error> {
-        let found = turns::held(tables, &args.lease)?;
+        let found = turns::submission_of_lease(tables, &args.lease)?;
         if found.kind == SubmissionKind::Workflow {
             return Err(Error::invalid("/lease", "a run is ended with runs.end"));
         }

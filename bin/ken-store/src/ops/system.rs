@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::engine::change::{Change, Effect, NewEntries};
-use crate::rules::page::Filling;
+use crate::rules::page::PageBuilder;
 use crate::rules::record;
 use crate::rules::stream_names::SYSTEM;
 use crate::tables::Tables;
@@ -23,14 +23,14 @@ const SLICE: usize = 1_000;
 /// Writes the events of a change to the system's stream, in order.
 pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     let is_told = |effect: &mut Effect| matches!(effect, Effect::Happened(..));
-    let told: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
-    if told.is_empty() {
+    let events: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
+    if events.is_empty() {
         return Ok(());
     }
     let extent = tables.system_extent()?;
     let at = extent.newest.max(change.now);
-    let mut entries = Vec::with_capacity(told.len());
-    for (number, effect) in (extent.entries..).zip(told) {
+    let mut entries = Vec::with_capacity(events.len());
+    for (number, effect) in (extent.entries..).zip(events) {
         if let Effect::Happened(kind, fields) = effect {
             let event = event(kind, fields, number, at)?;
             tables.insert_system_event(number, at, &event)?;
@@ -77,7 +77,7 @@ pub(crate) fn read(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage,
         let oldest = Offset::After(extent.first);
         return Err(Error::not_found(format!("nothing is kept from before {oldest}")).at("/offset"));
     }
-    let mut page = Filling::new(args, false);
+    let mut page = PageBuilder::new(args, false);
     tables.system_events(start, &mut |event| page.take(event.as_bytes()))?;
     let next = start + page.count;
     Ok(StreamPage { start, next, end: extent.entries, entries: page.end()?.0, ..StreamPage::default() })

@@ -19,8 +19,8 @@ use crate::rules::{check, record, stream_names};
 use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables};
 
 /// How long summaries are stored, in milliseconds, and the maximum number of them.
-const KEPT_MS: i64 = 30 * 24 * 3_600 * 1_000;
-const KEPT: usize = 10_000;
+const RETENTION_MS: i64 = 30 * 24 * 3_600 * 1_000;
+const MAX_SUMMARIES: usize = 10_000;
 /// The maximum number of summaries that one slice of background work deletes.
 const SLICE: usize = 256;
 /// The number of rows that are read at a time.
@@ -62,7 +62,7 @@ fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Resul
     };
     if let Some(from) = from {
         tables.entries(log, from, end, &mut |event| {
-            fold.see(event);
+            fold.add_event(event);
             true
         })?;
     }
@@ -71,7 +71,7 @@ fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Resul
 
 /// Deletes old summaries. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
-    Ok(tables.prune_summaries(now.plus_millis(-KEPT_MS), KEPT, SLICE)? == SLICE)
+    Ok(tables.prune_summaries(now.plus_millis(-RETENTION_MS), MAX_SUMMARIES, SLICE)? == SLICE)
 }
 
 fn folded(tables: &dyn Tables, row: &SummaryRow) -> Result<Fold, Error> {
@@ -239,23 +239,23 @@ fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGr
 }
 
 /// The maximum number of submissions and runs that are exported at a time.
-const EXPORTED: u32 = 256;
+const MAX_EXPORTED: u32 = 256;
 /// The names of two stored values: the time, in milliseconds, up to which everything is exported, and the number of summaries that were
 /// lost.
 const EXPORTED_UNTIL: &str = "telemetry.exported_until";
-const LOST: &str = "telemetry.lost";
+const LOST_COUNTER: &str = "telemetry.lost";
 /// The time to wait before the submissions that ended in a millisecond are exported, in milliseconds. Others may still end in the same
 /// millisecond.
 const SETTLING_MS: i64 = 20;
 
 impl Read for TelemetryEnded {
     fn run(tables: &dyn Tables, _: &Nothing) -> Result<Ended, Error> {
-        let since = tables.fact(EXPORTED_UNTIL)?;
+        let since = tables.stored_value(EXPORTED_UNTIL)?;
         let Some(since) = since.and_then(|since| since.parse().ok()).map(Timestamp::from_millis) else {
             return Ok(Ended { since: None, runs: Vec::new(), waiting: 0 });
         };
         let until = Timestamp::now().plus_millis(-SETTLING_MS);
-        let (rows, all) = tables.ended(since, until, EXPORTED)?;
+        let (rows, all) = tables.ended(since, until, MAX_EXPORTED)?;
         let runs = rows.iter().filter_map(|row| ended_run(tables, row).transpose());
         let runs = runs.collect::<Result<Vec<EndedRun>, Error>>()?;
         Ok(Ended { since: Some(since), waiting: all.saturating_sub(runs.len() as u64), runs })
@@ -283,10 +283,10 @@ fn ended_run(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<EndedRun>, 
 
 impl Write for TelemetryExported {
     fn run(tables: &dyn Tables, args: &Exported, _: &mut Change) -> Result<Nothing, Error> {
-        tables.set_fact(EXPORTED_UNTIL, &args.until.millis().to_string())?;
+        tables.set_stored_value(EXPORTED_UNTIL, &args.until.millis().to_string())?;
         if args.lost > 0 {
-            let known = tables.fact(LOST)?.and_then(|lost| lost.parse::<u64>().ok());
-            tables.set_fact(LOST, &(known.unwrap_or_default() + args.lost).to_string())?;
+            let known = tables.stored_value(LOST_COUNTER)?.and_then(|lost| lost.parse::<u64>().ok());
+            tables.set_stored_value(LOST_COUNTER, &(known.unwrap_or_default() + args.lost).to_string())?;
         }
         Ok(Nothing {})
     }
@@ -417,7 +417,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
             status.map_or((None, Vec::new()), |status| (status.error, status.approvals))
         }
     };
-    let said = |error: &Option<Failure>| match error {
+    let describe = |error: &Option<Failure>| match error {
         Some(error) => format!("{}: {}", error.name, error.message),
         None => "no reason is known".to_owned(),
     };
@@ -428,7 +428,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
         State::Running => ("running", format!("It is being worked on, for the {} time.", ordinal(found.attempt))),
         State::Waiting => ("waiting", "It waits for a decision.".to_owned()),
         State::Completed => ("completed", "It was done.".to_owned()),
-        State::Failed => ("failed", format!("It failed. {}.", said(&error))),
+        State::Failed => ("failed", format!("It failed. {}.", describe(&error))),
         State::Aborted => ("aborted", "It was aborted.".to_owned()),
     };
     why.status = status.to_owned();

@@ -16,7 +16,7 @@ use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
 /// Returns the submission of a lease. Fails with `conflict` if the lease is not the newest of its submission.
-pub(super) fn held(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
+pub(super) fn submission_of_lease(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
     let found = found.ok_or_else(|| unknown(&lease.submission_id))?;
     if found.lease == lease.number && found.lease > 0 {
@@ -83,7 +83,7 @@ fn follow_approvals(
     let next = with_approvals(found, open, change.now);
     tables.set_waiting(&next)?;
     if next.state != found.state {
-        moved(tables, &next, change)?;
+        publish_status(tables, &next, change)?;
     }
     change.push(Effect::Status(Arc::new(SubmissionStatus {
         submission_id: next.id,
@@ -98,7 +98,7 @@ fn follow_approvals(
 }
 
 /// Reports to consoles that a submission runs or waits for a decision.
-pub(super) fn moved(tables: &dyn Tables, found: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
+pub(super) fn publish_status(tables: &dyn Tables, found: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(found.stream)?;
     let kind = match found.state {
         State::Waiting => "submission.waiting",
@@ -164,13 +164,13 @@ pub(super) fn finish(
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
             let mut summary = Fold::default();
-            let mut exchange = exchanges::fold(tables, found, log, &mut |event| summary.see(event))?;
+            let mut exchange = exchanges::fold(tables, found, log, &mut |event| summary.add_event(event))?;
             telemetry::keep(tables, found, &summary, change)?;
             exchange.status = state;
             exchange.close();
             let body = record::write(&exchange)?;
-            let said = exchange.assistant.map(|assistant| assistant.text);
-            (Some(body), text.or(said).unwrap_or_default())
+            let answer = exchange.assistant.map(|assistant| assistant.text);
+            (Some(body), text.or(answer).unwrap_or_default())
         }
         _ => {
             telemetry::keep_folded(tables, found, log, change)?;
@@ -191,13 +191,13 @@ pub(super) fn finish(
         settled_at: change.now,
     })?;
     if found.kind == SubmissionKind::Prompt && !found.hidden && !answer.is_empty() {
-        memory::remember(tables, found, &answer)?;
+        memory::index(tables, found, &answer)?;
     }
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
     let fields = json!({"sessionId": log.instance(), "submissionId": found.id, "outcome": ending.outcome()});
     change.tell("submission.settled", fields);
-    tell(found, ending, change);
+    report_end(found, ending, change);
     Ok(())
 }
 
@@ -230,7 +230,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
 }
 
 /// Reports the end of a submission to its holder and to the calls that wait for it.
-pub(super) fn tell(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
+pub(super) fn report_end(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
         change.push(Effect::LeaseOver(Lease { submission_id: found.id.clone(), number: found.lease }));
     }

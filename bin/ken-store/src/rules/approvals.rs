@@ -50,7 +50,7 @@ pub(crate) fn dedupe_key(args: &PutApproval) -> String {
 /// Returns the earlier request whose outcome also applies to this one. `known` contains the earlier requests about the same call and those
 /// that were denied for the same fingerprint, newest first. If a grant for the call was used, there is no second request, because it is
 /// unknown what the call did. A denial is valid until the submission ends.
-pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
+pub(crate) fn deciding_request<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
     let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
     let used = known.iter().find(|row| is_of_call(row) && row.record.used_at.is_some());
     let denied = || known.iter().find(|row| row.record.status == Status::Denied);
@@ -60,7 +60,7 @@ pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Opti
 }
 
 /// Returns the status of a new request. If no person has to decide it, also returns its decision.
-pub(crate) fn at_once(
+pub(crate) fn initial_status(
     id: &str,
     args: &PutApproval,
     granted: Option<String>,

@@ -48,7 +48,7 @@ impl Cap {
         }
     }
 
-    fn words(&self, least: i64) -> String {
+    fn message(&self, least: i64) -> String {
         let say = |amount: i64| match self.is_cost {
             true => format!("${:.6}", dollars(amount)),
             false => format!("{amount} tokens"),
@@ -96,7 +96,7 @@ pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64,
     let most = whole(ask.output_tokens);
     let least = whole(ask.least_output_tokens).min(most);
     match in_force.min_by_key(|cap| cap.room()) {
-        Some(cap) if cap.room() < least => Err(Exceeded(cap.words(least))),
+        Some(cap) if cap.room() < least => Err(Exceeded(cap.message(least))),
         Some(cap) => Ok(cap.room().min(most)),
         None => Ok(most),
     }

@@ -165,7 +165,7 @@ pub struct Fold {
 /// The fields of an event that the fold uses.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen<'a> {
+struct EventFields<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
     event_index: u64,
@@ -191,14 +191,14 @@ struct Seen<'a> {
     #[serde(borrow)]
     level: Option<Cow<'a, str>>,
     #[serde(default)]
-    message: Said<'a>,
+    message: MessageField<'a>,
     is_error: Option<bool>,
     duration_ms: Option<u64>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
 }
 
-impl Seen<'_> {
+impl EventFields<'_> {
     /// Returns the complete output to which the result of a tool refers.
     fn output(&self) -> Option<Output> {
         #[derive(Deserialize)]
@@ -213,7 +213,7 @@ impl Seen<'_> {
 /// The `message` of an event. It is a text in logs and an object in other events.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
-enum Said<'a> {
+enum MessageField<'a> {
     Text(#[serde(borrow)] Cow<'a, str>),
     Message(#[serde(borrow)] Message<'a>),
     #[default]
@@ -240,7 +240,7 @@ struct Block<'a> {
 const DELEGATION: &str = "task";
 
 /// Returns whether events of this kind are used. Most are not, and they are skipped without parsing them.
-fn is_shown(event: &str) -> bool {
+fn is_used(event: &str) -> bool {
     let kind = event_type(event);
     matches!(
         kind,
@@ -263,12 +263,12 @@ impl Fold {
     }
 
     /// Processes the next event of the stream. Events of other submissions and of workers are skipped.
-    pub fn see(&mut self, event: &str) {
-        if !is_shown(event) {
+    pub fn add_event(&mut self, event: &str) {
+        if !is_used(event) {
             return;
         }
         // An event that cannot be read is left out.
-        let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
+        let Ok(seen) = serde_json::from_str::<EventFields<'_>>(event) else {
             return;
         };
         if seen.submission_id == self.id.0 && seen.parent_session.is_none() {
@@ -276,7 +276,7 @@ impl Fold {
         }
     }
 
-    fn take(&mut self, seen: Seen<'_>) {
+    fn take(&mut self, seen: EventFields<'_>) {
         let delegation = seen.tool_name.as_deref() == Some(DELEGATION);
         match seen.kind.as_ref() {
             "operation_start" | "operation" if seen.operation_kind.as_deref() == Some("prompt") => {}
@@ -302,7 +302,7 @@ impl Fold {
         format!("{}:{}:{part}", self.id, kind.name())
     }
 
-    fn start(&mut self, kind: Kind, part: Option<&str>, name: Option<&str>, seen: &Seen<'_>) {
+    fn start(&mut self, kind: Kind, part: Option<&str>, name: Option<&str>, seen: &EventFields<'_>) {
         self.activities.push(Activity {
             id: self.key(kind, part.unwrap_or_default()),
             kind,
@@ -317,7 +317,7 @@ impl Fold {
         });
     }
 
-    fn end(&mut self, kind: Kind, part: Option<&str>, seen: &Seen<'_>) {
+    fn end(&mut self, kind: Kind, part: Option<&str>, seen: &EventFields<'_>) {
         let id = self.key(kind, part.unwrap_or_default());
         if let Some(activity) = self.activities.iter_mut().rfind(|activity| activity.id == id) {
             activity.end(seen.timestamp, seen.duration_ms, seen.is_error.unwrap_or(false));
@@ -325,7 +325,7 @@ impl Fold {
         }
     }
 
-    fn end_thinking(&mut self, seen: &Seen<'_>) {
+    fn end_thinking(&mut self, seen: &EventFields<'_>) {
         let open = |activity: &&mut Activity| activity.kind == Kind::Thinking && activity.status == Progress::Running;
         if let Some(activity) = self.activities.iter_mut().rfind(open) {
             activity.end(seen.timestamp, seen.duration_ms, false);
@@ -334,21 +334,21 @@ impl Fold {
         }
     }
 
-    fn log(&mut self, seen: &Seen<'_>) {
+    fn log(&mut self, seen: &EventFields<'_>) {
         let level = seen.level.as_deref();
         self.start(Kind::Log, Some(&seen.event_index.to_string()), level, seen);
         let Some(activity) = self.activities.last_mut() else {
             return;
         };
         activity.end(seen.timestamp, Some(0), level == Some("error"));
-        if let Said::Text(text) = &seen.message {
+        if let MessageField::Text(text) = &seen.message {
             activity.preview = Some(shorten(text, PREVIEW_CHARACTERS));
         }
     }
 
     /// Replaces the answer by this message, unless the message is empty.
-    fn answer(&mut self, seen: Seen<'_>) {
-        let Said::Message(message) = seen.message else {
+    fn answer(&mut self, seen: EventFields<'_>) {
+        let MessageField::Message(message) = seen.message else {
             return;
         };
         let texts = message.content.iter().filter(|block| block.kind == "text");

@@ -15,7 +15,7 @@ pub(crate) struct Begin {
 }
 
 /// Returns the number of the entry at which a fork begins, without regard to its sub-offset.
-pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
+pub(crate) fn begin_entry(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
     match fork.offset {
         None | Some(Offset::Now) => Ok(source.entries),
         Some(Offset::Start) => Ok(0),
@@ -28,13 +28,18 @@ pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
 }
 
 /// Applies the sub-offset of a fork of a JSON stream. It counts messages, which are whole entries.
-pub(crate) fn beyond(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
+pub(crate) fn json_sub_offset(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
     let base = place.checked_add(fork.sub_offset).filter(|base| *base <= source.entries);
     Ok(Begin { base: base.ok_or_else(|| too_far(source))?, part: None })
 }
 
 /// Applies the sub-offset of a fork of a byte stream. It counts bytes of the append `next`.
-pub(crate) fn within(source: &PublicRow, place: u64, next: Option<&[u8]>, fork: &Fork) -> Result<Begin, Error> {
+pub(crate) fn byte_sub_offset(
+    source: &PublicRow,
+    place: u64,
+    next: Option<&[u8]>,
+    fork: &Fork,
+) -> Result<Begin, Error> {
     let length = usize::try_from(fork.sub_offset).unwrap_or(usize::MAX);
     let next = next.unwrap_or_default();
     match next.get(..length).ok_or_else(|| too_far(source))? {

@@ -21,7 +21,7 @@ pub(crate) fn check(args: &ReadStream) -> Result<(), Error> {
 }
 
 /// Returns the number of the first entry of a page in a stream with this many entries.
-pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
+pub(crate) fn first_entry(args: &ReadStream, entries: u64) -> u64 {
     match (args.tail, args.offset) {
         (Some(tail), Offset::Start) => entries.saturating_sub(tail),
         _ => args.offset.before(entries),
@@ -29,7 +29,7 @@ pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
 }
 
 /// A page to which entries are added, or to which their bytes are appended.
-pub(crate) struct Filling {
+pub(crate) struct PageBuilder {
     limit: u64,
     max_bytes: usize,
     pub(crate) count: u64,
@@ -39,10 +39,10 @@ pub(crate) struct Filling {
     failed: Option<Error>,
 }
 
-impl Filling {
+impl PageBuilder {
     /// Creates an empty page. `joined` means that the entries are bytes to be concatenated, and not JSON.
-    pub(crate) fn new(args: &ReadStream, joined: bool) -> Filling {
-        Filling {
+    pub(crate) fn new(args: &ReadStream, joined: bool) -> PageBuilder {
+        PageBuilder {
             limit: args.limit.into(),
             max_bytes: PAGE_BYTES.min(args.max_bytes as usize),
             count: 0,

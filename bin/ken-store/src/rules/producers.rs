@@ -28,14 +28,14 @@ pub(crate) fn refusal(stream: &PublicRow, known: Option<&Producer>, args: &Appen
         let content_type = stream.content_type.clone();
         return Some(Appending::OtherType { content_type });
     }
-    let out_of_turn = args.producer.as_ref().and_then(|producer| out_of_turn(producer, known));
+    let out_of_turn = args.producer.as_ref().and_then(|producer| sequence_refusal(producer, known));
     out_of_turn.or_else(|| match (&args.seq, &stream.last_seq) {
         (Some(seq), Some(last)) if seq.as_bytes() <= last.as_bytes() => Some(Appending::Behind { seq: last.clone() }),
         _ => None,
     })
 }
 
-fn out_of_turn(producer: &Producer, known: Option<&Producer>) -> Option<Appending> {
+fn sequence_refusal(producer: &Producer, known: Option<&Producer>) -> Option<Appending> {
     let expected = match known {
         Some(known) if known.epoch == producer.epoch => known.seq + 1,
         _ => 0,

@@ -8,7 +8,7 @@ use crate::tables::PublicRow;
 const BYTES: &str = "application/octet-stream";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum Liveness {
     Live,
     /// The stream is deleted or has expired, but is kept because it has forks.
     Gone,
@@ -46,13 +46,13 @@ impl PublicRow {
         }
     }
 
-    pub(crate) fn life(&self, now: Timestamp) -> Life {
+    pub(crate) fn liveness(&self, now: Timestamp) -> Liveness {
         let over = self.expires_at.is_some_and(|at| at <= now);
         match (self.gone, over) {
-            (true, _) => Life::Gone,
-            (false, true) if self.forks > 0 => Life::Gone,
-            (false, true) => Life::Over,
-            (false, false) => Life::Live,
+            (true, _) => Liveness::Gone,
+            (false, true) if self.forks > 0 => Liveness::Gone,
+            (false, true) => Liveness::Over,
+            (false, false) => Liveness::Live,
         }
     }
 
@@ -71,7 +71,7 @@ impl PublicRow {
         Made { content_type: self.content_type.clone(), end: self.entries, closed: self.closed }
     }
 
-    fn live_for(&mut self, lifetime: Option<Lifetime>, now: Timestamp) {
+    fn set_lifetime(&mut self, lifetime: Option<Lifetime>, now: Timestamp) {
         match lifetime {
             Some(Lifetime::Ttl(seconds)) => self.ttl = Some(i64::try_from(seconds).unwrap_or(i64::MAX)),
             Some(Lifetime::ExpiresAt(at)) => self.expires_at = Some(at),
@@ -91,9 +91,9 @@ pub(crate) fn kept_for_forks(name: &str) -> String {
 
 /// Returns the stream if it can be used. Fails with `conflict` if it is only kept for its forks, and otherwise with `not_found`.
 pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Result<PublicRow, Error> {
-    match found.map(|stream| (stream.life(now), stream)) {
-        Some((Life::Live, stream)) => Ok(stream),
-        Some((Life::Gone, _)) => Err(Error::conflict(kept_for_forks(name)).at("/stream")),
+    match found.map(|stream| (stream.liveness(now), stream)) {
+        Some((Liveness::Live, stream)) => Ok(stream),
+        Some((Liveness::Gone, _)) => Err(Error::conflict(kept_for_forks(name)).at("/stream")),
         _ => Err(unknown(name, "/stream")),
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn compare(there: &PublicRow, args: &CreateStream) -> Creation {
         (type_differs, "content type"),
         (lifetime_differs, "lifetime"),
         (args.closed != there.closed, "closure"),
-        (asked(args.fork.as_ref()) != there.asked, "fork source"),
+        (fork_description(args.fork.as_ref()) != there.fork_description, "fork source"),
     ];
     match differs.iter().find(|(differs, _)| *differs) {
         Some((_, what)) => Creation::Exists(format!("{} already exists with another {what}", there.name)),
@@ -122,7 +122,7 @@ pub(crate) fn compare(there: &PublicRow, args: &CreateStream) -> Creation {
     }
 }
 
-fn asked(fork: Option<&Fork>) -> Option<String> {
+fn fork_description(fork: Option<&Fork>) -> Option<String> {
     fork.and_then(|fork| serde_json::to_string(fork).ok())
 }
 
@@ -139,11 +139,11 @@ pub(crate) fn plain(args: &CreateStream, now: Timestamp) -> PublicRow {
         last_seq: None,
         source: None,
         base: 0,
-        asked: asked(args.fork.as_ref()),
+        fork_description: fork_description(args.fork.as_ref()),
         forks: 0,
         gone: false,
     };
-    stream.live_for(args.lifetime, now);
+    stream.set_lifetime(args.lifetime, now);
     stream
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn forked(source: &PublicRow, base: u64, args: &CreateStream, now: Ti
         expires_at: None,
         ..plain(args, now)
     };
-    stream.live_for(args.lifetime.or_else(|| source.lifetime()), now);
+    stream.set_lifetime(args.lifetime.or_else(|| source.lifetime()), now);
     stream
 }
 

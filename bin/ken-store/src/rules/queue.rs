@@ -21,7 +21,7 @@ pub(crate) struct Queue {
 
 /// The position that a new submission gets in the queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entrance {
+pub(crate) struct QueuePosition {
     pub(crate) place: i64,
     /// Whether the submission can be claimed at once.
     pub(crate) open: bool,
@@ -57,10 +57,10 @@ impl Queue {
         Ok(())
     }
 
-    pub(crate) fn entrance(&self, policy: Policy) -> Entrance {
+    pub(crate) fn position(&self, policy: Policy) -> QueuePosition {
         let first = policy == Policy::Interrupt;
         let overtakes = first && self.queued > 0;
-        Entrance {
+        QueuePosition {
             place: if overtakes { self.first_place - 1 } else { self.last_place + 1 },
             open: !self.running && (first || self.queued == 0),
             first,

@@ -11,7 +11,7 @@ const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
 
 /// Returns the initial state of a run and, if it does not run, the reason. The last argument is the number of queued runs and the number of
 /// active ones.
-pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
+pub(crate) fn initial_state(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
     match fate {
         Fate::Missed(reason) => (RunState::Missed, Some(reason)),
         Fate::CatchUp => (RunState::Queued, None),
@@ -31,7 +31,7 @@ pub(crate) enum Ended {
 
 /// What a submission did, in addition to its outcome.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Deeds {
+pub(crate) struct Activity {
     /// Whether it called a tool, which may have had a side effect.
     pub(crate) called_tools: bool,
     /// The failure of its last model call, by name.
@@ -39,7 +39,12 @@ pub(crate) struct Deeds {
 }
 
 /// Returns how an attempt ended. `attempt` is its number, and `most` is the maximum number of attempts.
-pub(crate) fn ended(state: State, error: Option<&Failure>, deeds: &Deeds, (attempt, most): (u32, u32)) -> Ended {
+pub(crate) fn attempt_end(
+    state: State,
+    error: Option<&Failure>,
+    deeds: &Activity,
+    (attempt, most): (u32, u32),
+) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
     let is_transient = deeds.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));
     Ended::Finally(match (state, name) {
@@ -61,8 +66,8 @@ mod tests {
     #[test]
     fn only_a_transient_failure_without_tools_is_tried_again_and_later_each_time() {
         let provider = Failure::new("provider", "");
-        let deeds = |called_tools, failure: &str| Deeds { called_tools, failure: Some(failure.into()) };
-        let failed = |deeds: &Deeds, attempt| ended(State::Failed, Some(&provider), deeds, (attempt, 5));
+        let deeds = |called_tools, failure: &str| Activity { called_tools, failure: Some(failure.into()) };
+        let failed = |deeds: &Activity, attempt| attempt_end(State::Failed, Some(&provider), deeds, (attempt, 5));
         let error = Ended::Finally(RunState::Error);
         let pauses: Vec<Ended> = (1..=5).map(|attempt| failed(&deeds(false, "busy"), attempt)).collect();
         let again = Ended::Again;
@@ -81,7 +86,7 @@ mod tests {
             (State::Failed, "defect", RunState::Error),
         ] {
             let error = Failure::new(name, "");
-            let ended = ended(state, Some(&error), &Deeds::default(), (1, 3));
+            let ended = attempt_end(state, Some(&error), &Activity::default(), (1, 3));
             assert_eq!(ended, Ended::Finally(expected), "{name}");
         }
     }
@@ -97,8 +102,8 @@ mod tests {
             (Overlap::Queue, (9, 1), queued),
             (Overlap::Queue, (10, 1), skipped),
         ] {
-            assert_eq!(beginning(Fate::Run, overlap, active), expected, "{overlap:?} {active:?}");
+            assert_eq!(initial_state(Fate::Run, overlap, active), expected, "{overlap:?} {active:?}");
         }
-        assert_eq!(beginning(Fate::CatchUp, Overlap::Skip, (50, 1)), queued);
+        assert_eq!(initial_state(Fate::CatchUp, Overlap::Skip, (50, 1)), queued);
     }
 }

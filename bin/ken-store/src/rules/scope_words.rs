@@ -30,7 +30,7 @@ pub(crate) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> Strin
 }
 
 /// Returns the scope words of all knowledge entries that a scope can find.
-pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
+pub(crate) fn visible_to(scope: Option<&Scope>) -> Vec<String> {
     let mut words = vec![GLOBAL.to_owned()];
     if let Some(Scope { actor_id, conversation_id, .. }) = scope {
         words.push(of_entry(Some(actor_id), None));

@@ -2,24 +2,24 @@
 
 use ken_types::ops::store::Session;
 
-use crate::rules::terms::{MOST_TERMS, Query, Weights};
+use crate::rules::terms::{MAX_TERMS, Query, Weights};
 
 /// If more entries than this contain a word, it is only searched for if there is no rarer word. Ranking reads all matches, which would take
 /// too long.
-const COMMON: u64 = 5_000;
+const COMMON_WORD_ROWS: u64 = 5_000;
 
 /// Returns the rarest words that occur in the index, each with its stems.
-pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
+pub(crate) fn rarest_words<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
     let mut words: Vec<(u64, &[String])> = weights
-        .holders()
+        .document_frequencies()
         .iter()
         .zip(query.terms())
         .filter(|(holders, _)| **holders > 0)
         .map(|(holders, term)| (*holders, term.stems.as_slice()))
         .collect();
     words.sort_by_key(|(holders, _)| *holders);
-    let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
-    words.truncate(rare.clamp(1, MOST_TERMS));
+    let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON_WORD_ROWS).count();
+    words.truncate(rare.clamp(1, MAX_TERMS));
     words.into_iter().map(|(_, stems)| stems).collect()
 }
 

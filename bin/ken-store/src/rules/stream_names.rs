@@ -9,7 +9,7 @@ pub(crate) const PUBLIC: &str = "streams/";
 /// The name of the system's own stream.
 pub(crate) const SYSTEM: &str = "system";
 /// The maximum number of entries of a stream.
-pub(crate) const MOST_ENTRIES: u64 = (1 << 32) - 1;
+pub(crate) const MAX_ENTRIES: u64 = (1 << 32) - 1;
 
 pub(crate) fn of_instance(instance: &str) -> String {
     [AGENT, instance].concat()

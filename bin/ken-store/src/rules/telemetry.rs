@@ -16,7 +16,7 @@ const WEB_RESEARCH: &str = "web_research";
 const RESEARCH: &str = "research";
 
 /// The types of events that a summary contains. Other events are only counted.
-const KEPT: [&str; 17] = [
+const RECORDED_TYPES: [&str; 17] = [
     "agent_end",
     "agent_start",
     "compaction",
@@ -58,7 +58,7 @@ pub(crate) struct Fold {
 /// The fields of an event that are read; all others are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen {
+struct EventFields {
     #[serde(flatten)]
     shown: EventSummary,
 }
@@ -66,7 +66,7 @@ struct Seen {
 /// What a `turn` event says about its model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Spent {
+struct TurnFields {
     model: String,
     provider: String,
     usage: Priced,
@@ -124,16 +124,16 @@ impl Fold {
         self.event_count
     }
 
-    pub(crate) fn see(&mut self, event: &str) {
+    pub(crate) fn add_event(&mut self, event: &str) {
         self.event_count += 1;
         let kind = event_type(event);
-        if !KEPT.contains(&kind) {
+        if !RECORDED_TYPES.contains(&kind) {
             return;
         }
-        let Ok(Seen { mut shown }) = serde_json::from_str(event) else {
+        let Ok(EventFields { mut shown }) = serde_json::from_str(event) else {
             return;
         };
-        tame(&mut shown);
+        replace_odd_names(&mut shown);
         self.started_at = self.started_at.or(shown.timestamp);
         self.count(&shown, event);
         if kind == "approval_requested" {
@@ -157,7 +157,7 @@ impl Fold {
             "turn" => {
                 self.counts.turns += 1;
                 self.usage += shown.usage.unwrap_or_default();
-                let spent: Spent = serde_json::from_str(event).unwrap_or_default();
+                let spent: TurnFields = serde_json::from_str(event).unwrap_or_default();
                 self.spend(&spent.provider, &spent.model, spent.usage.cost.total);
             }
             "run_start" => {
@@ -186,7 +186,7 @@ impl Fold {
 }
 
 /// Replaces names that do not have the form of a name. A model can invent the name of a tool, so it could contain any text.
-fn tame(shown: &mut EventSummary) {
+fn replace_odd_names(shown: &mut EventSummary) {
     let is_tool =
         |name: &str| name.len() <= TOOL_BYTES && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if shown.tool_name.as_deref().is_some_and(|name| !is_tool(name)) {
@@ -214,29 +214,29 @@ mod tests {
 
     #[test]
     fn nothing_that_was_said_is_taken_over() {
-        let said = "the secret";
+        let secret = "the secret";
         let events = [
             r#"{"v":1,"type":"operation_start","operationKind":"prompt","eventIndex":0,"timestamp":"2027-02-03T04:05:06.789Z"}"#
                 .to_owned(),
-            format!(r#"{{"v":1,"type":"text_delta","text":"{said}"}}"#),
+            format!(r#"{{"v":1,"type":"text_delta","text":"{secret}"}}"#),
             format!(
-                r#"{{"v":1,"type":"tool_start","toolName":"{said}","toolCallId":"c","args":{{"x":"{said}"}}}}"#
+                r#"{{"v":1,"type":"tool_start","toolName":"{secret}","toolCallId":"c","args":{{"x":"{secret}"}}}}"#
             ),
             format!(
-                r#"{{"v":1,"type":"tool","toolName":"web_research","isError":true,"result":"{said}","durationMs":3}}"#
+                r#"{{"v":1,"type":"tool","toolName":"web_research","isError":true,"result":"{secret}","durationMs":3}}"#
             ),
-            format!(r#"{{"v":1,"type":"task_start","agent":"research-worker","prompt":"{said}"}}"#),
-            format!(r#"{{"v":1,"type":"approval_requested","requestId":"apr_1","actionType":"{said}"}}"#),
-            format!(r#"{{"v":1,"type":"log","level":"info","message":"{said}"}}"#),
+            format!(r#"{{"v":1,"type":"task_start","agent":"research-worker","prompt":"{secret}"}}"#),
+            format!(r#"{{"v":1,"type":"approval_requested","requestId":"apr_1","actionType":"{secret}"}}"#),
+            format!(r#"{{"v":1,"type":"log","level":"info","message":"{secret}"}}"#),
             format!(
-                r#"{{"v":1,"type":"turn","provider":"openai","model":"m","output":[{{"type":"text","text":"{said}"}}],"durationMs":7,
+                r#"{{"v":1,"type":"turn","provider":"openai","model":"m","output":[{{"type":"text","text":"{secret}"}}],"durationMs":7,
                 "usage":{{"input":5,"output":2,"totalTokens":7,"cost":{{"total":0.25}}}},"isError":false}}"#
             ),
         ];
         let mut fold = Fold::default();
-        events.iter().for_each(|event| fold.see(event));
+        events.iter().for_each(|event| fold.add_event(event));
         let text = serde_json::to_string(&fold).unwrap();
-        assert!(!text.contains(said), "{text}");
+        assert!(!text.contains(secret), "{text}");
         let counts = Counts { turns: 1, tool_calls: 1, tasks: 1, errors: 1, approvals: 1 };
         assert_eq!((fold.event_count(), fold.counts, fold.events.len()), (8, counts, 6));
         assert_eq!((fold.usage.total_tokens, fold.cost, fold.model.as_deref()), (7, Some(0.25), Some("openai/m")));
@@ -248,7 +248,7 @@ mod tests {
     fn many_events_are_counted_and_some_kept() {
         let mut fold = Fold::default();
         for _ in 0..EVENTS + 5 {
-            fold.see(r#"{"v":1,"type":"tool","toolName":"sum","isError":false,"durationMs":1}"#);
+            fold.add_event(r#"{"v":1,"type":"tool","toolName":"sum","isError":false,"durationMs":1}"#);
         }
         assert_eq!((fold.counts.tool_calls, fold.events.len(), fold.truncated), (505, EVENTS, true));
     }

@@ -8,9 +8,9 @@ use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
 /// The maximum number of words of a question that are searched for.
-pub(crate) const MOST_TERMS: usize = 8;
+pub(crate) const MAX_TERMS: usize = 8;
 /// The maximum number of words of a question for which a weight is computed.
-const MOST_WEIGHED: usize = 24;
+const MAX_WEIGHED: usize = 24;
 
 /// The distinct words of a question, in order.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ impl Query {
                 query.add(&before, Some(word).filter(|word| is_particle(word)));
             }
             last = Some(word.to_owned());
-            query.terms.len() < MOST_WEIGHED
+            query.terms.len() < MAX_WEIGHED
         });
-        if let Some(word) = last.filter(|word| keep(word) && query.terms.len() < MOST_WEIGHED) {
+        if let Some(word) = last.filter(|word| keep(word) && query.terms.len() < MAX_WEIGHED) {
             query.add(&word, None);
         }
         query
@@ -75,7 +75,7 @@ impl Query {
     }
 
     /// Returns for each term whether one of the texts contains it.
-    pub(crate) fn held_by<const N: usize>(&self, texts: [&str; N]) -> Vec<bool> {
+    pub(crate) fn matches_in<const N: usize>(&self, texts: [&str; N]) -> Vec<bool> {
         let mut held = vec![false; self.terms.len()];
         let mut stem = String::new();
         for text in texts {
@@ -140,7 +140,7 @@ impl Weights {
         Weights { holders, weights }
     }
 
-    pub(crate) fn holders(&self) -> &[u64] {
+    pub(crate) fn document_frequencies(&self) -> &[u64] {
         &self.holders
     }
 
@@ -172,15 +172,15 @@ mod tests {
     fn inflections_of_a_word_are_one_term() {
         let query = Query::of("When is web23 backed up, and who owns the owner?");
         assert_eq!(words(&query), ["web23", "back", "own"]);
-        assert_eq!(query.held_by(["web23: nightly backup"]), [true, true, false]);
-        assert_eq!(query.held_by(["owned by team-3"]), [false, false, true]);
+        assert_eq!(query.matches_in(["web23: nightly backup"]), [true, true, false]);
+        assert_eq!(query.matches_in(["owned by team-3"]), [false, false, true]);
     }
 
     #[test]
     fn the_score_is_the_weighted_part_that_is_held() {
         let query = Query::of("rare common");
         let weights = Weights::new(1_000, vec![1, 500]);
-        let score = |text: &str| weights.score(&query.held_by([text]));
+        let score = |text: &str| weights.score(&query.matches_in([text]));
         assert_eq!(score("Rare and common"), 1.0);
         assert_eq!(score("neither"), 0.0);
         assert!(score("rare") > 0.8 && score("common") < 0.2);

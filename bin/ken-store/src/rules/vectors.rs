@@ -2,11 +2,11 @@
 
 /// The constant k of reciprocal rank fusion, which limits the weight of the first places (Cormack, Clarke and Büttcher, "Reciprocal rank
 /// fusion", 2009).
-const RANK: f64 = 60.0;
+const RANK_CONSTANT: f64 = 60.0;
 
 /// Scales a vector so that its largest component is 127. The rounding changes a cosine by less than one percent. Empty if the vector is
 /// zero or not finite.
-pub(crate) fn packed(values: &[f32]) -> Vec<u8> {
+pub(crate) fn pack(values: &[f32]) -> Vec<u8> {
     let longest = values.iter().fold(0.0_f32, |longest, value| longest.max(value.abs()));
     if longest == 0.0 || !longest.is_finite() {
         return Vec::new();
@@ -36,8 +36,8 @@ pub(crate) fn cosine(query: &[f32], packed: &[u8]) -> f64 {
 
 /// Returns the score that an entry gets for its place in one ranking, counted from 0. The sum of these scores over all rankings gives its
 /// place in the combined ranking.
-pub(crate) fn worth(place: usize) -> f64 {
-    1.0 / (RANK + 1.0 + place as f64)
+pub(crate) fn rank_score(place: usize) -> f64 {
+    1.0 / (RANK_CONSTANT + 1.0 + place as f64)
 }
 
 #[cfg(test)]
@@ -48,12 +48,12 @@ mod tests {
     fn a_packed_vector_has_nearly_the_same_angle() {
         let one: Vec<f32> = (0..384_u16).map(|at| (f32::from(at) * 0.7).sin()).collect();
         let other: Vec<f32> = (0..384_u16).map(|at| (f32::from(at) * 0.7 + 0.5).sin()).collect();
-        assert!((cosine(&one, &packed(&one)) - 1.0).abs() < 1e-3);
+        assert!((cosine(&one, &pack(&one)) - 1.0).abs() < 1e-3);
         let exact = one.iter().zip(&other).map(|(a, b)| a * b).sum::<f32>()
             / one.iter().map(|a| a * a).sum::<f32>().sqrt()
             / other.iter().map(|b| b * b).sum::<f32>().sqrt();
-        assert!((cosine(&one, &packed(&other)) - f64::from(exact)).abs() < 1e-2);
-        assert_eq!((cosine(&one, &[]), cosine(&[0.0; 3], &packed(&[1.0, 2.0, 3.0]))), (0.0, 0.0));
-        assert!(packed(&[0.0, 0.0]).is_empty() && packed(&[f32::NAN, f32::INFINITY]).is_empty());
+        assert!((cosine(&one, &pack(&other)) - f64::from(exact)).abs() < 1e-2);
+        assert_eq!((cosine(&one, &[]), cosine(&[0.0; 3], &pack(&[1.0, 2.0, 3.0]))), (0.0, 0.0));
+        assert!(pack(&[0.0, 0.0]).is_empty() && pack(&[f32::NAN, f32::INFINITY]).is_empty());
     }
 }

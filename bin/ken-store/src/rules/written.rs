@@ -20,7 +20,7 @@ pub(crate) struct Written {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Seen<'a> {
+struct EventFields<'a> {
     #[serde(borrow)]
     submission_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -35,12 +35,12 @@ impl Written {
         Written { id, text: String::new(), begins: false, is_new }
     }
 
-    pub(crate) fn see(&mut self, event: &str) {
+    pub(crate) fn add_event(&mut self, event: &str) {
         let kind = event_type(event);
         if !matches!(kind, "message_start" | "text_delta") {
             return;
         }
-        let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
+        let Ok(seen) = serde_json::from_str::<EventFields<'_>>(event) else {
             return;
         };
         // Text of a worker is not part of the answer.
@@ -67,7 +67,7 @@ mod tests {
         let id = SubmissionId("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11".to_owned());
         let mut written = Written::of(id.clone(), false);
         let mut see = |kind: &str, fields: &str, of: &str| {
-            written.see(&format!(r#"{{"v":1,"type":"{kind}"{fields},"eventIndex":1,"submissionId":"{of}"}}"#));
+            written.add_event(&format!(r#"{{"v":1,"type":"{kind}"{fields},"eventIndex":1,"submissionId":"{of}"}}"#));
             (written.text.clone(), written.begins, written.is_new)
         };
         let own = id.as_str();

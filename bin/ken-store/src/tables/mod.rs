@@ -7,7 +7,7 @@ pub mod sqlite;
 
 use ken_types::event::{Failure, Output, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
-use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
+use ken_types::ops::approvals::{Approval, CallWithApproval, Decision, ListApprovals, Request, Status};
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
@@ -44,7 +44,7 @@ pub trait Writer: Send {
     /// Returns whether the transaction is still open. The database may have ended it after a failure.
     fn is_open(&self) -> bool;
     /// Tidies up. Called when nothing has been written for a while. Returns false if it has to be called again later.
-    fn rest(&mut self) -> bool;
+    fn run_idle(&mut self) -> bool;
     /// Writes without changing any data, in a transaction of its own, to find out whether writing works.
     fn probe(&mut self) -> Result<(), Error>;
 }
@@ -566,7 +566,7 @@ pub trait Words {
     fn index_size(&self, index: Index) -> Result<u64, Error>;
     /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
     /// may be counted twice. `size` is the number of rows in the index.
-    fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
+    fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
     /// Returns the keys of the rows that contain all of the words, or any of them. A word is given by its stems, one of which must be in
     /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory.
     fn matching(
@@ -622,7 +622,7 @@ pub struct PublicRow {
     pub source: Option<i64>,
     pub base: u64,
     /// The request to create the fork, as JSON.
-    pub asked: Option<String>,
+    pub fork_description: Option<String>,
     /// The number of forks of this stream.
     pub forks: u64,
     /// Whether the stream is deleted, but kept because it has forks.
@@ -646,7 +646,7 @@ pub trait PublicStreams {
     fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error>;
     /// Returns the key of a stream without a name, whose data is to be deleted.
-    fn nameless(&self) -> Result<Option<i64>, Error>;
+    fn unnamed_public(&self) -> Result<Option<i64>, Error>;
     fn delete_public(&self, key: i64) -> Result<(), Error>;
     /// Returns the stored epoch and sequence number of a producer.
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error>;
@@ -781,7 +781,7 @@ pub trait Approvals {
     /// first.
     fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error>;
     /// Returns the calls of a submission for which an approval was requested.
-    fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error>;
+    fn calls_with_approval(&self, submission: i64) -> Result<Vec<CallWithApproval>, Error>;
     /// Returns the id of a request that was approved for the whole session and has this fingerprint.
     fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
     /// Returns at most `most` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
@@ -959,8 +959,8 @@ pub trait Counters {
     fn count_up(&self, name: &str) -> Result<(), Error>;
     /// Returns the counters whose names begin with `prefix`, without the prefix.
     fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error>;
-    fn fact(&self, name: &str) -> Result<Option<String>, Error>;
-    fn set_fact(&self, name: &str, value: &str) -> Result<(), Error>;
+    fn stored_value(&self, name: &str) -> Result<Option<String>, Error>;
+    fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error>;
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -1044,7 +1044,7 @@ pub trait Outbox {
     fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error>;
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error>;
     /// Returns the oldest unfinished message of each chat, and the time from which it can be sent.
-    fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
+    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
     /// Stores all fields of the row except the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
     /// Replaces the message itself and its time of creation.

@@ -15,7 +15,7 @@ const PROMPTS: usize = 60;
 
 /// Waits until the store has copied its log into the database and truncated it.
 fn wait_until_idle(peer: &mut Peer) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while peer.call("service.stats", json!({}))["wal_bytes"] != 0 {
         assert!(Instant::now() < until, "the log is not cut");
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -82,7 +82,7 @@ fn try_all(state: &Path) -> (usize, usize) {
     let intact = scratch.path().join("intact");
     copy(state, &intact);
     let sound = Sqlite::open(&intact.join("ken.db")).unwrap();
-    assert_eq!(sound.found().complaint(), None);
+    assert_eq!(sound.found().problem(), None);
     drop(sound);
     let complete = stored(&intact.join("ken.db")).unwrap();
     assert_eq!(complete.len(), PROMPTS);
@@ -107,7 +107,7 @@ fn try_all(state: &Path) -> (usize, usize) {
                 assert!(said.starts_with("ken-store: "), "{said}");
             }
             Ok(opened) => {
-                let complaint = opened.found().complaint();
+                let complaint = opened.found().problem();
                 drop(opened);
                 let is_complete = stored(&database).as_ref() == Some(&complete);
                 assert!(is_complete || complaint.is_some(), "silent loss: {fault:?} of {name}");
@@ -172,7 +172,7 @@ fn nothing_is_lost_in_silence_after_a_kill_while_idle() {
     accept(&mut peer, 0..PROMPTS);
     wait_until_idle(&mut peer);
     let marker = state_of(home.path()).join("ken.db.mark");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     // The marker is updated after the log is truncated. If the store is killed between the two, the older marker remains, which contains
     // less.
     while !fs::read_to_string(&marker).unwrap().contains("\"sum\"") {
@@ -276,7 +276,7 @@ fn a_frame_that_a_kill_has_cut_short_is_no_damage() {
             daemon.end(Signal::SIGKILL);
             tear_frame(&state_of(home.path()));
             let opened = Sqlite::open(&database).unwrap();
-            assert_eq!(opened.found().complaint(), None, "{more:?}");
+            assert_eq!(opened.found().problem(), None, "{more:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ fn it_conforms_and_ends_on_term_with_0() {
     let failed = check(&Subject { socket: daemon.socket(), slow });
     assert!(failed.is_empty(), "{failed:#?}");
     let mut peer = Peer::connect(&daemon.socket());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let stats = loop {
         let stats = peer.call("service.stats", json!({}));
         // Waits until the requests of earlier connections have been removed.
@@ -165,7 +165,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
                 .collect();
             // The daemon is killed after a number of further answers and a short time, both of which differ in each round.
             let enough = told.lock().unwrap().answers() + 20 + 13 * round;
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while told.lock().unwrap().answers() < enough && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -195,7 +195,7 @@ fn text(bytes: &[u8]) -> &str {
 /// Runs a command that has to end by itself. Returns its exit status and its standard error.
 fn refused(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > until {
             _ = child.kill();

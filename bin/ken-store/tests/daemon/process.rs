@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 pub(crate) const EXE: &str = env!("CARGO_BIN_EXE_ken-store");
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn command(home: &Path) -> Command {
     let mut command = Command::new(EXE);
@@ -37,7 +37,7 @@ impl Daemon {
         let path = home.join("notify");
         _ = std::fs::remove_file(&path);
         let notify = UnixDatagram::bind(&path).unwrap();
-        notify.set_read_timeout(Some(PATIENCE)).unwrap();
+        notify.set_read_timeout(Some(TIMEOUT)).unwrap();
         let child = command.env("NOTIFY_SOCKET", &path).spawn().unwrap();
         let mut text = [0; 64];
         let length = notify.recv(&mut text).unwrap();
@@ -80,7 +80,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn connect(socket: &Path) -> Peer {
         let to = UnixStream::connect(socket).unwrap();
-        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        to.set_read_timeout(Some(TIMEOUT)).unwrap();
         let from = BufReader::new(to.try_clone().unwrap());
         Peer { to, from, id: 0 }
     }

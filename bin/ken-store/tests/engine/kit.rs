@@ -56,7 +56,7 @@ pub(crate) fn deltas(submission: &str, from: u64, count: u64) -> Vec<Box<RawValu
         .collect()
 }
 
-pub(crate) fn said(submission: &str, index: u64, text: &str) -> Box<RawValue> {
+pub(crate) fn text_delta(submission: &str, index: u64, text: &str) -> Box<RawValue> {
     let message = json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
     event(submission, index, "message_end", json!({"message": message}))
 }
@@ -173,7 +173,7 @@ impl Kit {
         SettleSubmission {
             lease: lease.clone(),
             first_index,
-            events: vec![said(id, first_index, text), settled],
+            events: vec![text_delta(id, first_index, text), settled],
             outcome,
             result: Some(result(text)),
             error: failed,

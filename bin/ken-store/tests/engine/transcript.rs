@@ -14,12 +14,12 @@ async fn ready() -> Kit {
     kit
 }
 
-fn asked(actor: &str, limit: u32, before: Option<&str>) -> ReadTranscript {
+fn read_request(actor: &str, limit: u32, before: Option<&str>) -> ReadTranscript {
     ReadTranscript { scope: scope(actor), id: SessionId("tui-1".into()), limit, before: before.map(str::to_owned) }
 }
 
 async fn page(kit: &Kit, limit: u32, before: Option<&str>) -> Result<Value, Error> {
-    let raw = kit.read::<SessionsTranscript>(asked("a", limit, before)).await?;
+    let raw = kit.read::<SessionsTranscript>(read_request("a", limit, before)).await?;
     Ok(serde_json::from_str(raw.get()).unwrap())
 }
 
@@ -97,8 +97,8 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
             "message_end",
             json!({"message": {"role": "toolResult", "content": [{"type": "text", "text": "planted"}]}}),
         ),
-        said("s1", 14, "Here."),
-        said("s1", 15, " "),
+        text_delta("s1", 14, "Here."),
+        text_delta("s1", 15, " "),
     ];
     kit.add_events(&lease, 0, events).await.unwrap();
     let running = page(&kit, 50, None).await.unwrap();
@@ -206,13 +206,13 @@ async fn whose_it_is_and_which_cursor_is_checked() {
         kit.talk("tui-1", &format!("s{number}"), "q", "a").await;
     }
     let cursor = page(&kit, 1, None).await.unwrap()["page"]["before"].as_str().unwrap().to_owned();
-    let other = ReadTranscript { id: SessionId("tui-2".into()), ..asked("a", 1, Some(&cursor)) };
+    let other = ReadTranscript { id: SessionId("tui-2".into()), ..read_request("a", 1, Some(&cursor)) };
     let error = kit.read::<SessionsTranscript>(other).await.unwrap_err();
     assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?before")));
     assert_eq!(page(&kit, 1, Some("Q2x")).await.unwrap_err().code, Code::Invalid);
     assert_eq!(page(&kit, 0, None).await.unwrap_err().code, Code::Invalid);
-    assert_eq!(kit.read::<SessionsTranscript>(asked("b", 1, None)).await.unwrap_err().code, Code::Forbidden);
-    let unknown = ReadTranscript { id: SessionId("tui-9".into()), ..asked("a", 1, None) };
+    assert_eq!(kit.read::<SessionsTranscript>(read_request("b", 1, None)).await.unwrap_err().code, Code::Forbidden);
+    let unknown = ReadTranscript { id: SessionId("tui-9".into()), ..read_request("a", 1, None) };
     assert_eq!(kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code, Code::NotFound);
 }
 

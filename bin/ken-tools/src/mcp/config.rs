@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::problem;
-use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, TIMEOUT_MS, Touch, WORKERS};
+use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, Permissions, TIMEOUT_MS, WORKERS};
 use crate::reach::without_secrets;
 
 /// The maximum size of the file, in bytes.
@@ -32,13 +32,13 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerConfig {
     pub(crate) name: String,
-    pub(crate) reached: Reached,
-    pub(crate) ken: Own,
+    pub(crate) reached: Transport,
+    pub(crate) ken: KenSettings,
 }
 
 /// How a server is reached. In values, `${NAME}` stands for a secret of ken-tools or an environment variable.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Reached {
+pub(crate) enum Transport {
     /// A program that communicates over standard input and output.
     Stdio {
         /// The program and its arguments. They contain no placeholders, because every user of the machine can see them.
@@ -53,7 +53,7 @@ pub(crate) enum Reached {
 /// The settings of the object `ken`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Own {
+pub(crate) struct KenSettings {
     /// The agents that can call its tools.
     pub(crate) agents: Vec<String>,
     pub(crate) approval: Approval,
@@ -63,19 +63,19 @@ pub(crate) struct Own {
     pub(crate) idempotent: BTreeSet<String>,
     /// The tools that are offered, by their names on the server; `None` for all.
     pub(crate) tools: Option<BTreeSet<String>>,
-    pub(crate) touch: Touch,
+    pub(crate) touch: Permissions,
     pub(crate) timeout_ms: u64,
 }
 
-impl Default for Own {
-    fn default() -> Own {
-        Own {
+impl Default for KenSettings {
+    fn default() -> KenSettings {
+        KenSettings {
             agents: WORKERS.map(str::to_owned).into(),
             approval: Approval::Ask,
             trust_hints: false,
             idempotent: BTreeSet::new(),
             tools: None,
-            touch: Touch::default(),
+            touch: Permissions::default(),
             timeout_ms: TIMEOUT_MS,
         }
     }
@@ -83,7 +83,7 @@ impl Default for Own {
 
 /// The fields of an entry in the file. Fields of other programs are ignored.
 #[derive(Deserialize)]
-struct Written {
+struct FileEntry {
     #[serde(rename = "type", alias = "transport")]
     kind: Option<String>,
     command: Option<String>,
@@ -99,7 +99,7 @@ struct Written {
     #[serde(default)]
     disabled: bool,
     #[serde(default)]
-    ken: Own,
+    ken: KenSettings,
 }
 
 impl Settings {
@@ -149,7 +149,7 @@ impl ServerConfig {
             let wanted = format!("a name is 1 to {NAME_BYTES} letters, digits, - and single _");
             return Err(Error::invalid("", format!("{name:?}: {wanted}")));
         }
-        let written: Written = json::from_value(value)?;
+        let written: FileEntry = json::from_value(value)?;
         if written.disabled {
             return Ok(None);
         }
@@ -161,7 +161,7 @@ impl ServerConfig {
 
     /// Whether it can reach the network.
     pub(crate) fn is_networked(&self) -> bool {
-        self.ken.touch.is_networked() || matches!(self.reached, Reached::Http { .. })
+        self.ken.touch.is_networked() || matches!(self.reached, Transport::Http { .. })
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -172,8 +172,8 @@ impl ServerConfig {
     pub(crate) fn shown(&self) -> Vec<String> {
         let what = format!("mcp:{}", self.name);
         match &self.reached {
-            Reached::Stdio { command, .. } => std::iter::once(what).chain(command.iter().cloned()).collect(),
-            Reached::Http { url, .. } => vec![what, without_secrets(url)],
+            Transport::Stdio { command, .. } => std::iter::once(what).chain(command.iter().cloned()).collect(),
+            Transport::Http { url, .. } => vec![what, without_secrets(url)],
         }
     }
 
@@ -196,8 +196,8 @@ impl ServerConfig {
     }
 }
 
-impl Written {
-    fn reached(self, folder: &Path) -> Result<Reached, Error> {
+impl FileEntry {
+    fn reached(self, folder: &Path) -> Result<Transport, Error> {
         let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
         let kind = match (self.kind.as_deref(), &self.url) {
             (Some("local"), _) | (None, None) => "stdio",
@@ -214,7 +214,7 @@ impl Written {
                     true => folder.join(program).display().to_string(),
                     false => program,
                 };
-                Ok(Reached::Stdio {
+                Ok(Transport::Stdio {
                     command: std::iter::once(program).chain(self.args).collect(),
                     env: self.env,
                     cwd: self.cwd,
@@ -222,7 +222,7 @@ impl Written {
             }
             ("stdio", ..) => invalid("/command", "the program is missing".to_owned()),
             ("http", _, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
-                Ok(Reached::Http { url, headers: self.headers })
+                Ok(Transport::Http { url, headers: self.headers })
             }
             ("http", _, Some(_)) => invalid("/url", "an address begins with http:// or https://".to_owned()),
             ("http", ..) => invalid("/url", "the address is missing".to_owned()),

@@ -31,7 +31,7 @@ const ERROR_BYTES: u64 = 64 * 1024;
 /// Passes messages on until standard input ends or the session is lost. After that, ken-tools starts the bridge again.
 pub(crate) fn bridge() -> ExitCode {
     let ended =
-        ken_service::inherit_secrets().and_then(|()| Bridge::open()).and_then(|bridge| Arc::new(bridge).carry());
+        ken_service::inherit_secrets().and_then(|()| Bridge::open()).and_then(|bridge| Arc::new(bridge).relay_input());
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -74,7 +74,7 @@ impl Bridge {
         })
     }
 
-    fn carry(self: Arc<Bridge>) -> Result<(), Error> {
+    fn relay_input(self: Arc<Bridge>) -> Result<(), Error> {
         for line in std::io::stdin().lock().lines() {
             let line = line.map_err(|error| Error::internal(format!("standard input: {error}")))?;
             let message = json::parse(line.as_bytes(), json::MAX_DEPTH)?;
@@ -144,10 +144,10 @@ impl Bridge {
             return Err(Error::not_found("the server has forgotten the session"));
         }
         if !response.status().is_success() {
-            let mut said = String::new();
+            let mut body = String::new();
             let reader = response.body_mut().as_reader();
-            _ = reader.take(ERROR_BYTES).read_to_string(&mut said);
-            let why = format!("the server answers {}: {}", response.status(), said.trim());
+            _ = reader.take(ERROR_BYTES).read_to_string(&mut body);
+            let why = format!("the server answers {}: {}", response.status(), body.trim());
             return self.fail(id, &why);
         }
         if let Some(set) = header(&response, "mcp-session-id").filter(|_| !has_session) {

@@ -11,7 +11,7 @@ use command_fds::CommandFdExt;
 use ken_types::secrets;
 use tokio::process::Command;
 
-use super::config::{Reached, ServerConfig};
+use super::config::{ServerConfig, Transport};
 use super::http::{HEADERS, URL};
 use crate::process::{memory_file, sandbox};
 use crate::reach;
@@ -47,14 +47,14 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
     // This ends the server when ken-tools ends for any reason.
     command.arg("--with-parent");
     match &server.reached {
-        Reached::Stdio { command: words, env, cwd } => {
+        Transport::Stdio { command: words, env, cwd } => {
             for (name, value) in filled(env, secrets)? {
                 // Only the name is an argument, because every user of the machine can see arguments.
                 command.arg("--env").arg(&name).env(name, value);
             }
             command.args(["--cwd", cwd.as_deref().unwrap_or("/"), "--"]).args(words);
         }
-        Reached::Http { url, headers } => {
+        Transport::Http { url, headers } => {
             let headers = serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
             let url = fill(url, secrets)?;
             let text = format!("{URL}={url}\0{HEADERS}={headers}\0");

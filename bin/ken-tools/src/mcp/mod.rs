@@ -22,7 +22,7 @@ use self::config::Settings;
 pub(crate) use self::http::bridge;
 use self::launch::Secrets;
 pub(crate) use self::server::Server;
-use self::server::{Offer, few};
+use self::server::{Offer, join_first};
 use crate::changed::Changed;
 use crate::entry::Entry;
 
@@ -119,7 +119,7 @@ impl Servers {
             let message = problem.error.message.replace(char::is_control, " ");
             ken_text::head(&message, STATUS_BYTES).to_owned()
         });
-        few(&lines.collect::<Vec<_>>(), "; ")
+        join_first(&lines.collect::<Vec<_>>(), "; ")
     }
 
     /// Accepts a list of tools of a server, and stores it.
@@ -149,7 +149,7 @@ fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: 
         }
     }
     let left_out = |tools: &[String], why: &str| {
-        let tools = few(tools, ", ");
+        let tools = join_first(tools, ", ");
         let message = format!("{why}, so these of the MCP server {server} are left out: {tools}");
         let remedy = "name the tools that are needed in `ken.tools` of its entry";
         (!tools.is_empty()).then(|| Error::conflict(message).hint(remedy))

@@ -27,7 +27,7 @@ use super::launch::{self, Secrets};
 use super::result;
 use super::transport::{Lines, Reason};
 use crate::changed::Changed;
-use crate::entry::{Confinement, Entry, Writes};
+use crate::entry::{Confinement, Entry, OutputFormat};
 use crate::output::Outputs;
 use crate::schema::Schema;
 
@@ -37,8 +37,8 @@ const START: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(5);
 /// The pause before a server that has ended is started again. It doubles each time, and is reset once the server runs well.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-const RAN_WELL: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The minimum time between two requests for the list of a server that repeatedly reports changes.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 const MAX_TOOLS: usize = 128;
@@ -51,7 +51,7 @@ const TOOL_BYTES: usize = 64;
 /// The maximum number of bytes that are shown of the end of standard error, or of the beginning of an error response.
 const ERROR_BYTES: usize = 1024;
 /// How long the standard error of a server is read after it has ended.
-const LAST_WORD: Duration = Duration::from_millis(250);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A server with its process, which ends when this is dropped.
 pub(crate) struct Server {
@@ -160,15 +160,15 @@ impl Server {
 
     fn is_accepted(&self, link: &Link) -> Result<(), Error> {
         let name = &self.config.name;
-        let said = lock(&link.tools).clone();
+        let listed = lock(&link.tools).clone();
         let why = match &*lock(&self.pinned) {
-            Some(pinned) if *pinned == said => return Ok(()),
+            Some(pinned) if *pinned == listed => return Ok(()),
             Some(pinned) => {
-                let changes = few(&pinned.changes(&said), ", ");
+                let changes = join_first(&pinned.changes(&listed), ", ");
                 format!("the MCP server {name} has changed its tools ({changes})")
             }
             None => {
-                let count = said.0.len();
+                let count = listed.0.len();
                 format!("nobody has accepted the {count} tools of the MCP server {name}")
             }
         };
@@ -205,7 +205,7 @@ impl Server {
             timeout: self.config.timeout(),
             server: Some((self.config.name.clone(), tool.name.clone())),
             preview: None,
-            writes: Writes::Json,
+            writes: OutputFormat::Json,
             sandbox: Confinement::Touch,
             env: Vec::new(),
             secrets: Vec::new(),
@@ -240,7 +240,7 @@ impl Server {
         let again = entry.tool.idempotent;
         match self.call_once(tool, arguments, entry, outputs).await {
             Err(Failed::Ended(link, _)) if again => {
-                self.another_than(&link).await;
+                self.restarted_after(&link).await;
                 self.call_once(tool, arguments, entry, outputs).await
             }
             called => called,
@@ -279,7 +279,7 @@ impl Server {
             Ok(Err(
                 ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. },
             )) => {
-                let why = link.why().await;
+                let why = link.end_reason().await;
                 Err(Failed::Ended(link, why))
             }
             Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Told(format!(
@@ -325,7 +325,7 @@ impl Server {
 
     /// Waits until the server has been started again after `ended`. A server that is not kept running is only marked as
     /// not started.
-    async fn another_than(&self, ended: &Arc<Link>) {
+    async fn restarted_after(&self, ended: &Arc<Link>) {
         if lock(&self.runs).is_none() {
             self.state.send_replace(State::Idle);
             return;
@@ -336,7 +336,7 @@ impl Server {
     }
 
     /// Starts the server, returns the list of its tools, and ends it.
-    pub(crate) async fn look(&self) -> Result<Pinned, String> {
+    pub(crate) async fn list_once(&self) -> Result<Pinned, String> {
         let link = Link::open(&self.config, &self.secrets).await?;
         let tools = lock(&link.tools).clone();
         Ok(tools)
@@ -369,10 +369,10 @@ fn offered_name(server: &str, tool: &str) -> String {
 }
 
 /// Joins the first items of a list, and adds how many more there are.
-pub(super) fn few(all: &[String], between: &str) -> String {
-    const SHOWN: usize = 5;
-    let shown = all.get(..SHOWN).unwrap_or(all).join(between);
-    match all.len().saturating_sub(SHOWN) {
+pub(super) fn join_first(all: &[String], between: &str) -> String {
+    const MAX_SHOWN: usize = 5;
+    let shown = all.get(..MAX_SHOWN).unwrap_or(all).join(between);
+    match all.len().saturating_sub(MAX_SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -396,11 +396,11 @@ async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch:
         tracing::warn!(server = config.name, "the MCP server is down: {why}");
         state.send_replace(State::Down(why));
         changed.set();
-        if begun.elapsed() > RAN_WELL {
+        if begun.elapsed() > STABLE_AFTER {
             pause = FIRST_PAUSE;
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
         state.send_replace(State::Starting);
     }
 }
@@ -448,11 +448,11 @@ impl Link {
             Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, errors, _child: child }),
             Err(why) => {
                 let why: String = reason.get().unwrap_or(why);
-                let said = errors.said().await;
+                let stderr = errors.last_line().await;
                 // What the server wrote to standard error explains more than "connection closed".
-                Err(match said.is_empty() {
+                Err(match stderr.is_empty() {
                     true => why,
-                    false => format!("{why}; it said: {said}"),
+                    false => format!("{why}; it said: {stderr}"),
                 })
             }
         }
@@ -484,16 +484,16 @@ impl Link {
     /// Cancels the open calls. The process ends with the last of them. Returns the reason for its end.
     async fn end(&self) -> String {
         self.service.cancellation_token().cancel();
-        self.why().await
+        self.end_reason().await
     }
 
     /// Returns the reason why the server has ended.
-    async fn why(&self) -> String {
-        let said = self.errors.said().await;
-        match (self.reason.get(), said.as_str()) {
+    async fn end_reason(&self) -> String {
+        let stderr = self.errors.last_line().await;
+        match (self.reason.get(), stderr.as_str()) {
             (Some(why), _) => why,
             (None, "") => "it has ended".to_owned(),
-            (None, said) => format!("it has ended and said: {said}"),
+            (None, stderr) => format!("it has ended and said: {stderr}"),
         }
     }
 
@@ -565,9 +565,9 @@ impl Errors {
         self.ended.notify_one();
     }
 
-    /// Returns the last line. Waits up to `LAST_WORD` for the end of the stream.
-    async fn said(&self) -> String {
-        _ = timeout(LAST_WORD, self.ended.notified()).await;
+    /// Returns the last line. Waits up to `STDERR_TIMEOUT` for the end of the stream.
+    async fn last_line(&self) -> String {
+        _ = timeout(STDERR_TIMEOUT, self.ended.notified()).await;
         self.ended.notify_one();
         let text = ken_service::redacted_tail(&lock(&self.text), ERROR_BYTES);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use crate::highlight::Known;
+use crate::highlight::KnownColours;
 use crate::markdown::{self, Rendered};
 use crate::wrap::{Cut, wrap};
 
 /// The number of lines of a folded output that are shown.
-const FOLDED: usize = 4;
+const FOLDED_LINES: usize = 4;
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl Block {
         cache.rendered.lines.extend(lines);
     }
 
-    fn render(&self, columns: u16, unfolded: bool, known: Known) -> Rendered {
+    fn render(&self, columns: u16, unfolded: bool, known: KnownColours) -> Rendered {
         match self.kind {
             Kind::Answer => markdown::render(&self.text, columns, known),
             Kind::Prompt => {
@@ -216,11 +216,11 @@ impl Block {
         let style = FAINT.add_modifier(Modifier::ITALIC);
         let mut rendered = gutter(self.text.trim_end(), "· ", style, columns);
         if !unfolded {
-            let hidden = rendered.lines.len().saturating_sub(FOLDED);
+            let hidden = rendered.lines.len().saturating_sub(FOLDED_LINES);
             match self.settled {
                 // While the text grows, its last lines are shown.
                 false => _ = rendered.lines.drain(..hidden),
-                true => rendered.lines.truncate(FOLDED),
+                true => rendered.lines.truncate(FOLDED_LINES),
             }
             if hidden > 0 && self.settled {
                 rendered.lines.push(folded(hidden));
@@ -247,7 +247,7 @@ impl Block {
         let text = self.text.trim_end();
         if !text.is_empty() {
             let output = gutter(text, "  ", FAINT, columns).lines;
-            let shown = if unfolded { output.len() } else { output.len().min(FOLDED) };
+            let shown = if unfolded { output.len() } else { output.len().min(FOLDED_LINES) };
             let hidden = output.len() - shown;
             lines.extend(output.into_iter().take(shown));
             if hidden > 0 {

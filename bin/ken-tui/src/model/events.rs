@@ -16,7 +16,7 @@ const OUTPUT: usize = 16 * 1024;
 
 impl Model {
     pub(super) fn stream(&mut self, events: &[Value]) {
-        self.heard = self.now;
+        self.last_event_at = self.now;
         if matches!(self.connection, Connection::Lost(_)) {
             self.effects.push(Effect::Log("connection.back"));
         }
@@ -158,7 +158,7 @@ impl Model {
         block.detail = format!("{} risk · F2 decides", text(event, "risk"));
         self.exchange(text(event, "submissionId")).blocks.push(block);
         self.effects.push(Effect::Approval { request });
-        self.tell("ken: a decision is needed");
+        self.notify("ken: a decision is needed");
     }
 
     fn approval_decided(&mut self, event: &Value) {
@@ -224,13 +224,13 @@ impl Model {
         }
         self.effects.push(Effect::Log("turn.settled"));
         if !self.is_busy() {
-            self.tell("ken: the answer is there");
+            self.notify("ken: the answer is there");
         }
-        self.pump();
+        self.send_queued();
     }
 
     /// Notifies the person if the terminal is not in focus.
-    pub(super) fn tell(&mut self, what: &'static str) {
+    pub(super) fn notify(&mut self, what: &'static str) {
         if !self.focused {
             self.effects.push(Effect::Notify(what));
         }

@@ -19,7 +19,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
-use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE, Selector};
+use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE_TIMEOUT, Selector};
 use approval::{Dialog, Request};
 use block::{Block, Kind, one_line};
 use events::{text, text_at};
@@ -121,7 +121,7 @@ pub(crate) struct Model {
     browsing: Option<(usize, Draft)>,
     pub(crate) focused: bool,
     pub(crate) now: Instant,
-    heard: Instant,
+    last_event_at: Instant,
     asked_parts: Option<Instant>,
     cancelling: bool,
     armed: bool,
@@ -161,7 +161,7 @@ impl Model {
             browsing: None,
             focused: true,
             now,
-            heard: now,
+            last_event_at: now,
             asked_parts: None,
             cancelling: false,
             armed: false,
@@ -202,12 +202,12 @@ impl Model {
                 let id = self.session.as_ref().map(|session| session.id.clone());
                 let of_session = |request: &Request| request.session.is_none() || request.session == id;
                 for request in records.iter().filter_map(Request::of).filter(of_session) {
-                    self.know(request);
+                    self.store_request(request);
                 }
             }
             Message::Approval(record) => {
                 if let Some(request) = Request::of(&record) {
-                    self.know(request);
+                    self.store_request(request);
                 }
             }
             Message::Decided { request, answer } => self.decided(&request, answer),
@@ -230,9 +230,10 @@ impl Model {
     }
 
     fn tick(&mut self) {
-        let silent = self.now.saturating_duration_since(self.heard) >= SILENCE;
-        let asked = self.asked_parts.is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE);
-        if self.is_busy() && silent && !asked && self.approvals.is_empty() {
+        let silent = self.now.saturating_duration_since(self.last_event_at) >= SILENCE_TIMEOUT;
+        let asked_recently =
+            self.asked_parts.is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE_TIMEOUT);
+        if self.is_busy() && silent && !asked_recently && self.approvals.is_empty() {
             self.asked_parts = Some(self.now);
             self.effects.push(Effect::Parts);
         }
@@ -310,7 +311,7 @@ impl Model {
         let Some(session) = &self.session else { return };
         self.effects.push(Effect::Attach { epoch: self.epoch, session: session.id.clone(), offset: offset.to_owned() });
         self.attached = true;
-        self.pump();
+        self.send_queued();
     }
 
     fn greet(&mut self) {
@@ -323,7 +324,7 @@ impl Model {
         let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
         if is_blank {
             self.held = false;
-            self.pump();
+            self.send_queued();
             return;
         }
         self.remember(&draft.text);
@@ -335,7 +336,7 @@ impl Model {
         self.effects.push(Effect::Log("input.prompt"));
         self.held = false;
         self.queue.push_back(draft);
-        self.pump();
+        self.send_queued();
     }
 
     fn remember(&mut self, text: &str) {
@@ -347,7 +348,7 @@ impl Model {
     }
 
     /// Sends the first queued message if no turn or request is in progress.
-    fn pump(&mut self) {
+    fn send_queued(&mut self) {
         if !self.attached || self.held || self.is_busy() || !self.in_flight.is_empty() {
             return;
         }
@@ -368,7 +369,7 @@ impl Model {
         prompt.id = prompt_id(id);
         exchange.blocks.push(prompt);
         self.transcript.push(exchange);
-        self.heard = self.now;
+        self.last_event_at = self.now;
         self.post(id, draft, workflow, false);
     }
 
@@ -446,7 +447,7 @@ impl Model {
                         self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
                         if !self.is_busy() {
                             // The turn ended before the reply to the request arrived.
-                            self.tell("ken: the answer is there");
+                            self.notify("ken: the answer is there");
                         }
                     }
                 }
@@ -455,15 +456,15 @@ impl Model {
                 if !sent.is_command {
                     // The text is returned to the editor.
                     self.transcript.remove(&prompt_id(id));
-                    self.give_back(sent.draft);
+                    self.restore_draft(sent.draft);
                 }
                 self.problem(&error);
             }
         }
-        self.pump();
+        self.send_queued();
     }
 
-    fn give_back(&mut self, draft: Draft) {
+    fn restore_draft(&mut self, draft: Draft) {
         if draft.text.starts_with(PREFLIGHT_REPORT) {
             return;
         }
@@ -527,7 +528,7 @@ impl Model {
     }
 
     /// Stores the current state of a request for approval.
-    fn know(&mut self, request: Request) {
+    fn store_request(&mut self, request: Request) {
         let is_pending = request.status == "pending";
         if let Some(block) = self.transcript.block_mut(&request.id) {
             block.name = format!("approval: {}", request.summary);

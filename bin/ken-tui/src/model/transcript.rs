@@ -12,9 +12,9 @@ use ratatui::text::Line;
 use super::block::{Block, Kind};
 
 /// When this many blocks have been rendered, the lines of those far from the screen are dropped.
-const CACHED: usize = 256;
+const MAX_CACHED: usize = 256;
 /// Older exchanges are loaded when there are fewer than this many above the screen.
-const NEAR: i64 = 100;
+const LOAD_DISTANCE: i64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -150,7 +150,7 @@ impl Transcript {
 
     /// Whether so few exchanges are above the screen that older ones should be loaded.
     pub(crate) fn is_near_beginning(&self) -> bool {
-        self.top.is_none_or(|top| top.exchange - self.first < NEAR)
+        self.top.is_none_or(|top| top.exchange - self.first < LOAD_DISTANCE)
     }
 
     fn exchange(&self, number: i64) -> Option<&Exchange> {
@@ -318,7 +318,7 @@ impl Transcript {
     /// Drops the rendered lines of blocks far from the screen, so that a long conversation takes little more memory
     /// than its text.
     fn forget_far_lines(&mut self, around: Option<Place>) {
-        let Some(place) = around.filter(|_| self.made > CACHED) else {
+        let Some(place) = around.filter(|_| self.made > MAX_CACHED) else {
             return;
         };
         self.made = 0;
@@ -508,7 +508,7 @@ mod tests {
             transcript.visible();
         }
         let cached = transcript.iter().flat_map(|exchange| &exchange.blocks).filter(|block| block.has_lines());
-        assert!(cached.count() <= 2 * CACHED + 400);
+        assert!(cached.count() <= 2 * MAX_CACHED + 400);
     }
 
     #[test]

@@ -33,24 +33,24 @@ impl Client {
             name: Some("nightly".to_owned()),
             created: false,
         };
-        client.tell(Message::Opened(Ok(session)));
+        client.update(Message::Opened(Ok(session)));
         let page = json!({"exchanges": [{"submissionId": "s1", "status": "completed",
             "prompt": {"text": "Do the tests pass?"},
             "activities": [{"id": "s1:operation:1", "kind": "operation", "name": "prompt", "status": "completed"},
                 {"id": "s1:tool:c1", "kind": "tool", "name": "run_tests", "status": "completed", "durationMs": 1710}],
             "assistant": {"text": "Two **fail**:\n\n| test | why |\n|---|---|\n| chat | 日本語 |\n\n```rust\nlet x = 1;\n```"}}],
             "stream": {"nextOffset": "0000000000000000_0000000000000021"}, "page": {"before": "Q2x"}});
-        client.tell(Message::Page { epoch: 1, older: false, page: Ok(page) });
+        client.update(Message::Page { epoch: 1, older: false, page: Ok(page) });
         client
     }
 
-    fn tell(&mut self, message: Message) {
+    fn update(&mut self, message: Message) {
         let effects = self.model.update(message, self.now);
         self.effects.extend(effects);
     }
 
     fn events(&mut self, events: &[Value]) {
-        self.tell(Message::Stream { epoch: 1, events: events.to_vec() });
+        self.update(Message::Stream { epoch: 1, events: events.to_vec() });
     }
 
     fn type_text(&mut self, text: &str) {
@@ -66,11 +66,11 @@ impl Client {
     }
 
     fn press(&mut self, input: Input) {
-        self.tell(Message::Terminal(Event::Key(input)));
+        self.update(Message::Terminal(Event::Key(input)));
     }
 
     /// Sends a line. The gateway accepts it.
-    fn say(&mut self, text: &str, submission: &str) {
+    fn send_line(&mut self, text: &str, submission: &str) {
         self.type_text(text);
         self.key(Key::Enter);
         let sent = self.effects.iter().rev().find_map(|effect| match effect {
@@ -79,10 +79,10 @@ impl Client {
         });
         let answer = json!({"submissionId": submission,
             "contextUsage": {"usedTokens": 24_576, "capacityTokens": 98_304, "modelSpecifier": "openai/gpt-x"}});
-        self.tell(Message::Sent { id: sent.unwrap(), answer: Ok(answer) });
+        self.update(Message::Sent { id: sent.unwrap(), answer: Ok(answer) });
     }
 
-    fn look(&mut self, columns: u16, rows: u16) -> (Vec<String>, Option<Position>) {
+    fn draw(&mut self, columns: u16, rows: u16) -> (Vec<String>, Option<Position>) {
         let area = Rect::new(0, 0, columns, rows);
         let mut buffer = Buffer::empty(area);
         let cursor = view(&mut self.model, area, &mut buffer);
@@ -102,7 +102,7 @@ impl Client {
     }
 
     fn sees(&mut self, text: &str) -> bool {
-        self.look(100, 40).0.join("\n").contains(text)
+        self.draw(100, 40).0.join("\n").contains(text)
     }
 
     fn count(&self, is_meant: fn(&Effect) -> bool) -> usize {
@@ -142,7 +142,7 @@ fn settled(outcome: &str) -> Value {
 /// Returns a client during a turn with thinking, a tool, an approval, streamed text, a queue and a draft.
 fn busy() -> Client {
     let mut client = Client::opened();
-    client.say("Mend them", "s2");
+    client.send_line("Mend them", "s2");
     client.events(&[
         event("operation_start", json!({"operationKind": "prompt"})),
         event("thinking_start", json!({})),
@@ -158,12 +158,12 @@ fn busy() -> Client {
         event("approval_requested", json!({"requestId": "apr_1", "actionType": "file.edit", "risk": "medium"})),
         delta("I change **one** li"),
     ]);
-    client.tell(Message::Approval(record()));
+    client.update(Message::Approval(record()));
     client.type_text("and then deploy");
     client.key(Key::Enter);
     client.type_text("a draft");
     client.now += Duration::from_secs(75);
-    client.tell(Message::Tick);
+    client.update(Message::Tick);
     client
 }
 
@@ -177,7 +177,7 @@ fn record() -> Value {
 /// Compares with the screens beside this file. KEN_SCREENS=write writes them again.
 #[track_caller]
 fn is_screen(client: &mut Client, name: &str, columns: u16, rows: u16) {
-    let (lines, _) = client.look(columns, rows);
+    let (lines, _) = client.draw(columns, rows);
     let shown = lines.join("\n") + "\n";
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/view/screens/{name}-{columns}x{rows}.txt"));
@@ -217,27 +217,27 @@ fn screens() {
 fn windows_on_a_small_screen_are_read_whole() {
     let mut client = busy();
     client.key(Key::F(1));
-    let first = client.look(40, 12).0.join("\n");
+    let first = client.draw(40, 12).0.join("\n");
     assert!(first.contains("Enter") && !first.contains("/compact"), "{first}");
-    client.tell(Message::Wheel(100));
-    let last = client.look(40, 12).0.join("\n");
+    client.update(Message::Wheel(100));
+    let last = client.draw(40, 12).0.join("\n");
     assert!(last.contains("/compact"), "{last}");
     client.key(Key::Esc);
-    assert!(!client.look(40, 12).0.join("\n").contains("Help"));
+    assert!(!client.draw(40, 12).0.join("\n").contains("Help"));
 
     client.key(Key::F(2));
-    client.tell(Message::Approval(record()));
-    let top = client.look(40, 12).0.join("\n");
+    client.update(Message::Approval(record()));
+    let top = client.draw(40, 12).0.join("\n");
     for text in ["↓ more", "a approve once", "s for the session", "d deny", "Esc later"] {
         assert!(top.contains(text), "{text}: {top}");
     }
-    client.tell(Message::Wheel(100));
-    let end = client.look(40, 12).0.join("\n");
+    client.update(Message::Wheel(100));
+    let end = client.draw(40, 12).0.join("\n");
     assert!(end.contains("+port 0") && end.contains("d deny") && !end.contains("more"), "{end}");
     // Of a long reason, the end with the cursor is shown.
     client.key(Key::Char('d'));
     client.type_text("a reason that is longer than the row, to its last word");
-    let (lines, cursor) = client.look(40, 12);
+    let (lines, cursor) = client.draw(40, 12);
     let at = cursor.unwrap();
     let row = &lines[usize::from(at.y)];
     assert!(row.contains("deny, because: ") && row.contains("last word"), "{row}");
@@ -246,25 +246,25 @@ fn windows_on_a_small_screen_are_read_whole() {
     client.key(Key::Esc);
 
     client.control('s');
-    let top = client.look(40, 12).0.join("\n");
+    let top = client.draw(40, 12).0.join("\n");
     assert!(top.contains("↓ more") && !top.contains("Session"), "{top}");
     client.key(Key::PageDown);
-    client.look(40, 12);
+    client.draw(40, 12);
     client.key(Key::PageDown);
-    let end = client.look(40, 12).0.join("\n");
+    let end = client.draw(40, 12).0.join("\n");
     assert!(end.contains("Session") && end.contains("nightly") && !end.contains("↓ more"), "{end}");
     // On a wide screen the whole pane is shown beside the conversation, and the keys scroll the conversation.
-    assert!(client.look(200, 60).0.join("\n").contains("Session"));
+    assert!(client.draw(200, 60).0.join("\n").contains("Session"));
     client.key(Key::PageUp);
     client.control('s');
-    assert!(!client.look(40, 12).0.join("\n").contains("Session"));
+    assert!(!client.draw(40, 12).0.join("\n").contains("Session"));
 }
 
 #[test]
 fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
     let mut client = Client::opened();
     client.control('p');
-    client.tell(Message::Wheel(2));
+    client.update(Message::Wheel(2));
     client.key(Key::Enter);
     assert!(
         matches!(client.effects.last(), Some(Effect::Send(outgoing)) if outgoing.text == "/new"),
@@ -275,7 +275,7 @@ fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
     client.type_text("nowhere");
     client.key(Key::Enter);
     assert!(client.sees("searching the older messages"));
-    client.tell(Message::Page { epoch: 1, older: true, page: Ok(json!({"exchanges": [], "page": {}})) });
+    client.update(Message::Page { epoch: 1, older: true, page: Ok(json!({"exchanges": [], "page": {}})) });
     assert!(client.sees("not found further up"));
     client.key(Key::Down);
     assert!(client.sees("not found further down"));
@@ -293,7 +293,7 @@ fn a_message_that_comes_back_from_the_queue_keeps_what_is_attached_already() {
     };
     let mut client = busy();
     client.control('u');
-    client.tell(file("new.txt"));
+    client.update(file("new.txt"));
     client.key(Key::Up);
     assert!(client.sees("› and then deploy"));
     assert!(client.sees("[new.txt]"));
@@ -304,7 +304,7 @@ fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
     let mut client = busy();
     for columns in 1..60 {
         for rows in 1..20 {
-            let (_, cursor) = client.look(columns, rows);
+            let (_, cursor) = client.draw(columns, rows);
             assert!(cursor.is_none_or(|at| at.x < columns && at.y < rows), "{columns}x{rows}: {cursor:?}");
         }
     }
@@ -370,11 +370,11 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
 fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     let mut client = busy();
     client.type_text("a s d");
-    client.tell(Message::Terminal(Event::Paste("a\na\n".to_owned())));
+    client.update(Message::Terminal(Event::Paste("a\na\n".to_owned())));
     let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
     assert_eq!(decides(&client), 0);
     client.key(Key::F(2));
-    client.tell(Message::Terminal(Event::Paste("a".to_owned())));
+    client.update(Message::Terminal(Event::Paste("a".to_owned())));
     client.key(Key::Enter);
     assert_eq!(decides(&client), 0);
     client.type_text("d");
@@ -392,23 +392,23 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
 #[test]
 fn a_notification_comes_only_while_nobody_looks() {
     let mut client = busy();
-    let tells = |client: &Client| client.count(|effect| matches!(effect, Effect::Notify(_)));
-    assert_eq!(tells(&client), 0);
-    client.tell(Message::Terminal(Event::Focus(false)));
+    let notifications = |client: &Client| client.count(|effect| matches!(effect, Effect::Notify(_)));
+    assert_eq!(notifications(&client), 0);
+    client.update(Message::Terminal(Event::Focus(false)));
     client.events(&[event(
         "approval_requested",
         json!({"requestId": "apr_2", "actionType": "git.push", "risk": "high"}),
     )]);
-    assert_eq!(tells(&client), 1);
+    assert_eq!(notifications(&client), 1);
     // The end of a turn may arrive before the reply to its request. The person is still notified exactly once.
     let mut quick = Client::opened();
-    quick.tell(Message::Terminal(Event::Focus(false)));
+    quick.update(Message::Terminal(Event::Focus(false)));
     quick.type_text("quick");
     quick.key(Key::Enter);
     quick.events(&[event("operation_start", json!({})), settled("completed")]);
-    assert_eq!(tells(&quick), 0);
-    quick.tell(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
-    assert_eq!(tells(&quick), 1);
+    assert_eq!(notifications(&quick), 0);
+    quick.update(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
+    assert_eq!(notifications(&quick), 1);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_prompt_that_is_refused_comes_back() {
     client.type_text("hello");
     client.key(Key::Enter);
     let refused = ken_types::Error::new(ken_types::Code::Conflict, "the session is archived");
-    client.tell(Message::Sent { id: 1, answer: Err(refused) });
+    client.update(Message::Sent { id: 1, answer: Err(refused) });
     assert_eq!(client.model.draft_text(), "hello");
     assert!(client.sees("! the session is archived") && !client.sees("› hello\n\n"));
 }
@@ -428,9 +428,9 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     client.type_text("quick");
     client.key(Key::Enter);
     client.events(&[event("operation_start", json!({})), delta("An answer.")]);
-    client.tell(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
+    client.update(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
     client.events(&[delta(" All."), message_end("An answer. All."), settled("completed")]);
-    let lines = client.look(60, 30).0.join("\n");
+    let lines = client.draw(60, 30).0.join("\n");
     assert!(lines.contains("› quick\n\nAn answer. All.\n"), "{lines}");
     assert_eq!(lines.matches("An answer").count(), 1);
     assert!(!client.model.is_busy());
@@ -439,17 +439,17 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
 #[test]
 fn an_interrupted_message_that_goes_on_is_shown_once() {
     let mut client = Client::opened();
-    client.say("tell", "s2");
+    client.send_line("tell", "s2");
     client.events(&[delta("One, "), message_end("One, "), event("submission_resumed", json!({}))]);
     client.events(&[delta("One, two."), message_end("One, two."), settled("completed")]);
-    let lines = client.look(60, 40).0.join("\n");
+    let lines = client.draw(60, 40).0.join("\n");
     assert_eq!(lines.matches("One,").count(), 1, "{lines}");
 }
 
 #[test]
 fn a_worker_shows_what_it_does_beside_its_task() {
     let mut client = Client::opened();
-    client.say("research", "s2");
+    client.send_line("research", "s2");
     client.events(&[
         event("tool_start", json!({"toolName": "task", "toolCallId": "c1", "args": {}})),
         event("task_start", json!({"taskId": "t1", "agent": "research-worker", "prompt": "Find it"})),
@@ -475,53 +475,53 @@ fn a_prompt_of_another_client_is_fetched() {
     assert!(client.count(|effect| matches!(effect, Effect::Page { before: None, .. })) > 0);
     let page =
         json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
-    client.tell(Message::Page { epoch: 1, older: false, page: Ok(page) });
-    let lines = client.look(60, 40).0.join("\n");
+    client.update(Message::Page { epoch: 1, older: false, page: Ok(page) });
+    let lines = client.draw(60, 40).0.join("\n");
     assert!(lines.contains("› From elsewhere\n\nTo somebody else."), "{lines}");
 }
 
 #[test]
 fn what_comes_for_a_session_that_was_left_is_dropped() {
     let mut client = Client::opened();
-    client.tell(Message::Stream { epoch: 0, events: vec![delta("stale")] });
+    client.update(Message::Stream { epoch: 0, events: vec![delta("stale")] });
     assert!(!client.sees("stale"));
 }
 
 #[test]
 fn a_silent_turn_asks_which_part_is_missing() {
     let mut client = Client::opened();
-    client.say("hello", "s2");
-    client.tell(Message::Tick);
+    client.send_line("hello", "s2");
+    client.update(Message::Tick);
     let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Parts));
     assert_eq!(asks(&client), 0);
     client.now += Duration::from_secs(3);
-    client.tell(Message::Tick);
+    client.update(Message::Tick);
     assert_eq!(asks(&client), 1);
-    client.tell(Message::Parts(vec!["model".to_owned()]));
+    client.update(Message::Parts(vec!["model".to_owned()]));
     assert!(client.sees("waiting for model 0:03"));
 }
 
 #[test]
 fn older_pages_come_when_the_beginning_is_passed() {
     let mut client = Client::opened();
-    client.look(60, 10);
+    client.draw(60, 10);
     client.key(Key::PageUp);
     client.key(Key::PageUp);
-    let top = client.look(60, 10).0[0].clone();
-    let asked = client.count(|effect| matches!(effect, Effect::Page { before: Some(_), .. }));
-    assert_eq!((asked, top.as_str()), (1, "› Do the tests pass?"));
+    let top = client.draw(60, 10).0[0].clone();
+    let page_requests = client.count(|effect| matches!(effect, Effect::Page { before: Some(_), .. }));
+    assert_eq!((page_requests, top.as_str()), (1, "› Do the tests pass?"));
     let page = json!({"exchanges": [{"submissionId": "s0", "status": "completed", "prompt": {"text": "Earlier"}, "assistant": {"text": "Yes."}}]});
-    client.tell(Message::Page { epoch: 1, older: true, page: Ok(page) });
-    assert_eq!(client.look(60, 10).0[1], "› Do the tests pass?", "only the blank line before it is new");
+    client.update(Message::Page { epoch: 1, older: true, page: Ok(page) });
+    assert_eq!(client.draw(60, 10).0[1], "› Do the tests pass?", "only the blank line before it is new");
     client.key(Key::PageUp);
-    assert_eq!(client.look(60, 10).0[0], "› Earlier");
+    assert_eq!(client.draw(60, 10).0[0], "› Earlier");
 }
 
 #[test]
 fn attachments_go_with_the_prompt() {
     let mut client = Client::opened();
     let content = crate::message::Content::Text("let x = 1;\n".to_owned());
-    client.tell(Message::Attached(Ok(crate::message::Attachment { name: "a.rs".to_owned(), content })));
+    client.update(Message::Attached(Ok(crate::message::Attachment { name: "a.rs".to_owned(), content })));
     assert!(client.sees("[a.rs]"));
     client.type_text("look");
     client.key(Key::Enter);

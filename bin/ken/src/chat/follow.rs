@@ -8,8 +8,8 @@ use ken_client::{Gateway, LiveText};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
-use crate::needed::Needed;
-use crate::output::{put, remark, say_json};
+use crate::needed::NeededParts;
+use crate::output::{print_json, print_note, print_text};
 use crate::progress::Progress;
 
 /// The longest wait for events before the progress line is updated.
@@ -27,7 +27,7 @@ pub(super) enum Show {
 
 /// The result of a turn.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct TurnResult {
     /// The text of the agent's last message.
     pub(super) text: String,
     /// The model that answered, as `{provider, id}`.
@@ -36,50 +36,57 @@ pub(super) struct Said {
 }
 
 /// Reads the events of one turn.
-pub(super) struct Followed<'a> {
+pub(super) struct TurnFollower<'a> {
     turn: &'a Turn,
     show: Show,
     /// Stop with an error when no event has arrived for this long.
     patience: Duration,
     live: LiveText,
-    heard: Instant,
-    said: Said,
+    last_event_at: Instant,
+    result: TurnResult,
 }
 
-impl<'a> Followed<'a> {
-    pub(super) fn new(turn: &'a Turn, show: Show, patience: Duration) -> Followed<'a> {
-        Followed { turn, show, patience, live: LiveText::default(), heard: Instant::now(), said: Said::default() }
+impl<'a> TurnFollower<'a> {
+    pub(super) fn new(turn: &'a Turn, show: Show, patience: Duration) -> TurnFollower<'a> {
+        TurnFollower {
+            turn,
+            show,
+            patience,
+            live: LiveText::default(),
+            last_event_at: Instant::now(),
+            result: TurnResult::default(),
+        }
     }
 
     /// Reads events from the offset at which the turn was accepted until the turn ends.
-    pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &Needed) -> Result<Said, Error> {
+    pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<TurnResult, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
         while let Some(batch) = events.next(Some(TICK))? {
-            let mine: Vec<Value> = batch.into_iter().filter(|event| self.is_mine(event)).collect();
-            if mine.is_empty() {
+            let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
+            if own_events.is_empty() {
                 self.wait(&mut progress, needed)?;
                 continue;
             }
             if self.show != Show::Nothing {
                 progress = None;
             }
-            self.heard = Instant::now();
-            for event in mine {
+            self.last_event_at = Instant::now();
+            for event in own_events {
                 if self.take(&event)? {
-                    return Ok(self.said);
+                    return Ok(self.result);
                 }
             }
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
-    fn is_mine(&self, event: &Value) -> bool {
+    fn is_of_turn(&self, event: &Value) -> bool {
         event.get("submissionId").is_some_and(|id| *id == *self.turn.submission)
     }
 
-    fn wait(&self, progress: &mut Option<Progress>, needed: &Needed) -> Result<(), Error> {
-        let silent = self.heard.elapsed();
+    fn wait(&self, progress: &mut Option<Progress>, needed: &NeededParts) -> Result<(), Error> {
+        let silent = self.last_event_at.elapsed();
         if silent < TICK {
             return Ok(());
         }
@@ -102,20 +109,20 @@ impl<'a> Followed<'a> {
     fn take(&mut self, event: &Value) -> Result<bool, Error> {
         let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
         if self.show == Show::Events {
-            say_json(event)?;
+            print_json(event)?;
         }
         if self.show == Show::Text {
-            put(&self.live.add(event))?;
+            print_text(&self.live.add(event))?;
         }
         let is_root = event.get("parentSession").is_none();
         match text("type") {
             "tool_start" if std::io::stderr().is_terminal() => {
-                remark(&format!("[{}]", text("toolName")));
+                print_note(&format!("[{}]", text("toolName")));
                 Ok(false)
             }
             "turn" if is_root => {
                 let name = |field: &str| event.get(field).cloned().unwrap_or_default();
-                self.said.model = Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
+                self.result.model = Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
                 Ok(false)
             }
             "message_end" if is_root => {
@@ -123,7 +130,7 @@ impl<'a> Followed<'a> {
                 Ok(false)
             }
             "operation" if is_root => {
-                self.said.usage = event.get("usage").cloned();
+                self.result.usage = event.get("usage").cloned();
                 Ok(false)
             }
             "submission_settled" => Self::settle(event).map(|()| true),
@@ -138,7 +145,7 @@ impl<'a> Followed<'a> {
         if message("/message/role") == Some("assistant")
             && let Some(text) = message("/message/content/0/text")
         {
-            text.clone_into(&mut self.said.text);
+            text.clone_into(&mut self.result.text);
         }
     }
 

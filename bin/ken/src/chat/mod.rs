@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::needed::Needed;
-use crate::output::{Outcome, remark, say, say_json};
+use crate::needed::NeededParts;
+use crate::output::{Outcome, print_json, print_line, print_note};
 use crate::progress::Progress;
 use crate::sessions;
-use follow::{Followed, Said, Show};
+use follow::{Show, TurnFollower, TurnResult};
 use schema::Schema;
 
 #[derive(Debug, Args)]
@@ -71,21 +71,21 @@ pub(crate) struct Chat {
 pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
     let message = compose::message(chat, &globals.places()?)?;
-    let needed = Needed::of(globals)?;
+    let needed = NeededParts::of(globals)?;
     needed.check()?;
-    let mut gateway = gateway::find(globals)?.patience(chat.wait);
+    let mut gateway = gateway::find(globals)?.retry_for(chat.wait);
     let mut prompt = Prompt::new(Identity::local(), &message.text);
     prompt.images = message.images;
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
-    let talk = Talk { gateway: &gateway, chat, needed: &needed };
+    let talk = ChatRun { gateway: &gateway, chat, needed: &needed };
     let (status, session) = match &schema {
-        None => talk.plain(&prompt)?,
-        Some(schema) => talk.fitting(prompt, schema)?,
+        None => talk.answer_as_text(&prompt)?,
+        Some(schema) => talk.answer_by_schema(prompt, schema)?,
     };
     if is_new && session.is_some() && std::io::stderr().is_terminal() {
-        remark("to continue this session: ken chat -c TEXT");
+        print_note("to continue this session: ken chat -c TEXT");
     }
     Ok(status)
 }
@@ -108,15 +108,15 @@ fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> 
 }
 
 /// What all prompts of one `ken chat` share.
-struct Talk<'a> {
+struct ChatRun<'a> {
     gateway: &'a Gateway,
     chat: &'a Chat,
-    needed: &'a Needed,
+    needed: &'a NeededParts,
 }
 
-impl Talk<'_> {
+impl ChatRun<'_> {
     /// Runs one turn and prints the answer, as it arrives or at the end. Returns the exit status and the session.
-    fn plain(&self, prompt: &Prompt) -> Result<(ExitCode, Option<String>), Error> {
+    fn answer_as_text(&self, prompt: &Prompt) -> Result<(ExitCode, Option<String>), Error> {
         let show = match (self.chat.events, self.chat.json || self.chat.no_stream) {
             (true, _) => Show::Events,
             (false, true) => Show::Nothing,
@@ -124,30 +124,32 @@ impl Talk<'_> {
         };
         let (accepted, said) = self.turn(prompt, show)?;
         match said {
-            Some(said) if self.chat.json => say_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?,
-            Some(said) if show == Show::Nothing => say(&said.text)?,
+            Some(said) if self.chat.json => {
+                print_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?
+            }
+            Some(said) if show == Show::Nothing => print_line(&said.text)?,
             Some(_) => {}
             // A slash command is answered at once and starts no turn.
-            None if self.chat.json => say_json(&self.record(&accepted, None, accepted.result().into()))?,
-            None => say(&accepted.result().unwrap_or_default())?,
+            None if self.chat.json => print_json(&self.record(&accepted, None, accepted.result().into()))?,
+            None => print_line(&accepted.result().unwrap_or_default())?,
         }
         Ok((ExitCode::SUCCESS, accepted.session()))
     }
 
     /// Prints an answer that fits the schema. If the first answer does not fit, the model gets one chance to correct
     /// it. If the second one does not fit either, no answer is printed and the exit status is 1.
-    fn fitting(&self, mut prompt: Prompt, schema: &Schema) -> Result<(ExitCode, Option<String>), Error> {
+    fn answer_by_schema(&self, mut prompt: Prompt, schema: &Schema) -> Result<(ExitCode, Option<String>), Error> {
         prompt.text = format!("{}\n\n{}", prompt.text, schema.instruction());
         let mut is_corrected = false;
         loop {
             let (accepted, said) = self.turn(&prompt, Show::Nothing)?;
-            let said = said.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
+            let result = said.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
             let session = accepted.session();
-            match schema.fit(&said.text) {
-                Ok(value) if self.chat.json => say_json(&self.record(&accepted, Some(&said), value))?,
-                Ok(value) => say_json(&value)?,
+            match schema.parse_answer(&result.text) {
+                Ok(value) if self.chat.json => print_json(&self.record(&accepted, Some(&result), value))?,
+                Ok(value) => print_json(&value)?,
                 Err(why) if is_corrected => {
-                    remark(&format!("the answer does not fit the schema: {why}"));
+                    print_note(&format!("the answer does not fit the schema: {why}"));
                     return Ok((ExitCode::from(1), session));
                 }
                 Err(why) => {
@@ -166,19 +168,19 @@ impl Talk<'_> {
     }
 
     /// Sends a prompt and follows its turn. The second value is `None` for a slash command, which has no turn.
-    fn turn(&self, prompt: &Prompt, show: Show) -> Result<(Accepted, Option<Said>), Error> {
+    fn turn(&self, prompt: &Prompt, show: Show) -> Result<(Accepted, Option<TurnResult>), Error> {
         let accepted = self.send(prompt)?;
         let Some(turn) = accepted.turn() else {
             return Ok((accepted, None));
         };
-        let said = Followed::new(&turn, show, self.chat.wait).read_to_end(self.gateway, self.needed)?;
-        Ok((accepted, Some(said)))
+        let result = TurnFollower::new(&turn, show, self.chat.wait).read_to_end(self.gateway, self.needed)?;
+        Ok((accepted, Some(result)))
     }
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
         let (sender, reasons) = std::sync::mpsc::channel();
-        let mut gateway = self.gateway.clone().notice(move |error| _ = sender.send(error.message.clone()));
+        let mut gateway = self.gateway.clone().on_retry(move |error| _ = sender.send(error.message.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for reason in reasons {
@@ -193,7 +195,7 @@ impl Talk<'_> {
     }
 
     /// Returns the JSON object of `--json`. The model and the usage are null for a slash command.
-    fn record(&self, accepted: &Accepted, said: Option<&Said>, answer: Value) -> Value {
+    fn record(&self, accepted: &Accepted, said: Option<&TurnResult>, answer: Value) -> Value {
         json!({
             "answer": answer,
             "model": said.map(|said| &said.model),

@@ -39,8 +39,9 @@ impl Schema {
 
     /// Returns the JSON value of an answer, or the reason why it does not fit. A code block around the value is
     /// ignored.
-    pub(super) fn fit(&self, answer: &str) -> Result<Value, String> {
-        let value: Value = serde_json::from_str(bare(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
+    pub(super) fn parse_answer(&self, answer: &str) -> Result<Value, String> {
+        let value: Value =
+            serde_json::from_str(without_code_block(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
         match self.validator.validate(&value) {
             Ok(()) => Ok(value),
             Err(error) => {
@@ -53,7 +54,7 @@ impl Schema {
 }
 
 /// Removes a code block that encloses the whole answer.
-fn bare(answer: &str) -> &str {
+fn without_code_block(answer: &str) -> &str {
     let answer = answer.trim();
     let inner =
         answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")).and_then(|rest| rest.split_once('\n'));
@@ -66,10 +67,10 @@ mod tests {
 
     #[test]
     fn a_code_block_around_an_answer_is_taken_away() {
-        assert_eq!(bare(" {\"a\": 1}\n"), "{\"a\": 1}");
-        assert_eq!(bare("```json\n{\"a\": 1}\n```\n"), "{\"a\": 1}");
-        assert_eq!(bare("```\n[1]\n```"), "[1]");
-        assert_eq!(bare("Here: ```json\n1\n```"), "Here: ```json\n1\n```");
-        assert_eq!(bare("```"), "```");
+        assert_eq!(without_code_block(" {\"a\": 1}\n"), "{\"a\": 1}");
+        assert_eq!(without_code_block("```json\n{\"a\": 1}\n```\n"), "{\"a\": 1}");
+        assert_eq!(without_code_block("```\n[1]\n```"), "[1]");
+        assert_eq!(without_code_block("Here: ```json\n1\n```"), "Here: ```json\n1\n```");
+        assert_eq!(without_code_block("```"), "```");
     }
 }

@@ -13,7 +13,7 @@ use super::{Findings, ask};
 use crate::client;
 
 /// The timeout of calls to the store.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The size in bytes above which the write-ahead log is reported: checkpoints normally keep it smaller.
 const WAL_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -52,7 +52,7 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
 
 /// Reports the problems that the running store has found in its files.
 fn check_store(places: &Places, findings: &mut Findings) {
-    let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(PATIENCE)) else {
+    let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) else {
         return; // another check reports that the store is not ready
     };
     let stat = |name: &str| stats.get(name).and_then(Value::as_u64);

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::config;
 use crate::globals::Globals;
-use crate::output::{Outcome, say, say_json};
+use crate::output::{Outcome, print_json, print_line};
 use crate::progress::Progress;
 
 #[derive(Debug, Args)]
@@ -82,14 +82,14 @@ pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     for finding in &findings {
         if args.json {
-            say_json(finding)?;
+            print_json(finding)?;
             continue;
         }
         let Finding { id, place, why, fix, .. } = finding;
-        say(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name()))?;
+        print_line(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name()))?;
     }
     if findings.is_empty() && !args.json {
-        say("nothing is wrong")?;
+        print_line("nothing is wrong")?;
     }
     Ok(match findings.first().map(|finding| finding.severity) {
         None => ExitCode::SUCCESS,
@@ -103,7 +103,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     let mut findings = Findings::default();
     setup::check(places, &mut findings);
     // An unreadable file has been reported already. The other checks then use the defaults.
-    let config = config::typed(&places.config).unwrap_or_default();
+    let config = config::effective_config(&places.config).unwrap_or_default();
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
     host::check(places, &mut findings);

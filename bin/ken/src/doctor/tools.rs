@@ -8,10 +8,10 @@ use ken_types::places::Places;
 use super::Findings;
 use crate::client::call;
 
-const CALL: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
-    let listed = call::<ToolsList>(places, "tools", &ListTools::default(), Some(CALL));
+    let listed = call::<ToolsList>(places, "tools", &ListTools::default(), Some(CALL_TIMEOUT));
     // Another check reports a part that is down.
     let Ok(listed) = listed else { return };
     for problem in listed.problems {

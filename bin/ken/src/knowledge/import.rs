@@ -17,8 +17,8 @@ use ken_wire::blocking::Client;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::client::{connect, to_args, typed};
-use crate::output::{Outcome, counted, remark, say, say_json};
+use crate::client::{connect, parse_reply, to_args};
+use crate::output::{Outcome, format_count, print_json, print_line, print_note};
 use crate::progress::Progress;
 
 const STORE: &str = "store";
@@ -84,7 +84,7 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     find(&folder, &folder, DEPTH, &mut files, &mut report.refused)?;
     report.files = files.len() as u64;
     let mut store = connect(&places.socket(STORE), STORE)?;
-    let mut known = known(&mut store, collection)?;
+    let mut known = known_digests(&mut store, collection)?;
     let mut batch = Batch::new(collection);
     for (number, path) in files.iter().enumerate() {
         progress.set(&format!("importing {} of {} files", number + 1, files.len()));
@@ -108,32 +108,32 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     }
     batch.send(&mut store, &mut report)?;
     drop(progress);
-    tell(args, &report)?;
+    print_report(args, &report)?;
     Ok(ExitCode::from(u8::from(!report.refused.is_empty())))
 }
 
-fn tell(args: &Import, report: &Report) -> Result<(), Error> {
+fn print_report(args: &Import, report: &Report) -> Result<(), Error> {
     if args.json {
-        return say_json(report);
+        return print_json(report);
     }
     for refused in &report.refused {
-        remark(&format!("{} is left out: {}", refused.path, refused.why));
+        print_note(&format!("{} is left out: {}", refused.path, refused.why));
     }
-    say(&format!(
+    print_line(&format!(
         "{}, {} new or changed: {} added, {} removed, {} kept",
-        counted(report.files, "file", "files"),
+        format_count(report.files, "file", "files"),
         report.changed,
-        counted(report.added, "entry", "entries"),
+        format_count(report.added, "entry", "entries"),
         report.removed,
         report.kept
     ))?;
-    let gone = counted(report.gone, "file is gone", "files are gone");
+    let gone = format_count(report.gone, "file is gone", "files are gone");
     match report.gone {
         0 => Ok(()),
-        1 if report.pruned => say(&format!("{gone}, and its entries with it")),
-        _ if report.pruned => say(&format!("{gone}, and their entries with them")),
-        1 => say(&format!("{gone}; --prune deletes its entries")),
-        _ => say(&format!("{gone}; --prune deletes their entries")),
+        1 if report.pruned => print_line(&format!("{gone}, and its entries with it")),
+        _ if report.pruned => print_line(&format!("{gone}, and their entries with them")),
+        1 => print_line(&format!("{gone}; --prune deletes its entries")),
+        _ => print_line(&format!("{gone}; --prune deletes their entries")),
     }
 }
 
@@ -162,7 +162,8 @@ impl Batch {
     fn send(&mut self, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let mut next = Batch::new(&self.sync.collection);
         std::mem::swap(self, &mut next);
-        let synced: Synced = typed(STORE, store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
+        let synced: Synced =
+            parse_reply(STORE, store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
         report.added += synced.added;
         report.removed += synced.removed;
         report.kept += synced.kept;
@@ -171,12 +172,12 @@ impl Batch {
 }
 
 /// Returns the path and digest of each document of a folder that the store has.
-fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String>, Error> {
+fn known_digests(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut known = BTreeMap::new();
     let mut after = String::new();
     loop {
         let list = ListDocuments { collection: collection.to_owned(), after, limit: PAGE_DOCUMENTS };
-        let page: Documents = typed(STORE, store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
+        let page: Documents = parse_reply(STORE, store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
         let last = page.documents.last().map(|document| document.path.clone());
         known.extend(page.documents.into_iter().map(|document| (document.path, document.digest)));
         match last.filter(|_| page.has_more) {

@@ -17,7 +17,7 @@ use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, items, only_one};
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, say, say_json, say_table};
+use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
@@ -160,7 +160,7 @@ fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
     let key = Mint::fresh()?.ulid();
     let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
-    say(answer.pointer("/record/id").and_then(Value::as_str).unwrap_or_default())
+    print_line(answer.pointer("/record/id").and_then(Value::as_str).unwrap_or_default())
 }
 
 fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
@@ -170,7 +170,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
     let answer = during("waiting for the gateway", || gateway.get(&target))?;
     let records = items(&answer, "records");
     if args.json {
-        return records.iter().try_for_each(say_json);
+        return records.iter().try_for_each(print_json);
     }
     let row = |record: &Value| {
         let id = field(record, "id");
@@ -182,7 +182,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
             field(record, "title").to_owned(),
         ]
     };
-    say_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
+    print_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
 }
 
 /// Returns the origin of an entry: who added it, the turn in which an agent wrote it, or the file and line.
@@ -203,14 +203,14 @@ fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     let answer = ask(places, "store", "knowledge.uses", &json!({"id": id}), None)?;
     let uses = items(&answer, "uses");
     if as_json {
-        return uses.iter().try_for_each(say_json);
+        return uses.iter().try_for_each(print_json);
     }
     if uses.is_empty() {
-        return say("No turn of the last 30 days used it.");
+        return print_line("No turn of the last 30 days used it.");
     }
     let row =
         |used: &Value| ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned());
-    say_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
+    print_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
 }
 
 /// Shortens an id to `kb-` and 12 of its 32 digits, which are enough to identify an entry of one system.
@@ -223,18 +223,18 @@ pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(),
     let answer = gateway.get(&target(id))?;
     let record = answer.get("record").unwrap_or(&Value::Null);
     if as_json {
-        return say_json(record);
+        return print_json(record);
     }
     for name in ["id", "title", "scope", "source", "createdAt", "updatedAt"] {
-        say(&format!("{name:10} {}", field(record, name)))?;
+        print_line(&format!("{name:10} {}", field(record, name)))?;
     }
-    say(&format!("{:10} {}", "from", origin(record)))?;
+    print_line(&format!("{:10} {}", "from", origin(record)))?;
     let tags: Vec<&str> = items(record, "tags").iter().filter_map(Value::as_str).collect();
     if !tags.is_empty() {
-        say(&format!("{:10} {}", "tags", tags.join(", ")))?;
+        print_line(&format!("{:10} {}", "tags", tags.join(", ")))?;
     }
-    say("")?;
-    say(field(record, "content").trim_end_matches('\n'))
+    print_line("")?;
+    print_line(field(record, "content").trim_end_matches('\n'))
 }
 
 fn target(id: &str) -> String {

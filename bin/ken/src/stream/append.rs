@@ -47,7 +47,7 @@ fn open(gateway: &mut Gateway, append: &Append, target: &str) -> Result<String, 
     match gateway.call(&Method::HEAD, target, &[], &[]) {
         Ok(found) => {
             let own = found.header("content-type").unwrap_or("application/octet-stream");
-            Ok(append.form.asked().unwrap_or(own).to_owned())
+            Ok(append.form.explicit_type().unwrap_or(own).to_owned())
         }
         Err(error) if error.code == ken_types::Code::NotFound => {
             let content_type = append.form.content_type();

@@ -6,21 +6,21 @@ use ken_types::ops::streams::{StreamItem, StreamList};
 use ken_types::uri::encode_segment;
 
 use super::Ls;
-use crate::client::typed;
-use crate::output::{say_json, say_table};
+use crate::client::parse_reply;
+use crate::output::{print_json, print_table};
 use crate::progress::during;
 
 pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
     let mut streams = during("waiting for the gateway", || all(gateway, &args.prefix))?;
     streams.sort_by(|one, other| one.path.cmp(&other.path));
     if args.json {
-        return streams.iter().try_for_each(say_json);
+        return streams.iter().try_for_each(print_json);
     }
     let row = |stream: &StreamItem| {
         let state = if stream.closed { "closed" } else { "open" };
         [stream.path.clone(), stream.content_type.clone(), stream.entries.to_string(), state.to_owned()]
     };
-    say_table(["STREAM", "TYPE", "ENTRIES", "STATE"], streams.iter().map(row))
+    print_table(["STREAM", "TYPE", "ENTRIES", "STATE"], streams.iter().map(row))
 }
 
 fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<StreamItem>, Error> {
@@ -28,7 +28,7 @@ fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<StreamItem>, Error> {
     let mut streams = Vec::new();
     let mut after = String::new();
     loop {
-        let list: StreamList = typed("gateway", gateway.get(&format!("{target}{after}"))?)?;
+        let list: StreamList = parse_reply("gateway", gateway.get(&format!("{target}{after}"))?)?;
         streams.extend(list.streams);
         match list.page.after {
             Some(cursor) => after = format!("&after={}", encode_segment(&cursor)),

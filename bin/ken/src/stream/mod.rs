@@ -16,7 +16,7 @@ use ken_types::{Code, Error};
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::output::{Outcome, is_guarded, put, put_bytes, say_json};
+use crate::output::{Outcome, is_guarded, print_bytes, print_json, print_text};
 use crate::progress::Progress;
 use name::Name;
 
@@ -99,7 +99,7 @@ struct Form {
 
 impl Form {
     /// Returns the content type that the options set, if any.
-    fn asked(&self) -> Option<&str> {
+    fn explicit_type(&self) -> Option<&str> {
         match self.json {
             true => Some("application/json"),
             false => self.content_type.as_deref(),
@@ -107,7 +107,7 @@ impl Form {
     }
 
     fn content_type(&self) -> &str {
-        self.asked().unwrap_or("text/plain")
+        self.explicit_type().unwrap_or("text/plain")
     }
 }
 
@@ -230,7 +230,7 @@ fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
         show(&page, read, &mut shown)?;
         if page.is_last() || (page.up_to_date && !follow) {
             return match is_guarded() {
-                true => put(&shown.finish()),
+                true => print_text(&shown.finish()),
                 false => Ok(()),
             };
         }
@@ -241,9 +241,9 @@ fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
 /// Prints JSON with one value per line and anything else unchanged. On a terminal, control characters are replaced.
 fn show(page: &Page, read: &Read, shown: &mut TerminalBytes) -> Result<(), Error> {
     match (page.is_json, is_guarded()) {
-        (true, _) => page.messages()?.iter().try_for_each(say_json)?,
-        (false, true) => put_bytes(shown.push(&page.body).as_bytes())?,
-        (false, false) => put_bytes(&page.body)?,
+        (true, _) => page.messages()?.iter().try_for_each(print_json)?,
+        (false, true) => print_bytes(shown.push(&page.body).as_bytes())?,
+        (false, false) => print_bytes(&page.body)?,
     }
     if read.offsets && !page.body.is_empty() {
         // An error is ignored: the entries are printed even if nobody reads standard error.

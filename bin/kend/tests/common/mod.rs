@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long a test waits for a condition before it fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn probe() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_kend")).with_file_name("examples").join("probe");
@@ -38,7 +38,7 @@ pub struct Ended {
 
 impl Ended {
     /// Asserts that standard error contains a text.
-    pub fn says(&self, text: &str) {
+    pub fn assert_stderr_contains(&self, text: &str) {
         assert!(self.stderr.contains(text), "{text}: {}", self.stderr);
     }
 }
@@ -226,7 +226,7 @@ pub struct Caller {
 impl Caller {
     pub fn connect(path: &Path) -> Caller {
         let to = UnixStream::connect(path).unwrap();
-        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        to.set_read_timeout(Some(TIMEOUT)).unwrap();
         let from = BufReader::new(to.try_clone().unwrap());
         Caller { to, from }
     }
@@ -263,7 +263,7 @@ impl Caller {
 
 /// Waits until a condition holds.
 pub fn until(what: &str, mut test: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !test() {
         assert!(Instant::now() < end, "never came: {what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -271,7 +271,7 @@ pub fn until(what: &str, mut test: impl FnMut() -> bool) {
 }
 
 /// Whether a process runs. A zombie does not.
-pub fn lives(pid: i32) -> bool {
+pub fn is_running(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     state.is_some_and(|state| state != 'Z' && state != 'X')
@@ -282,6 +282,6 @@ pub fn kill9(pid: Pid) {
 }
 
 /// Waits until the death of a part is followed by a restart without a delay (policy.rs).
-pub fn become_steady() {
+pub fn wait_for_restart() {
     std::thread::sleep(Duration::from_millis(1_050));
 }

@@ -13,7 +13,7 @@ use crate::id::SubmissionId;
 crate::operations! {
     /// Requests the approval of a tool call. ken-approver gets the preview of the call from ken-tools and stores it
     /// with the request. A repeated request for the same call returns the first one.
-    ApprovalsRequest, "approvals.request": RequestApproval => Asked;
+    ApprovalsRequest, "approvals.request": RequestApproval => ApprovalState;
     /// Returns one request. Waits up to `wait_ms` while it is pending. `not_found` for an unknown id.
     ApprovalsGet, "approvals.get": GetApproval => Approval;
     /// Returns pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the
@@ -29,7 +29,7 @@ crate::operations! {
     /// Store only: stores a request, or returns the existing one that decides the call.
     ApprovalsPut, "approvals.put": PutApproval => Approval;
     /// Store only: returns the calls of a submission for which approval was ever requested.
-    ApprovalsOf, "approvals.of": OfSubmission => AskedCalls;
+    ApprovalsOf, "approvals.of": OfSubmission => CallsWithApproval;
     /// Store only: expires the requests whose time has run out.
     ApprovalsExpire, "approvals.expire": Nothing => Expired;
 }
@@ -64,7 +64,7 @@ pub struct RequestApproval {
 /// Whether a call may run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum ApprovalState {
     /// The call needs no approval.
     Free,
     /// The call must not run, for this reason.
@@ -260,14 +260,14 @@ pub struct OfSubmission {
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct AskedCalls {
+pub struct CallsWithApproval {
     /// The calls, each with the task of its worker.
-    pub calls: Vec<AskedCall>,
+    pub calls: Vec<CallWithApproval>,
 }
 
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskedCall {
+pub struct CallWithApproval {
     pub call_id: String,
     pub task_id: Option<String>,
     /// The request whose grant the call has used.

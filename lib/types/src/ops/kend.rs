@@ -63,7 +63,8 @@ pub struct Death {
     /// Whether the process was ready at some time.
     pub ready: bool,
     /// Whether kend had told the process to end.
-    pub asked: bool,
+    #[serde(default)]
+    pub requested: bool,
 }
 
 /// One row of `ken status`.
@@ -87,7 +88,7 @@ pub struct PartStatus {
     /// In state `backoff`: the time until the next start, in milliseconds.
     pub retry_in_ms: Option<u64>,
     /// The status that the part last reported (`STATUS=`).
-    pub says: Option<String>,
+    pub status_text: Option<String>,
     /// In state `failed`: the reason.
     pub cause: Option<String>,
     /// How its last process ended.

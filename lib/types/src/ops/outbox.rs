@@ -13,7 +13,7 @@ crate::operations! {
     /// chat in the meantime: the draft then ends with its current text, and the new text becomes a separate message.
     OutboxPut, "outbox.put": PutMessage => Put;
     /// Returns the oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
-    OutboxDue, "outbox.due": DueMessages => Due;
+    OutboxDue, "outbox.due": DueMessages => DueList;
     /// Marks a piece that is about to be sent. `conflict` if it is not the next piece of its message.
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
     /// Records the result of sending a piece. A repetition changes nothing.
@@ -74,7 +74,7 @@ pub struct DueMessages {
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Due {
+pub struct DueList {
     pub messages: Vec<DueMessage>,
 }
 

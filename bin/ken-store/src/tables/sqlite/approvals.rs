@@ -82,11 +82,11 @@ impl Approvals for Database {
         all(self, &sql, values, approval)
     }
 
-    fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error> {
+    fn calls_with_approval(&self, submission: i64) -> Result<Vec<CallWithApproval>, Error> {
         let sql = "SELECT call, task, max(iif(used_at IS NULL, NULL, id)) AS used FROM approvals
                    WHERE submission = ?1 GROUP BY call, task";
         all(self, sql, [submission], |row| {
-            Ok(AskedCall { call_id: row.get("call")?, task_id: row.get("task")?, used: row.get("used")? })
+            Ok(CallWithApproval { call_id: row.get("call")?, task_id: row.get("task")?, used: row.get("used")? })
         })
     }
 

@@ -23,16 +23,16 @@ use crate::engine::thread::spawn;
 
 /// The number of pages in the log at which copying begins: 16 MiB. Waiting for this many saves work, because often the same pages are
 /// written repeatedly, and each of them is copied only once.
-const BEGIN: i32 = 4_096;
+const BEGIN_PAGES: i32 = 4_096;
 /// The number of pages in the log at which the writer waits for the thread: 64 MiB.
-const MOST: i32 = 16_384;
+const MAX_PAGES: i32 = 16_384;
 /// The maximum number of pages that the thread leaves for the writer.
-const FEW: i64 = 128;
+const MAX_PAGES_LEFT: i64 = 128;
 /// The number of times that the thread copies what the writer has added meanwhile, before it leaves the rest to the writer.
-const ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 /// How long truncating the log waits for readers: while the store is idle, and when it stops.
-const IDLE_PATIENCE: Duration = Duration::from_millis(100);
-const LAST_PATIENCE: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy)]
 enum Task {
@@ -55,16 +55,16 @@ pub(super) struct Checkpoints {
 impl Checkpoints {
     /// Takes over all checkpoints of the database at `path`; `writer` is the connection that writes to it.
     pub(super) fn start(path: &Path, files: Files, writer: &mut Connection) -> Result<Checkpoints, Error> {
-        let connection = open::beside_writer(path)?;
+        let connection = open::checkpointer(path)?;
         let ((begin, begun), (end, ended)) = (sync_channel(1), sync_channel(1));
         let following = Arc::new(AtomicBool::new(false));
         let (at_work, ask) = (following.clone(), begin.clone());
         let after_commit = move |wal: &mut Wal, pages: i32| {
             let busy = at_work.load(Ordering::Relaxed);
-            if busy && is_over(&ended, pages) {
+            if busy && is_copy_done(&ended, pages) {
                 finish(wal);
                 at_work.store(false, Ordering::Relaxed);
-            } else if pages >= BEGIN && !busy {
+            } else if pages >= BEGIN_PAGES && !busy {
                 match ask.try_send(Task::Follow) {
                     Ok(()) => at_work.store(true, Ordering::Relaxed),
                     Err(TrySendError::Full(_)) => {} // the thread is truncating the log
@@ -80,7 +80,7 @@ impl Checkpoints {
     }
 
     /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
-    pub(super) fn cut(&self) -> bool {
+    pub(super) fn request_truncation(&self) -> bool {
         let is_free = !self.following.load(Ordering::Relaxed);
         is_free && self.begin.try_send(Task::Cut).is_ok()
     }
@@ -91,7 +91,7 @@ impl Checkpoints {
         let Some(Ok(mut files)) = self.thread.take().map(JoinHandle::join) else {
             return;
         };
-        match cut(writer, LAST_PATIENCE) {
+        match truncate(writer, STOP_TIMEOUT) {
             Ok(Some(change)) => {
                 mark(&mut files, change, false);
                 _ = open::set_checkpoint_on_close(writer, true);
@@ -111,8 +111,8 @@ fn mark(files: &mut Files, change: u64, running: bool) {
 }
 
 /// Returns whether the thread has done its part or has ended. If the log is too long, waits until it has. Runs in the writer.
-fn is_over(ended: &Receiver<()>, pages: i32) -> bool {
-    if pages >= MOST {
+fn is_copy_done(ended: &Receiver<()>, pages: i32) -> bool {
+    if pages >= MAX_PAGES {
         _ = ended.recv();
         return true;
     }
@@ -130,13 +130,13 @@ fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &
     while let Ok(task) = begun.recv() {
         match task {
             Task::Follow => {
-                report(files.forget_sum().and_then(|()| follow(connection)));
+                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
                 _ = end.send(());
             }
             Task::Cut if files.is_cut() => {}
             Task::Cut => {
-                report(files.forget_sum().and_then(|()| follow(connection)));
-                match cut(connection, IDLE_PATIENCE) {
+                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
+                match truncate(connection, IDLE_TIMEOUT) {
                     Ok(Some(change)) => mark(&mut files, change, true),
                     Ok(None) => {} // another connection writes or reads; the store tries again when it is idle
                     Err(error) => tracing::warn!("the write-ahead log could not be cut: {error}"),
@@ -156,7 +156,7 @@ fn report(done: Result<(), Error>) {
 
 /// Copies the whole log and truncates it. Returns the number of the newest change that the database file is then certain to contain; `None`
 /// if another connection prevented the copy.
-fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u64>> {
+fn truncate(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u64>> {
     let change = open::newest_change(connection)?;
     connection.busy_timeout(patience)?;
     let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?;
@@ -165,15 +165,15 @@ fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u
 }
 
 /// Copies the log repeatedly, until only a few pages have been added meanwhile.
-fn follow(connection: &Connection) -> Result<(), Error> {
+fn copy_until_few_left(connection: &Connection) -> Result<(), Error> {
     let copy = || -> rusqlite::Result<(i64, i64)> {
         let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?;
         checkpoint.query_row([], |row| Ok((row.get(1)?, row.get(2)?)))
     };
     let mut done_before = 0;
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let (pages, done) = copy().map_err(fault::error)?;
-        if pages - done_before < FEW {
+        if pages - done_before < MAX_PAGES_LEFT {
             break;
         }
         done_before = done;

@@ -10,9 +10,9 @@ use crate::rules::stream_names;
 use crate::tables::{DocumentRow, DocumentTables};
 
 /// The maximum number of characters of an entry's content from which its vector is computed.
-const EMBEDDED: i64 = 4_096;
+const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
 /// The maximum number of characters of a prompt that are shown.
-const SHOWN: i64 = 200;
+const MAX_PROMPT_CHARACTERS: i64 = 200;
 
 impl DocumentTables for Database {
     fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error> {
@@ -77,7 +77,7 @@ impl DocumentTables for Database {
                    WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
                                      WHERE v.model = ?1 AND v.entry = k.entry)
                    ORDER BY entry LIMIT ?2";
-        all(self, sql, params![model, rows(most), EMBEDDED], |row| {
+        all(self, sql, params![model, rows(most), MAX_EMBEDDED_CHARACTERS], |row| {
             Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
         })
     }
@@ -135,7 +135,7 @@ impl DocumentTables for Database {
                    FROM knowledge_uses AS u JOIN submissions AS s USING (submission) JOIN streams AS t USING (stream)
                      JOIN events AS e USING (event)
                    WHERE u.entry = ?1 ORDER BY u.submission DESC LIMIT ?2";
-        all(self, sql, params![entry, most, SHOWN], |row| {
+        all(self, sql, params![entry, most, MAX_PROMPT_CHARACTERS], |row| {
             let scope: Option<i64> = row.get("scope")?;
             let event: String = row.get("event")?;
             Ok(EntryUse {

@@ -5,7 +5,7 @@ use rusqlite::ErrorCode;
 
 /// Converts an error. The details only go to the log, and the message contains a mark by which the line in the log can be found.
 pub(super) fn error(error: rusqlite::Error) -> Error {
-    let (line, detail) = (log_line(), error.to_string());
+    let (line, detail) = (log_mark(), error.to_string());
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
             tracing::error!(line, detail, "the database cannot be written");
@@ -26,7 +26,7 @@ pub(super) fn error(error: rusqlite::Error) -> Error {
 }
 
 /// Returns a random mark for both the log and the message.
-fn log_line() -> String {
+fn log_mark() -> String {
     let mark: Result<[u8; 4], _> = ken_types::id::random();
     mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))
 }

@@ -28,7 +28,7 @@ pub struct Found {
 
 impl Found {
     /// Returns the problem in one line for users; `None` if there is none.
-    pub fn complaint(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         if self.frames_lost > 0 {
             let copy = self.copy.as_ref();
             let kept = copy.map_or(String::new(), |copy| format!(" (a copy is kept as {})", copy.display()));
@@ -197,7 +197,7 @@ impl Files {
     }
 
     /// Removes the checksum from the marker, because the database file is about to change. If the disk is full, removes the whole marker.
-    pub(super) fn forget_sum(&mut self) -> Result<(), Error> {
+    pub(super) fn remove_checksum(&mut self) -> Result<(), Error> {
         let Some(marker) = self.marker.clone().filter(|marker| marker.sum.is_some()) else {
             return Ok(());
         };

@@ -239,7 +239,7 @@ impl Words for Database {
         unique(self, sql, [], |row| count(row, "size"))
     }
 
-    fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
+    fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
         match index {
             // A single statement counts all words, because FTS5 compiles an internal statement each time its vocabulary is opened.
             Index::Knowledge => {
@@ -279,7 +279,7 @@ impl Words for Database {
         &self,
         index: Index,
         words: &[&[String]],
-        all_of_them: bool,
+        match_all: bool,
         scope_words: Option<&[String]>,
         most: u32,
     ) -> Result<Vec<i64>, Error> {
@@ -287,7 +287,7 @@ impl Words for Database {
             return Ok(Vec::new());
         }
         let (sql, columns) = matching_sql(index);
-        let joined_by = if all_of_them { " AND " } else { " OR " };
+        let joined_by = if match_all { " AND " } else { " OR " };
         let words: Vec<String> = words.iter().map(|stems| any_stem(stems)).collect();
         let words = format!("{columns} : ({})", words.join(joined_by));
         let expression = match scope_words {

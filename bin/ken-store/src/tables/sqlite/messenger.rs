@@ -44,11 +44,11 @@ impl Counters for Database {
         all(self, sql, [prefix], |row| Ok((row.get("name")?, count(row, "value")?)))
     }
 
-    fn fact(&self, name: &str) -> Result<Option<String>, Error> {
+    fn stored_value(&self, name: &str) -> Result<Option<String>, Error> {
         first(self, "SELECT value FROM facts WHERE name = ?1", [name], |row| row.get(0))
     }
 
-    fn set_fact(&self, name: &str, value: &str) -> Result<(), Error> {
+    fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error> {
         let sql = "INSERT OR REPLACE INTO facts (name, value) VALUES (?1, ?2)";
         run(self, sql, [name, value]).map(drop)
     }

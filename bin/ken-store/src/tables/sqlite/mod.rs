@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::rules::record;
-use crate::rules::stream_names::MOST_ENTRIES;
+use crate::rules::stream_names::MAX_ENTRIES;
 use crate::tables::{Backend, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::Files;
@@ -181,8 +181,8 @@ impl Writer for SqliteWriter {
         !self.database.0.is_autocommit()
     }
 
-    fn rest(&mut self) -> bool {
-        self.checkpoints.cut()
+    fn run_idle(&mut self) -> bool {
+        self.checkpoints.request_truncation()
     }
 
     fn probe(&mut self) -> Result<(), Error> {
@@ -309,5 +309,5 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
 /// Returns the key of an entry, which combines its stream and its number. The entries of a stream are therefore stored together and in
 /// order, and the cost of reading a page depends only on its own length.
 fn place(stream: i64, number: u64) -> i64 {
-    (stream << 32) | number.min(MOST_ENTRIES).cast_signed()
+    (stream << 32) | number.min(MAX_ENTRIES).cast_signed()
 }

@@ -17,7 +17,7 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
 
 /// Returns an error for a problem that may disappear by itself (exit status 75).
-fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
+fn temporary_error(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
@@ -32,9 +32,8 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             let mut owner = String::new();
             _ = file.read_to_string(&mut owner);
             let owner = owner.trim();
-            return Err(
-                not_now(database, format_args!("another ken-store has it (pid {owner})")).hint("stop that one first")
-            );
+            return Err(temporary_error(database, format_args!("another ken-store has it (pid {owner})"))
+                .hint("stop that one first"));
         }
         Err(TryLockError::Error(error)) => {
             return Err(refuse(&path, format_args!("cannot be locked: {error}")));
@@ -72,13 +71,13 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     // The marker is written before the first write to the log. With it, a frame that was cut short by a kill can be distinguished from a
     // damaged one.
     let marked = files.mark_running(&found);
-    marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
+    marked.map_err(|error| temporary_error(path, format_args!("its marker cannot be written: {error}")))?;
     if files.has_no_log() {
         begin_log(&connection).map_err(|error| unusable(path, &error))?;
     }
     migrate(path, &connection)?;
     touch_roots(&connection).map_err(|error| unusable(path, &error))?;
-    if let Some(complaint) = found.complaint() {
+    if let Some(complaint) = found.problem() {
         tracing::error!(frames_lost = found.frames_lost, "{}: {complaint}", path.display());
     }
     Ok((connection, files, found))
@@ -100,7 +99,7 @@ pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
 }
 
 /// Opens an existing and migrated database for checkpoints.
-pub(crate) fn beside_writer(path: &Path) -> Result<Connection, Error> {
+pub(crate) fn checkpointer(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open_with_flags(path, flags)?;
@@ -136,10 +135,10 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     }
     if found.frames_lost > 0 {
         // Opening the database would rebuild the index of the log, and the knowledge about lost frames would be gone.
-        return Err(refuse(path, found.complaint().unwrap_or_default()).hint("ken-store(8), Restoring"));
+        return Err(refuse(path, found.problem().unwrap_or_default()).hint("ken-store(8), Restoring"));
     }
     let connection = match !in_use && files.has_no_log() {
-        true => resting(path)?,
+        true => open_unused(path)?,
         false => reader(path)?,
     };
     check_version(path, &connection)?;
@@ -147,7 +146,7 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     files.check_change(newest)?;
     let pragma = if full { "PRAGMA integrity_check(1)" } else { "PRAGMA quick_check(1)" };
     let damage: String = connection.query_row(pragma, [], |row| row.get(0)).map_err(|error| unusable(path, &error))?;
-    match (damage.as_str(), found.complaint()) {
+    match (damage.as_str(), found.problem()) {
         ("ok", None) => Ok(()),
         ("ok", Some(complaint)) => Err(refuse(path, complaint).hint("ken-store(8), Restoring")),
         (damage, _) => Err(refuse(path, format_args!("damaged: {}", damage.lines().next().unwrap_or_default()))),
@@ -155,7 +154,7 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
 }
 
 /// Opens a database that has no log and that nobody writes. Does not create the files that SQLite normally puts beside a database.
-fn resting(path: &Path) -> Result<Connection, Error> {
+fn open_unused(path: &Path) -> Result<Connection, Error> {
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     Connection::open_with_flags(format!("file:{name}?immutable=1"), flags).map_err(|error| unusable(path, &error))
@@ -295,7 +294,7 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
             refuse(path, format_args!("damaged: {error}")).hint("restore a backup: ken-store(8)")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
-        _ => not_now(path, format_args!("cannot be used: {error}")),
+        _ => temporary_error(path, format_args!("cannot be used: {error}")),
     }
 }
 

@@ -53,7 +53,7 @@ impl Outbox for Database {
         insert(self, sql, values)
     }
 
-    fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
+    fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
         // In a query with min(), SQLite takes the other columns from the row with the minimum.
         let sql = "SELECT min(message) AS message, due_at FROM outbox
                    WHERE live = 1 AND connector = ?1 GROUP BY chat ORDER BY 1";

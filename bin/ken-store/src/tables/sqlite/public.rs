@@ -20,7 +20,7 @@ fn public(row: &Row<'_>) -> rusqlite::Result<PublicRow> {
         last_seq: row.get("last_seq")?,
         source: row.get("source")?,
         base: count(row, "base")?,
-        asked: row.get("asked")?,
+        fork_description: row.get("asked")?,
         forks: count(row, "forks")?,
         gone: row.get("gone")?,
     })
@@ -53,7 +53,7 @@ impl PublicStreams for Database {
             stream.expires_at.map(Timestamp::millis),
             stream.source,
             stream.base.cast_signed(),
-            stream.asked
+            stream.fork_description
         ];
         insert(self, sql, values)
     }
@@ -96,7 +96,7 @@ impl PublicStreams for Database {
         Ok(first(self, sql, [], |row| row.get(0))?.map(Timestamp::from_millis))
     }
 
-    fn nameless(&self) -> Result<Option<i64>, Error> {
+    fn unnamed_public(&self) -> Result<Option<i64>, Error> {
         let sql = "SELECT stream FROM public_streams WHERE name IS NULL LIMIT 1";
         first(self, sql, [], |row| row.get(0))
     }
