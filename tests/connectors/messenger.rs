@@ -119,12 +119,13 @@ fn a_message_is_answered_in_its_chat_and_an_update_is_accepted_once() {
 fn webhook_requests_are_checked_in_order() {
     let platform = BotApi::start();
     let system = builder(&platform).start();
-    let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
+    let send = |method: &str, headers: &[(&str, &str)], body: &[u8]| {
         let mut client = system.client();
         let request = client.request(method, WEBHOOK);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         request.body(body).send()
     };
+    let ask = |method: &str, headers: &[(&str, &str)], body: &str| send(method, headers, body.as_bytes());
     let (json, right) = (("Content-Type", "application/json"), ("X-Messenger-Secret-Token", SECRET));
     let ignored = json!({"update_id": 5, "poll": {}}).to_string();
     ask("GET", &[right], "").expect(405);
@@ -138,6 +139,8 @@ fn webhook_requests_are_checked_in_order() {
         );
     }
     ask("POST", &[json], "not JSON").expect(401);
+    send("POST", &[json], b"\xff").expect(401);
+    send("POST", &[json, right], b"\xff").expect(400);
     let long = format!("{{\"update_id\":1,\"x\":\"{}\"}}", "x".repeat(1 << 20));
     ask("POST", &[json], &long).expect(401);
     ask("POST", &[json, right], &long).expect(413);

@@ -143,6 +143,11 @@ impl Request {
         Outlet::new(self.connection.clone(), self.head.version >= http::Version::HTTP_11)
     }
 
+    /// The announced length of the body; `None` if it comes in chunks.
+    pub fn body_length(&self) -> Option<u64> {
+        self.body.size_hint().exact()
+    }
+
     /// Reads the whole body. The failure is 413 if it is too long, before a byte is read if its length is announced; 415 if the
     /// area needs another type; 408 if it pauses or is too slow; 429 if bodies use up the memory for them; 400 if its framing is
     /// malformed.
