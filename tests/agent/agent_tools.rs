@@ -120,13 +120,13 @@ fn past_turns_are_found_across_private_conversations_but_group_turns_only_in_the
     let mut lines = script(&[("recall", "memory_search", json!({"query": "harbour"}))]);
     lines.push(json!({"when": "harbour", "events": [{"text": "Noted."}]}));
     let system = Builder::default().script(&lines).start();
-    let tell = |actor: &str, conversation: &str, text: &str| {
+    let say_to = |actor: &str, conversation: &str, text: &str| {
         let body = json!({"connector": "web-api", "actorId": actor, "conversationId": conversation,
             "session": format!("web-{actor}-{conversation}"), "text": text});
         system.post("/api/chat/events", &body).expect(200);
     };
     let recalled = |actor: &str, conversation: &str| -> Vec<String> {
-        tell(actor, conversation, "recall");
+        say_to(actor, conversation, "recall");
         let target = format!("/agents/orchestrator/web-{actor}-{conversation}?offset=-1");
         let events = system.get(&target).expect(200).json();
         let tool = events.as_array().unwrap().iter().rfind(|event| event["type"] == "tool");
@@ -136,17 +136,17 @@ fn past_turns_are_found_across_private_conversations_but_group_turns_only_in_the
         prompts.sort();
         prompts
     };
-    tell("ann", "one", "The harbour opens at six.");
-    tell("ann", "two", "The harbour is deep.");
-    tell("bob", "three", "The harbour is mine.");
+    say_to("ann", "one", "The harbour opens at six.");
+    say_to("ann", "two", "The harbour is deep.");
+    say_to("bob", "three", "The harbour is mine.");
     let of_ann = ["The harbour is deep.", "The harbour opens at six."];
     assert_eq!(recalled("ann", "one"), of_ann);
     assert_eq!(recalled("ann", "new"), of_ann);
     assert_eq!(recalled("bob", "three"), ["The harbour is mine."]);
     // Two people write in a group. Searches in the group do not find their messages from other conversations, and searches elsewhere do
     // not find those of the group.
-    tell("ann", "group", "The harbour is red.");
-    tell("bob", "group", "The harbour is blue.");
+    say_to("ann", "group", "The harbour is red.");
+    say_to("bob", "group", "The harbour is blue.");
     assert_eq!(recalled("ann", "group"), ["The harbour is red."]);
     assert_eq!(recalled("bob", "group"), ["The harbour is blue."]);
     assert_eq!(recalled("ann", "two"), of_ann);

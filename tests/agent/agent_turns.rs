@@ -46,7 +46,7 @@ fn check(events: &[Value]) {
     let shown = types(events);
     let mut open: Vec<&str> = Vec::new();
     let mut tools: HashMap<&str, i32> = HashMap::new();
-    let mut said = String::new();
+    let mut text = String::new();
     for (index, event) in events.iter().enumerate() {
         assert_eq!(event["eventIndex"], index, "{shown}");
         let kind = event["type"].as_str().expect("a type");
@@ -55,18 +55,18 @@ fn check(events: &[Value]) {
             "operation_start" | "agent_start" | "turn_start" | "message_start" | "thinking_start"
             | "compaction_start" => {
                 open.push(kind.trim_end_matches("_start"));
-                said.clear();
+                text.clear();
             }
             "operation" | "agent_end" | "turn" | "message_end" | "thinking_end" | "compaction" => {
                 assert_eq!(open.pop(), Some(kind.trim_end_matches("_end")), "{shown}");
             }
             "tool_start" => *tools.entry(call).or_default() += 1,
             "tool" => *tools.entry(call).or_default() -= 1,
-            "text_delta" => said.push_str(event["text"].as_str().expect("a text")),
+            "text_delta" => text.push_str(event["text"].as_str().expect("a text")),
             _ => {}
         }
         if kind == "message_end" && event["message"]["role"] == "assistant" {
-            assert_eq!(event["message"]["content"][0]["text"], said.as_str(), "{shown}");
+            assert_eq!(event["message"]["content"][0]["text"], text.as_str(), "{shown}");
         }
     }
     assert!(open.is_empty() && tools.values().all(|count| *count == 0), "{shown}");
@@ -204,14 +204,14 @@ fn a_turn_is_complete_wherever_the_agent_is_killed() {
     .enumerate()
     {
         let instance = format!("killed-{round}");
-        let asked = prompt_aside(&system, &instance, "go");
+        let caller = prompt_aside(&system, &instance, "go");
         let seen = |events: &[Value]| events.iter().filter(|event| event["type"] == kind).count() >= nth;
         until("the turn is under way", || {
             let page = system.get(&format!("/agents/orchestrator/{instance}?offset=-1"));
             page.status == 200 && seen(page.json().as_array().expect("events"))
         });
         system.kill("agent");
-        let answer = asked.join().expect("the caller").expect(200);
+        let answer = caller.join().expect("the caller").expect(200);
         assert_eq!(answer.text("/result/text"), "three four");
         let events = events(&system, &instance);
         check(&events);
@@ -228,13 +228,13 @@ fn killing_the_model_or_the_store_only_delays_a_turn() {
     let pause = json!({"sleep_ms": 700});
     let system = Builder::default().script(&[json!({"events": [{"text": "one "}, pause, {"text": "two"}]})]).start();
     for part in ["model", "store"] {
-        let asked = prompt_aside(&system, part, "go");
+        let caller = prompt_aside(&system, part, "go");
         until("the first word is there", || {
             let page = system.get(&format!("/agents/orchestrator/{part}?offset=-1"));
             page.status == 200 && types(page.json().as_array().expect("events")).contains("text_delta")
         });
         system.kill(part);
-        let answer = asked.join().expect("the caller").expect(200);
+        let answer = caller.join().expect("the caller").expect(200);
         assert_eq!(answer.text("/result/text"), "one two", "{part}");
         let events = events(&system, part);
         check(&events);
@@ -250,7 +250,7 @@ fn killing_the_model_or_the_store_only_delays_a_turn() {
 fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
     let script = json!({"events": [{"text": "partial"}, {"sleep_ms": 60_000}, {"text": " never"}]});
     let system = Builder::default().script(&[script]).start();
-    let asked = prompt_aside(&system, "long", "go");
+    let caller = prompt_aside(&system, "long", "go");
     until("the first word is there", || {
         let page = system.get("/agents/orchestrator/long?offset=-1");
         page.status == 200 && types(page.json().as_array().expect("events")).contains("text_delta")
@@ -258,7 +258,7 @@ fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
     let begun = Instant::now();
     let aborted = system.post("/agents/orchestrator/long/abort", &json!({})).expect(200);
     assert_eq!(aborted.at("/aborted"), true);
-    let answer = asked.join().expect("the caller").expect(500);
+    let answer = caller.join().expect("the caller").expect(500);
     assert!(begun.elapsed() < Duration::from_secs(2), "aborted after {:?}", begun.elapsed()); // the limit that the contract sets
     assert_eq!(answer.text("/error/type"), "submission_aborted");
     let events = events(&system, "long");

@@ -134,8 +134,8 @@ fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
     assert_eq!(results.len(), 3);
     assert!(results.contains(&("call_3", true)) && results.contains(&("call_1", false)), "{results:?}");
     prompt(&system, "nobody", "nobody").join().unwrap().expect(200);
-    let told = events(&system, "nobody");
-    assert!(types(&told, None).contains("tool_start tool ") && count(&told, "task") == 0);
+    let stream = events(&system, "nobody");
+    assert!(types(&stream, None).contains("tool_start tool ") && count(&stream, "task") == 0);
     // The fourth nested worker cannot delegate another task. It gets an error, and all agents continue.
     prompt(&system, "deep", "deep-1").join().unwrap().expect(200);
     let deep = events(&system, "deep");

@@ -35,8 +35,8 @@ fn count(events: &[Value], kind: &str) -> usize {
 }
 
 /// The prompt of a request, and the number of tool results in it.
-fn asked_for(asked: &ReceivedRequest) -> (String, usize) {
-    let messages = asked.body["messages"].as_array().unwrap();
+fn prompt_and_results(request: &ReceivedRequest) -> (String, usize) {
+    let messages = request.body["messages"].as_array().unwrap();
     let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
     (prompt["content"].as_str().unwrap_or_default().to_owned(), results)
@@ -45,9 +45,9 @@ fn asked_for(asked: &ReceivedRequest) -> (String, usize) {
 /// Checks that each call of an assistant has exactly one result, directly after it, and that there is no result without a call:
 /// providers refuse anything else.
 fn check_pairs(provider: &Provider) {
-    for asked in provider.received() {
+    for request in provider.received() {
         let mut open = BTreeSet::new();
-        for message in asked.body["messages"].as_array().unwrap() {
+        for message in request.body["messages"].as_array().unwrap() {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             match message["role"].as_str().unwrap() {
                 "tool" => assert!(open.remove(id), "a result of nothing: {message}"),
@@ -71,8 +71,8 @@ fn check_pairs(provider: &Provider) {
 fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
     let hundred: Vec<(String, String)> =
         (0..100).map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}"))).collect();
-    let provider = Provider::answering(move |asked| {
-        let (prompt, results) = asked_for(asked);
+    let provider = Provider::answering(move |request| {
+        let (prompt, results) = prompt_and_results(request);
         Reply::Stream(match (prompt.as_str(), results) {
             ("broken", 0) => openai(
                 &[],
@@ -114,9 +114,9 @@ fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
 
 #[test]
 fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
-    let provider = Provider::answering(|asked| {
+    let provider = Provider::answering(|request| {
         let long = "A sentence that says the same again and again. ".repeat(1 << 14);
-        let messages = asked.body["messages"].as_array().unwrap();
+        let messages = request.body["messages"].as_array().unwrap();
         Reply::Stream(match messages.last().unwrap()["content"].as_str().unwrap_or_default() {
             "much" => openai(&[long.as_str(); 14], &[]),
             _ => openai(&["Short."], &[]),
@@ -141,8 +141,8 @@ fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
 
 #[test]
 fn an_endless_answer_is_ended() {
-    let provider = Provider::answering(|asked| {
-        let (prompt, results) = asked_for(asked);
+    let provider = Provider::answering(|request| {
+        let (prompt, results) = prompt_and_results(request);
         let other = format!("{{\"query\": \"number {results}\"}}");
         let arguments = if prompt == "same" { "{\"query\": \"x\"}" } else { other.as_str() };
         Reply::Stream(openai(&[], &[(&format!("c{results}"), "knowledge_search", arguments)]))

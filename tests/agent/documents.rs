@@ -163,16 +163,16 @@ fn vector(text: &str) -> Vec<f32> {
 }
 
 /// A provider of vectors, and of answers that search the knowledge.
-fn reply(asked: &ReceivedRequest) -> Reply {
-    if asked.path != "/v1/embeddings" {
-        let messages = asked.body["messages"].as_array().unwrap();
+fn reply(request: &ReceivedRequest) -> Reply {
+    if request.path != "/v1/embeddings" {
+        let messages = request.body["messages"].as_array().unwrap();
         let is_told = messages.iter().any(|message| message["role"] == "tool");
         return Reply::Stream(match is_told {
             false => openai(&[], &[("c1", "knowledge_search", "{\"query\": \"Where is my automobile?\"}")]),
             true => openai(&["Looked."], &[]),
         });
     }
-    let texts = asked.body["input"].as_array().unwrap();
+    let texts = request.body["input"].as_array().unwrap();
     if texts.iter().any(|text| text.as_str().unwrap().contains("no vector")) {
         return Reply::Status(500, Vec::new(), "{\"error\": {\"message\": \"overloaded\"}}".into());
     }
@@ -265,9 +265,9 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
         (&json!("Garage"), &json!("entry"))
     );
     assert!(details.get("note").is_none(), "{details}");
-    let asked = provider.received();
-    let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
-    let bodies: Vec<_> = embedded.map(|asked| asked.body["model"].clone()).collect();
+    let received = provider.received();
+    let embedded = received.iter().filter(|request| request.path == "/v1/embeddings");
+    let bodies: Vec<_> = embedded.map(|request| request.body["model"].clone()).collect();
     assert!(!bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"), "{bodies:?}");
     // The cost of vectors is counted with that of answers: one token for each text, at $0.02 per million. There are nine texts:
     // seven entries, and the queries of the turn and of its tool.
@@ -279,9 +279,9 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     });
 
     // If the provider fails, the search is by words only, and reports that.
-    let failing = Provider::answering(|asked| match asked.path.as_str() {
+    let failing = Provider::answering(|request| match request.path.as_str() {
         "/v1/embeddings" => Reply::Status(500, Vec::new(), "{\"error\": {\"message\": \"overloaded\"}}".into()),
-        _ => reply(asked),
+        _ => reply(request),
     });
     let system = with_vectors(&failing);
     system
@@ -299,15 +299,15 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     // After the failure it is not called again soon, neither by the tool of that turn nor by the next turn.
     system.say(&session, "Where is my automobile?").expect(200);
     let queries = failing.received();
-    let queries = queries.iter().filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
+    let queries = queries.iter().filter(|request| request.body["input"] == json!(["Where is my automobile?"]));
     assert_eq!(queries.count(), 1);
 }
 
 /// A provider of vectors that refuses texts that contain this word.
 fn refusing(word: &'static str) -> Provider {
-    Provider::answering(move |asked| match asked.body["input"].to_string().contains(word) {
+    Provider::answering(move |request| match request.body["input"].to_string().contains(word) {
         true => refusal(400, Vec::new(), "invalid_request_error", "this text is not taken"),
-        false => reply(asked),
+        false => reply(request),
     })
 }
 
@@ -353,9 +353,9 @@ fn a_provider_that_refuses_everything_is_reported_and_every_entry_is_retried() {
 
 #[test]
 fn a_provider_of_vectors_that_hangs_holds_up_one_search_and_not_the_next_ones() {
-    let provider = Provider::answering(|asked| match asked.path.as_str() {
+    let provider = Provider::answering(|request| match request.path.as_str() {
         "/v1/embeddings" => Reply::Stream(vec![Piece::Silence]),
-        _ => reply(asked),
+        _ => reply(request),
     });
     let system = with_vectors(&provider);
     let session = system.session();
@@ -364,7 +364,7 @@ fn a_provider_of_vectors_that_hangs_holds_up_one_search_and_not_the_next_ones() 
         let answer = system.say(&session, "Where is my automobile?").expect(200);
         assert_eq!(answer.text("/result/text"), "Looked.");
     }
-    let asked = provider.received();
-    let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
+    let received = provider.received();
+    let embedded = received.iter().filter(|request| request.path == "/v1/embeddings");
     assert_eq!(embedded.count(), 1);
 }

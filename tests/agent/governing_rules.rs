@@ -51,9 +51,9 @@ fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec
 /// The type and the text of each event, for the message of a failed assertion.
 fn types(events: &[Value]) -> String {
     let shown = events.iter().map(|event| {
-        let said = [&event["violations"], &event["text"], &event["message"]["content"][0]["text"], &event["error"]];
-        let said = said.iter().find(|said| !said.is_null());
-        format!("{} {}\n", event["type"], said.map_or(String::new(), |said| said.to_string()))
+        let details = [&event["violations"], &event["text"], &event["message"]["content"][0]["text"], &event["error"]];
+        let printed = details.iter().find(|said| !said.is_null());
+        format!("{} {}\n", event["type"], printed.map_or(String::new(), |said| said.to_string()))
     });
     shown.collect()
 }
@@ -192,8 +192,8 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
 /// adds.
 #[test]
 fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands() {
-    let provider = Provider::answering(|asked| {
-        let messages = asked.body["messages"].as_array().unwrap();
+    let provider = Provider::answering(|request| {
+        let messages = request.body["messages"].as_array().unwrap();
         let results = messages.iter().filter(|message| message["role"] == "tool").count();
         Reply::Stream(match (messages[1].to_string().contains("dig"), results) {
             (false, 0) => openai(
@@ -228,13 +228,13 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
     assert_eq!(tools(&events)[0], ("run_it".to_owned(), false), "{events:?}");
     assert!(json!(events).to_string().contains("the rule orchestrator-has-no-hands denies the tool run_it"));
     assert!(!system.home().join("ran").exists());
-    let asked = provider.received();
-    let system_text = |number: usize| asked[number].body["messages"][0]["content"].as_str().unwrap().to_owned();
+    let requests = provider.received();
+    let system_text = |number: usize| requests[number].body["messages"][0]["content"].as_str().unwrap().to_owned();
     let order = |text: &str, wanted: &[&str]| {
         let places: Vec<usize> = wanted.iter().map(|part| text.find(part).unwrap()).collect();
         assert!(places.is_sorted(), "{places:?}");
     };
-    assert!(!asked[0].body["tools"].to_string().contains("run_it"), "it is not offered");
+    assert!(!requests[0].body["tools"].to_string().contains("run_it"), "it is not offered");
     order(&system_text(0), &["First text.", "Second text.", "Third text."]);
     assert!(!system_text(0).contains("Worker text."));
     order(&system_text(1), &["Worker text.", "First text.", "Third text."]);

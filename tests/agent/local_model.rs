@@ -74,8 +74,8 @@ fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
     assert_eq!(answer.at("/result/usage/output"), 7);
     let events = events(&system, &session);
     let deltas = of_type(&events, "text_delta");
-    let said: Vec<&str> = deltas.iter().map(|event| event["text"].as_str().unwrap()).collect();
-    assert_eq!(said.concat(), text);
+    let texts: Vec<&str> = deltas.iter().map(|event| event["text"].as_str().unwrap()).collect();
+    assert_eq!(texts.concat(), text);
     assert_eq!(system.say(&session, "And now?").expect(200).text("/result/text"), text);
     assert_eq!(children(system.pid("model")).len(), 1, "the process is kept between two texts");
     let info = system.call("model", "model.info", &[]);

@@ -21,16 +21,16 @@ fn name(text: &str) -> Option<&str> {
 }
 
 /// Calls the tool, reads a part of its output, and answers. For a prompt `read NAME`, reads a part of that output instead.
-fn reply(asked: &ReceivedRequest) -> Reply {
-    let messages = asked.body["messages"].as_array().unwrap();
-    let said = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
-    let prompt = messages.iter().rfind(|message| message["role"] == "user").map(said).unwrap();
+fn reply(request: &ReceivedRequest) -> Reply {
+    let messages = request.body["messages"].as_array().unwrap();
+    let content = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
+    let prompt = messages.iter().rfind(|message| message["role"] == "user").map(content).unwrap();
     let results: Vec<String> = messages
         .iter()
         .rev()
         .take_while(|message| message["role"] != "user")
         .filter(|message| message["role"] == "tool")
-        .map(said)
+        .map(content)
         .collect();
     let part = |output: &str| {
         let arguments = json!({"output": output, "offset": 100_000, "limit": 64}).to_string();

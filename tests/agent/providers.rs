@@ -70,13 +70,13 @@ fn an_answer_of_chat_completions() {
     // $0.15 and $0.60 per million.
     let cost = got["usage"]["cost"]["total"].as_f64().unwrap();
     assert!((cost - (9.0 * 0.15 + 4.0 * 0.6) / 1e6).abs() < 1e-12, "{cost}");
-    let asked: ReceivedRequest = provider.received().remove(0);
-    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/chat/completions"));
-    assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
-    assert_eq!(asked.header("accept"), Some("text/event-stream"));
-    assert_eq!(asked.header("accept-encoding"), None);
-    assert_eq!(asked.body["model"], "gpt-4o-mini");
-    assert_eq!(asked.body["messages"][1], json!({"role": "user", "content": "Hello"}));
+    let request: ReceivedRequest = provider.received().remove(0);
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/chat/completions"));
+    assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
+    assert_eq!(request.header("accept"), Some("text/event-stream"));
+    assert_eq!(request.header("accept-encoding"), None);
+    assert_eq!(request.body["model"], "gpt-4o-mini");
+    assert_eq!(request.body["messages"][1], json!({"role": "user", "content": "Hello"}));
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn an_answer_of_anthropic_messages() {
     assert_eq!((&got["text"], &got["stopReason"]), (&json!("Grüße, 🦀."), &json!("toolUse")));
     assert_eq!(got["toolCalls"][0]["arguments"], json!({"x": 1}));
     assert_eq!((&got["usage"]["input"], &got["usage"]["output"]), (&json!(9), &json!(4)));
-    let asked: ReceivedRequest = provider.received().remove(0);
-    assert_eq!(asked.path, "/v1/messages");
-    assert_eq!(asked.header("x-api-key"), Some(KEY));
-    assert_eq!(asked.header("anthropic-version"), Some("2023-06-01"));
-    assert_eq!(asked.body["max_tokens"], 16_384);
+    let request: ReceivedRequest = provider.received().remove(0);
+    assert_eq!(request.path, "/v1/messages");
+    assert_eq!(request.header("x-api-key"), Some(KEY));
+    assert_eq!(request.header("anthropic-version"), Some("2023-06-01"));
+    assert_eq!(request.body["max_tokens"], 16_384);
 }
 
 #[test]
@@ -218,9 +218,9 @@ fn odd_token_counts_break_no_answer() {
         ),
         (json!({"prompt_tokens": huge, "completion_tokens": huge}), Some(1_000_000_000), Some(1_000_000_000)),
     ] {
-        let said = json!({"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]});
+        let chunk = json!({"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]});
         let usage = json!({"choices": null, "usage": counts});
-        let text = format!("data: {said}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
+        let text = format!("data: {chunk}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
         let provider = Provider::start(vec![stream(vec![Piece::Bytes(text.into_bytes())])]);
         let got = answer(&provider, "openai/m", "Hello");
         assert_eq!(got["text"], "Yes.", "{counts}");
@@ -351,11 +351,11 @@ fn a_whole_turn_is_composed_in_a_shell() {
             (Some(0), "He is mortal.\n"),
             "{stderr}"
         );
-        let asked = provider.received();
-        assert_eq!(asked.len(), 2);
-        assert!(asked[0].body["tools"].to_string().contains("\"reason\""));
+        let requests = provider.received();
+        assert_eq!(requests.len(), 2);
+        assert!(requests[0].body["tools"].to_string().contains("\"reason\""));
         // Both calls have their results, and the results are real.
-        let second = asked[1].body["messages"].to_string();
+        let second = requests[1].body["messages"].to_string();
         assert!(second.contains("c1") && second.contains("c2"), "{second}");
         assert!(second.contains("Socrates is mortal"), "{second}");
     }
@@ -468,10 +468,10 @@ fn a_turn_over_each_format_with_a_tool_call() {
         let answer = system.say(&session, "Hello").expect(200);
         assert_eq!(answer.text("/result/text"), "No such tool.");
         assert_eq!(answer.at("/result/usage/input"), 18);
-        let asked = provider.received();
-        assert!(asked[0].body["messages"].to_string().contains("Hello"));
+        let requests = provider.received();
+        assert!(requests[0].body["messages"].to_string().contains("Hello"));
         // The call and its result are sent together, whatever the outcome of the call.
-        let second = asked[1].body["messages"].to_string();
+        let second = requests[1].body["messages"].to_string();
         assert!(second.contains("nonesuch") && second.contains("c1"), "{second}");
         assert!(second.contains("There is no tool") || second.contains("not a JSON object"), "{second}");
         canary(&system);
@@ -552,8 +552,8 @@ fn a_context_that_is_too_long_is_compacted() {
 /// A request that is too long is not sent, because a server could truncate it and answer only a part.
 #[test]
 fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
-    let provider = Provider::answering(|asked| {
-        let is_compaction = asked.body["messages"][0].to_string().contains("Sum up the conversation");
+    let provider = Provider::answering(|request| {
+        let is_compaction = request.body["messages"][0].to_string().contains("Sum up the conversation");
         stream(openai(&[if is_compaction { "Summed up." } else { "Yes." }], &[]))
     });
     let system = Builder::default()
@@ -576,7 +576,7 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
         let answer = system.say(&session, &"a short story ".repeat(1_000)).expect(200);
         assert_eq!(answer.text("/result/text"), "Yes.");
     }
-    let sizes = provider.received().iter().map(|asked| asked.body.to_string().len()).max().unwrap();
+    let sizes = provider.received().iter().map(|request| request.body.to_string().len()).max().unwrap();
     assert!(sizes < 12_000 * 5, "{sizes}");
     assert!(kinds(&system, &session).contains(&"compaction".to_owned()));
     // If the window is not known, the request is sent.
@@ -588,7 +588,7 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
 /// that signed them.
 #[test]
 fn a_request_is_as_long_as_what_is_sent_of_it() {
-    let provider = Provider::answering(|asked| match asked.path.ends_with("/messages") {
+    let provider = Provider::answering(|request| match request.path.ends_with("/messages") {
         true => stream(anthropic(&["Yes."], &[])),
         false => stream(openai(&["Yes."], &[])),
     });
@@ -669,8 +669,8 @@ fn retry_after_may_be_a_date() {
     ] {
         let later = vec![("retry-after", date.to_owned())];
         let provider = Provider::start(vec![refusal(429, later, "", "slow down")]);
-        let told = error(&provider, "openai/m", "Hello");
-        assert_eq!((&told["code"], &told["retry_after_ms"]), (&json!("busy"), &ms), "{date}: {told}");
+        let error = error(&provider, "openai/m", "Hello");
+        assert_eq!((&error["code"], &error["retry_after_ms"]), (&json!("busy"), &ms), "{date}: {error}");
     }
 }
 
@@ -682,11 +682,11 @@ fn an_abort_closes_the_call_to_the_provider() {
     let session = system.session();
     let body = tui(&[("text", json!("Hello")), ("session", json!(session))]);
     let mut client = ken_tests::Client::connect(system.address());
-    let asked = std::thread::spawn(move || client.post("/api/chat/events", &body));
+    let waiting = std::thread::spawn(move || client.post("/api/chat/events", &body));
     until("the answer has begun", || kinds(&system, &session).contains(&"text_delta".to_owned()));
     let started = Instant::now();
     system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
-    assert_eq!(asked.join().unwrap().status, 499);
+    assert_eq!(waiting.join().unwrap().status, 499);
     until("the provider sees that nobody listens", || provider.is_gone());
     assert!(started.elapsed() < Duration::from_secs(10));
 }

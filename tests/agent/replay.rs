@@ -85,7 +85,7 @@ fn turns_of_every_kind_are_replayed_without_difference() {
         assert!(output.status.success(), "{}", output_text(&output));
     }
     // A turn that is aborted in the middle of an answer, after a crash of the agent.
-    let asked = prompt(&system, "cut", "hold");
+    let received = prompt(&system, "cut", "hold");
     until("it has begun", || has(&system, "cut", "text_delta"));
     system.kill("agent");
     until("it has gone on", || has(&system, "cut", "submission_resumed"));
@@ -94,7 +94,7 @@ fn turns_of_every_kind_are_replayed_without_difference() {
         events.iter().filter(|event| event["type"] == "text_delta").count() > 1
     });
     system.post("/agents/orchestrator/cut/abort", &json!({})).expect(200);
-    _ = asked.join();
+    _ = received.join();
     is_same(&system, "cut");
 }
 
@@ -250,8 +250,8 @@ fn an_evaluated_model_gets_the_rules_of_the_configured_workspace() {
         let output = system.ken(arguments);
         assert!(output.status.success(), "{output:?}");
     }
-    let asked = provider.received();
-    let told = asked[1].body["messages"][0]["content"].as_str().unwrap();
-    assert_eq!(asked[1].body["model"], "other");
-    assert!(told.contains("Indent with tabs."), "{told}");
+    let received = provider.received();
+    let reported = received[1].body["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(received[1].body["model"], "other");
+    assert!(reported.contains("Indent with tabs."), "{reported}");
 }

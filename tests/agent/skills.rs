@@ -33,8 +33,8 @@ fn say(system: &System, session: &str) {
 
 /// The system text of the newest request.
 fn system_text(provider: &Provider) -> String {
-    let asked = provider.received();
-    let body = &asked.last().expect("a request").body;
+    let requests = provider.received();
+    let body = &requests.last().expect("a request").body;
     body["messages"][0]["content"].as_str().expect("a system text").to_owned()
 }
 
@@ -166,9 +166,9 @@ fn project_rules_reach_the_coding_worker_once_they_are_accepted() {
         provider.push(answer("Done."));
         let before = provider.received().len();
         say(&system, session);
-        let asked = provider.received();
-        let texts = asked[before..].iter();
-        let mut texts = texts.map(|asked| asked.body["messages"][0]["content"].as_str().unwrap().to_owned());
+        let requests = provider.received();
+        let texts = requests[before..].iter();
+        let mut texts = texts.map(|request| request.body["messages"][0]["content"].as_str().unwrap().to_owned());
         (texts.next().unwrap(), texts.next().unwrap())
     };
     put(&file, "Indent with tabs.\n");

@@ -42,9 +42,9 @@ fn say(system: &System, text: &str) -> Value {
 
 /// All spans that the collector has received.
 fn spans(collector: &Provider) -> Vec<Value> {
-    let asked = collector.received();
+    let requests = collector.received();
     let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
-    let spans = asked.iter().filter_map(|asked| of(&asked.body));
+    let spans = requests.iter().filter_map(|request| of(&request.body));
     spans.flat_map(|spans| spans.as_array().unwrap().clone()).collect()
 }
 
@@ -60,12 +60,12 @@ fn a_turn_is_a_trace_without_texts() {
     let system = system(&collector, "");
     let answer = say(&system, &format!("find {SECRET}"));
     until("the trace has come", || !spans(&collector).is_empty());
-    let asked = &collector.received()[0];
-    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/traces"));
-    assert_eq!((asked.header("x-key"), asked.header("other")), (Some("k=7"), Some("o")));
-    assert_eq!(asked.header("content-type"), Some("application/json"));
-    assert!(!asked.body.to_string().contains(SECRET), "{}", asked.body);
-    let resource = &asked.body["resourceSpans"][0]["resource"];
+    let request = &collector.received()[0];
+    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
+    assert_eq!((request.header("x-key"), request.header("other")), (Some("k=7"), Some("o")));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert!(!request.body.to_string().contains(SECRET), "{}", request.body);
+    let resource = &request.body["resourceSpans"][0]["resource"];
     assert_eq!(attribute(resource, "service.name"), Some("ken"));
     let spans = spans(&collector);
     let root = &spans[0];
@@ -121,11 +121,12 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
     });
     let wanted = json!([{"role": "assistant", "parts": [{"type": "text", "content": format!("Found {SECRET}.")}],
         "finish_reason": "stop"}]);
-    let said = spans(&collector).iter().any(|span| {
-        let said = attribute(span, "gen_ai.output.messages").map(|said| serde_json::from_str::<Value>(said).unwrap());
-        said.as_ref() == Some(&wanted)
+    let printed = spans(&collector).iter().any(|span| {
+        let printed =
+            attribute(span, "gen_ai.output.messages").map(|said| serde_json::from_str::<Value>(said).unwrap());
+        printed.as_ref() == Some(&wanted)
     });
-    assert!(said, "{:?}", spans(&collector));
+    assert!(printed, "{:?}", spans(&collector));
     // Spans that are refused permanently are lost, and counted. The collector has no scripted reply left, so it answers with 500.
     say(&system, "Three");
     let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();

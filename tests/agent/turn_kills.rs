@@ -18,21 +18,21 @@ const PARTS: [&str; 4] = ["agent", "tools", "model", "store"];
 
 /// The model makes two parallel calls, then one call, then answers. Each piece of a stream is sent separately. An answer that was
 /// cut off is continued, as the request demands.
-fn reply(asked: &ReceivedRequest) -> Reply {
-    let messages = asked.body["messages"].as_array().unwrap();
+fn reply(request: &ReceivedRequest) -> Reply {
+    let messages = request.body["messages"].as_array().unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
     let (text, calls): (&str, &[(&str, &str, &str)]) = match results {
         0 => ("I look.", &[("a", "note_down", "{\"n\": \"a\"}"), ("b", "note_down", "{\"n\": \"b\"}")]),
         2 => ("Once more.", &[("c", "note_down", "{\"n\": \"c\"}")]),
         _ => ("All is done.", &[]),
     };
-    let said = match messages.as_slice() {
+    let sent_text = match messages.as_slice() {
         [.., before, last] if last["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut")) => {
             before["content"].as_str().unwrap_or_default()
         }
         _ => "",
     };
-    let rest = text.strip_prefix(said).unwrap_or(text).trim_start();
+    let rest = text.strip_prefix(sent_text).unwrap_or(text).trim_start();
     let texts: Vec<&str> = rest.split_inclusive(' ').collect();
     let pieces = openai(&texts, calls);
     let pieces = pieces.into_iter().flat_map(|piece| [piece, Piece::Pause(Duration::from_millis(15))]);
@@ -84,7 +84,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
     let instance = format!("{part}-{nth}-{round}");
     let target = format!("/agents/orchestrator/{instance}?wait=result");
     let address = system.address();
-    let asked = std::thread::spawn(move || {
+    let caller = std::thread::spawn(move || {
         let mut client = Client::connect(address);
         client.set_timeout(Duration::from_secs(90));
         client.post(&target, &json!({"message": "go"}))
@@ -99,7 +99,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         stream.until_control(&mut events);
     }
     system.kill(part);
-    let answer = asked.join().unwrap().expect(200);
+    let answer = caller.join().unwrap().expect(200);
     assert_eq!(answer.text("/result/text"), "All is done.", "{what}");
     while !events.iter().any(|event| event["type"] == "submission_settled") {
         stream.until_control(&mut events);
@@ -114,8 +114,8 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         assert_eq!(results.len(), 1, "{what}: {id}");
         let is_interrupted = results[0]["isError"] == true;
         assert!(is_interrupted || ended.get(id) == Some(&1), "{what}: {id} is told as finished: {ended:?}");
-        let said = results[0]["result"]["content"][0]["text"].as_str().unwrap();
-        assert!(!is_interrupted || said.contains("interrupted"), "{what}: {said}");
+        let result_text = results[0]["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(!is_interrupted || result_text.contains("interrupted"), "{what}: {result_text}");
         // The store has each output that an event names.
         let output = &results[0]["result"]["output"];
         assert_eq!(output.is_null(), is_interrupted, "{what}: {id}");
@@ -126,8 +126,8 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         }
     }
     // Once a request to the model contains the result of a call, all later ones contain it too.
-    for asked in provider.received() {
-        let calls: Vec<&str> = asked.body["messages"]
+    for request in provider.received() {
+        let calls: Vec<&str> = request.body["messages"]
             .as_array()
             .unwrap()
             .iter()

@@ -42,9 +42,9 @@ fn join(threads: Vec<JoinHandle<()>>) {
 
 fn verify(system: &System) -> String {
     let output = system.ken(&["audit", "verify"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    printed
 }
 
 /// The processes that the server has started.
@@ -61,7 +61,7 @@ fn of(name: &str, answer: &Answer, rules: usize) {
     }
     assert_eq!(answer.at("/results/VVP/total_rules"), rules);
     // It contains no text of other requests.
-    let text = answer.shown();
+    let text = answer.body_text();
     for piece in text.split("chain-").skip(1) {
         assert!(
             format!("chain-{piece}").starts_with(&format!("{name} ")),
@@ -112,8 +112,8 @@ fn workflows_are_found_by_name() {
     let planted = json!({"workflow": "mine", "data": {"text": "Fine.", "mood": {}}});
     assert_eq!(asker.post("/v1/execute", &planted).expect(400).at("/error/at"), "/data/mood");
     let torn = asker.post("/v1/execute", &json!({"workflow": "torn", "data": {}})).expect(503);
-    let said = torn.text("/error/message");
-    assert!(said.contains("torn.json") && said.contains("XYZ"), "{said}");
+    let printed = torn.text("/error/message");
+    assert!(printed.contains("torn.json") && printed.contains("XYZ"), "{printed}");
     let templates = asker.get("/v1/templates").expect(200).json();
     assert_eq!(templates["mine"]["steps"], json!([{"id": "mood", "protocol": "ESL"}]));
     assert!(templates["torn"]["error"]["at"] == "/steps/0/step" && templates["full_reasoning"].is_object());
@@ -140,7 +140,7 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
         (json!({"protocol_names": ["ESL"], "priority": 1}), 422, "/priority"),
     ] {
         let answer = asker.post("/v1/execute", &body);
-        assert_eq!(answer.status, status, "{body}: {}", answer.shown());
+        assert_eq!(answer.status, status, "{body}: {}", answer.body_text());
         assert_eq!(answer.at("/error/at"), at, "{body}");
     }
     // The schema of a workflow is checked before a step runs; the data can be any value that the schema allows.
@@ -152,7 +152,7 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
     ] {
         let body = json!({"workflow": "StandardReasoningWorkflow", "data": data});
         let answer = asker.post("/v1/execute", &body).expect(422);
-        assert_eq!(answer.at("/error/at"), at, "{}", answer.shown());
+        assert_eq!(answer.at("/error/at"), at, "{}", answer.body_text());
     }
     let folder = system.home().join("workflows");
     fs::create_dir_all(&folder).unwrap();
@@ -317,10 +317,10 @@ fn a_crashed_tool_is_named_with_its_last_line() {
     ]);
     let system = cognitive().config(&config).start();
     let answer = system.execute(&json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine."}})).expect(502);
-    assert!(answer.text("/error/message").contains("no more memory"), "{}", answer.shown());
+    assert!(answer.text("/error/message").contains("no more memory"), "{}", answer.body_text());
     assert!(answer.at("/results/ESL").is_object());
     let answer = system.execute(&json!({"protocol_names": ["VVP"], "data": {}})).expect(502);
-    assert!(answer.text("/error/message").contains("JSON"), "{}", answer.shown());
+    assert!(answer.text("/error/message").contains("JSON"), "{}", answer.body_text());
 }
 
 /// SIGKILL of the server and of its tools: requests in progress fail with an error, all others are answered, and the audit log
@@ -341,7 +341,7 @@ fn kills_affect_only_requests_in_progress() {
                     good.fetch_add(1, Relaxed);
                 }
                 Ok(answer) => {
-                    assert!([502, 503].contains(&answer.status), "{}", answer.shown());
+                    assert!([502, 503].contains(&answer.status), "{}", answer.body_text());
                     bad.fetch_add(1, Relaxed);
                 }
                 Err(_) => {
@@ -375,11 +375,11 @@ fn kills_affect_only_requests_in_progress() {
     }
     over.store(true, Relaxed);
     join(threads);
-    let said = verify(&system);
+    let printed = verify(&system);
     let records = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
     let completed = records.matches("\"execute_completed\"").count() as u64;
     // Every answer was recorded before it was sent.
-    assert!(completed >= answered.load(Relaxed), "{completed} records: {said}");
+    assert!(completed >= answered.load(Relaxed), "{completed} records: {printed}");
     assert!(failed.load(Relaxed) <= server_kills * 8 + 1_000);
     system.execute(&chain("chain-1", 5)).expect(200);
 }
@@ -415,7 +415,7 @@ fn models_are_checked_before_they_are_activated() {
     let activate = |alias: &str| system.asker().post("/admin/models/activate", &json!({"alias": alias}));
     assert_eq!(activate("huge").expect(400).at("/error/at"), "/alias");
     let refused = activate("small").expect(422);
-    assert!(refused.text("/error/message").contains("small"), "{}", refused.shown());
+    assert!(refused.text("/error/message").contains("small"), "{}", refused.body_text());
     assert_eq!(activate("large").expect(200).at("/active_alias"), "large");
     system.kill("cognitive");
     assert_eq!(system.asker().get("/admin/models").expect(200).at("/active_alias"), "large");
@@ -427,6 +427,6 @@ fn models_are_checked_before_they_are_activated() {
         .env("KEN_HOME", system.home())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.lines().any(|line| line.contains("large") && line.contains("\"active\":true")), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.lines().any(|line| line.contains("large") && line.contains("\"active\":true")), "{printed}");
 }

@@ -22,10 +22,10 @@ fn with(system: &System, headers: &[(&str, &str)], target: &str) -> Answer {
 }
 
 fn refused(answer: &Answer, status: u16, code: &str, at: &str) {
-    assert_eq!(answer.status, status, "{}", answer.shown());
+    assert_eq!(answer.status, status, "{}", answer.body_text());
     let found = (answer.text("/error/code"), answer.at("/error/at"));
-    assert_eq!(found.0, code, "{}", answer.shown());
-    assert_eq!(found.1.as_str().unwrap_or_default(), at, "{}", answer.shown());
+    assert_eq!(found.0, code, "{}", answer.body_text());
+    assert_eq!(found.1.as_str().unwrap_or_default(), at, "{}", answer.body_text());
     assert_eq!(answer.at("/detail"), answer.at("/error/message"));
 }
 
@@ -60,7 +60,7 @@ fn every_route_is_documented_and_answers_other_methods_with_405() {
             assert!([200, 404].contains(&status), "{path}: {status}");
         }
     }
-    assert_eq!(with(&system, &[], "/health").expect(200).shown(), r#"{"status":"ok"}"#);
+    assert_eq!(with(&system, &[], "/health").expect(200).body_text(), r#"{"status":"ok"}"#);
     with(&system, &[], "/health/detailed").expect(200);
     refused(&with(&system, &[], "/v1/nothing"), 404, "not_found", "");
     refused(&with(&system, &[("X-API-Key", "wrong-key")], "/v2/execute"), 404, "not_found", "");
@@ -145,7 +145,7 @@ fn keys_have_roles_and_survive_a_crash() {
     }
     system.kill("cognitive");
     let listed = system.asker().get("/admin/api-keys").expect(200);
-    assert!(!listed.shown().contains("annas-key-1"));
+    assert!(!listed.body_text().contains("annas-key-1"));
     assert_eq!(listed.at("/api_keys").as_array().unwrap().len(), 3);
 
     let run = json!({"protocol_names": ["ESL"], "data": {"text": "How nice."}});
@@ -270,11 +270,11 @@ fn an_invalid_setting_prevents_the_start() {
             .env(name, value)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let named = format!("{name}: {value:?} is not");
-        assert!(said.contains(&named.replace('"', "\\\"")) || value == "XYZ:5", "{said}");
-        assert!(said.contains(name), "{said}");
+        assert!(printed.contains(&named.replace('"', "\\\"")) || value == "XYZ:5", "{printed}");
+        assert!(printed.contains(name), "{printed}");
     }
 }
 
@@ -349,8 +349,8 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
         let output = system.ken(&[&["audit", "verify"], arguments].concat());
         (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
     };
-    let (said, code) = verify(&[]);
-    assert!(said.starts_with("good: 6 records, 1 to 6; the last is ") && code == Some(0), "{said}");
+    let (printed, code) = verify(&[]);
+    assert!(printed.starts_with("good: 6 records, 1 to 6; the last is ") && code == Some(0), "{printed}");
     let hash = last["hash"].as_str().unwrap();
     assert_eq!(verify(&["--holds", hash]).1, Some(0));
     assert_eq!(verify(&["--holds", &"0".repeat(64)]).1, Some(1));
@@ -358,8 +358,8 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
     let text = fs::read_to_string(&path).unwrap();
     assert!(!text.contains("secret wish"), "{text}");
     fs::write(&path, text.replace("req-2", "req-3")).unwrap();
-    let (said, code) = verify(&[path.to_str().unwrap()]);
-    assert!(said.contains("security_events.log:4: record 4: it was changed") && code == Some(1), "{said}");
+    let (printed, code) = verify(&[path.to_str().unwrap()]);
+    assert!(printed.contains("security_events.log:4: record 4: it was changed") && code == Some(1), "{printed}");
     assert_eq!(verify(&["/nowhere"]).1, Some(2));
 }
 
@@ -393,7 +393,7 @@ fn metrics_in_both_forms_and_their_access() {
         .expect(200);
     let text = with(&system, &[], "/metrics/prometheus").expect(200);
     assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    let lines = text.shown();
+    let lines = text.body_text();
     for line in [
         r#"ken_steps_total{protocol="ESL",outcome="done"} 1"#,
         r#"ken_workflows_total{status="completed"} 1"#,
@@ -423,21 +423,21 @@ fn the_dashboard_uses_existing_metrics() {
     let dashboard: Value = serde_json::from_str(include_str!("../../share/dashboards/ken-cognitive.json")).unwrap();
     let system = cognitive().start();
     system.execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}})).expect(200);
-    let metrics = system.asker().get("/metrics/prometheus").expect(200).shown();
-    let mut asked = 0;
+    let metrics = system.asker().get("/metrics/prometheus").expect(200).body_text();
+    let mut received = 0;
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().unwrap() {
             let expression = target["expr"].as_str().unwrap();
             let names = expression.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
             for name in names.filter(|name| name.starts_with("ken_")) {
-                asked += 1;
+                received += 1;
                 let base = name.trim_end_matches("_total").trim_end_matches("_bucket");
                 let base = base.trim_end_matches("_sum").trim_end_matches("_count");
                 assert!(metrics.contains(&format!("# TYPE {base} ")), "{name} in {expression}");
             }
         }
     }
-    assert!(asked >= 10);
+    assert!(received >= 10);
 }
 
 /// kend holds the socket, so callers wait while the server restarts.

@@ -63,7 +63,7 @@ fn post(system: &System, update: &Value) -> Answer {
 #[track_caller]
 fn accepted(system: &System, update: &Value) {
     let answer = post(system, update).expect(200);
-    assert!(answer.body.is_empty(), "{}", answer.shown());
+    assert!(answer.body.is_empty(), "{}", answer.body_text());
 }
 
 fn health(system: &System) -> Value {
@@ -156,7 +156,7 @@ fn webhook_requests_are_checked_in_order() {
 fn without_a_token_the_connector_is_off_and_its_routes_work() {
     let system = System::start();
     let answer = post(&system, &update(1, 7, "hello")).expect(503);
-    assert!(answer.shown().contains("MESSENGER_BOT_TOKEN"), "{}", answer.shown());
+    assert!(answer.body_text().contains("MESSENGER_BOT_TOKEN"), "{}", answer.body_text());
     assert_eq!(health(&system)["enabled"], false);
     admin(&system, "allow", &json!({"userId": "5", "chatId": "@channel"})).expect(200);
     let status = system.get(&format!("{ADMIN}/status")).expect(200);
@@ -321,10 +321,10 @@ fn pairing_codes_admit_users() {
         accepted(&system, &update(id, 5, "let me in"));
     }
     // The code is sent three times, then no more. The administrator gets one message.
-    let told = texts(&platform, 5, 3);
+    let reported = texts(&platform, 5, 3);
     let status = system.get(&format!("{ADMIN}/status")).expect(200);
     let code = status.text("/pendingPairings/0/code");
-    assert!(told.iter().all(|text| text.contains(&code)), "{told:?}");
+    assert!(reported.iter().all(|text| text.contains(&code)), "{reported:?}");
     assert_eq!(status.at("/pendingPairings/0/replies"), 3);
     sent(&system);
     assert_eq!((platform.texts(5).len(), platform.texts(9).len()), (3, 1));
@@ -431,20 +431,20 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     system.post("/api/schedules", &schedule("stored", "8", "hello")).expect(201);
     let refused = system.post("/api/schedules", &schedule("away", "7", "hello"));
     let refused = refused.refused(400, "invalid", "/deliverTo/chatId");
-    assert!(refused.shown().contains("ken-messenger does not answer"), "{}", refused.shown());
+    assert!(refused.body_text().contains("ken-messenger does not answer"), "{}", refused.body_text());
 }
 
 #[test]
 fn ken_messenger_administers_the_connector() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
-    let said = |arguments: &[&str]| {
+    let printed = |arguments: &[&str]| {
         let output = system.ken(&[&["messenger"], arguments].concat());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (text(output.stdout), text(output.stderr), output.status.code().unwrap())
     };
     let done = |arguments: &[&str]| {
-        let (stdout, stderr, status) = said(arguments);
+        let (stdout, stderr, status) = printed(arguments);
         assert_eq!((stderr.as_str(), status), ("", 0), "{arguments:?}");
         stdout
     };
@@ -452,7 +452,7 @@ fn ken_messenger_administers_the_connector() {
     let body = platform.calls("setWebhook")[0].body.clone();
     assert_eq!((&body["url"], &body["secret_token"]), (&json!("https://ken.example/hook"), &json!(SECRET)));
     platform.next("setWebhook", InjectedFailure::Refuse(400, "Bad Request: bad webhook", None));
-    let (_, stderr, status) = said(&["set-webhook", "https://ken.example/hook"]);
+    let (_, stderr, status) = printed(&["set-webhook", "https://ken.example/hook"]);
     assert!(status == 2 && stderr.contains("bad webhook"), "{stderr}");
     assert_eq!(done(&["allow", "5"]), "allowed user 5\n");
     assert_eq!(done(&["group", "-100", "--no-mention", "--from", "5"]), "group      -100 every message, from 5\n");
@@ -477,8 +477,8 @@ fn ken_messenger_administers_the_connector() {
     assert!(done(&["outbox"]).contains("messenger:2:answer"));
     assert_eq!(done(&["group", "-100", "--rm"]), "removed group -100\n");
     assert_eq!(done(&["remove", "5"]), "removed user 5\n");
-    assert_eq!(said(&["pair", "ABCDEFGH"]).2, 2);
-    assert_eq!(said(&["deny", "ABCDEFGH"]).2, 2);
+    assert_eq!(printed(&["pair", "ABCDEFGH"]).2, 2);
+    assert_eq!(printed(&["deny", "ABCDEFGH"]).2, 2);
 }
 
 #[test]
@@ -913,10 +913,10 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     accepted(&system, &press(4, 7, &yes));
     accepted(&system, &press(5, 9, &no));
     accepted(&system, &press(4, 7, &yes));
-    let said = answers();
-    assert!(said[0].starts_with("Only an administrator"), "{said:?}");
-    assert_eq!((said[1].as_str(), said[2].as_str()), ("This button is not valid.", "Approved."));
-    assert!(said[3].contains("approved"), "{said:?}");
+    let printed = answers();
+    assert!(printed[0].starts_with("Only an administrator"), "{printed:?}");
+    assert_eq!((printed[1].as_str(), printed[2].as_str()), ("This button is not valid.", "Approved."));
+    assert!(printed[3].contains("approved"), "{printed:?}");
     until("the message is edited", || platform.calls("editMessageText").len() == 1);
     let edit = platform.calls("editMessageText")[0].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");

@@ -193,7 +193,7 @@ fn a_refused_schedule_leaves_nothing_behind() {
         let mut body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"});
         body[field] = value;
         let answer = system.post(ROUTE, &body).refused(400, "invalid", at);
-        assert!(answer.text("/error").contains(says), "{field}: {}", answer.shown());
+        assert!(answer.text("/error").contains(says), "{field}: {}", answer.body_text());
     }
     for (zone, near) in
         [("Europe/Zurch", "Europe/Zurich"), ("Zurich", "Europe/Zurich"), ("America/New York", "America/New_York")]
@@ -628,7 +628,7 @@ fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     fill(&system, 1..MANY, |_, _, _| {});
     for _ in 0..2 {
         let full = system.post(ROUTE, &one("one-more")).refused(409, "conflict", "");
-        assert!(full.text("/error").contains("10000"), "{}", full.shown());
+        assert!(full.text("/error").contains("10000"), "{}", full.body_text());
     }
     let listed = system.get(ROUTE).expect(200).at("/schedules");
     assert_eq!(listed.as_array().unwrap().len(), MANY);
@@ -672,9 +672,9 @@ fn the_agent_is_told_that_a_turn_is_scheduled() {
     let system = with_provider(&provider, "x");
     let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     assert_eq!(ended.text("/resultText"), "Done.");
-    let asked = provider.received().remove(0).body;
-    let told = asked["messages"][0]["content"].to_string();
-    assert!(told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"), "{told}");
+    let received = provider.received().remove(0).body;
+    let reported = received["messages"][0]["content"].to_string();
+    assert!(reported.contains("A scheduled turn") && reported.contains("{\\\"a\\\":\\\"b\\\"}"), "{reported}");
 }
 
 /// With `targetAgent`, the worker itself runs the turn, with its own instructions, tools and workspace.
@@ -705,9 +705,9 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
     let system = with_provider(&provider, "x");
     patch(&system, "x", &json!({"targetAgent": "coding-worker"})).expect(200);
     system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
-    let asked = provider.received().remove(0).body;
-    let told = asked["messages"][0]["content"].to_string();
-    assert!(told.contains("You are the coding worker") && told.contains("A scheduled turn"), "{told}");
+    let received = provider.received().remove(0).body;
+    let reported = received["messages"][0]["content"].to_string();
+    assert!(reported.contains("You are the coding worker") && reported.contains("A scheduled turn"), "{reported}");
 }
 
 #[test]

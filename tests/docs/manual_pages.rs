@@ -92,16 +92,16 @@ fn every_reference_is_to_an_existing_page() {
 /// mandoc and groff, where they are installed, find no errors in any page.
 #[test]
 fn every_page_is_valid_mdoc() {
-    let said = |program: &str, arguments: &[&str], page: &std::path::Path| {
+    let printed = |program: &str, arguments: &[&str], page: &std::path::Path| {
         let output = std::process::Command::new(program).args(arguments).arg(page).output();
         output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
     for page in files() {
-        if let Ok(said) = said("mandoc", &["-Tlint", "-Wwarning"], &page) {
+        if let Ok(said) = printed("mandoc", &["-Tlint", "-Wwarning"], &page) {
             let errors = said.lines().filter(|line| line.contains(": ERROR:"));
             assert_eq!(errors.count(), 0, "{said}");
         }
-        if let Ok(said) = said("groff", &["-mdoc", "-Tutf8", "-ww", "-z"], &page) {
+        if let Ok(said) = printed("groff", &["-mdoc", "-Tutf8", "-ww", "-z"], &page) {
             assert!(!said.contains("empty macro") && !said.contains("diversion"), "{}: {said}", page.display());
         }
         let text = std::fs::read_to_string(&page).unwrap();

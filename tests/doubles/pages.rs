@@ -92,7 +92,7 @@ impl ReceivedRequest {
 #[derive(Debug, Default)]
 struct Shared {
     pages: Mutex<BTreeMap<String, Served>>,
-    asked: Mutex<Vec<ReceivedRequest>>,
+    received: Mutex<Vec<ReceivedRequest>>,
     over: AtomicBool,
 }
 
@@ -140,13 +140,13 @@ impl Pages {
     }
 
     pub fn received(&self) -> Vec<ReceivedRequest> {
-        lock(&self.shared.asked).clone()
+        lock(&self.shared.received).clone()
     }
 
     /// The number of requests for a path, with any query.
     pub fn count(&self, path: &str) -> usize {
-        let of_path = |asked: &&ReceivedRequest| asked.path.split('?').next() == Some(path);
-        lock(&self.shared.asked).iter().filter(of_path).count()
+        let of_path = |request: &&ReceivedRequest| request.path.split('?').next() == Some(path);
+        lock(&self.shared.received).iter().filter(of_path).count()
     }
 }
 
@@ -165,11 +165,11 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut body);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    let asked = ReceivedRequest { path: request.url().to_owned(), headers: headers.collect(), body };
-    let path = asked.path.split('?').next().unwrap_or_default().to_owned();
+    let received = ReceivedRequest { path: request.url().to_owned(), headers: headers.collect(), body };
+    let path = received.path.split('?').next().unwrap_or_default().to_owned();
     let served = lock(&shared.pages).get(&path).cloned();
-    let served = served.or_else(|| found(&path, &asked, address, shared));
-    lock(&shared.asked).push(asked);
+    let served = served.or_else(|| found(&path, &received, address, shared));
+    lock(&shared.received).push(received);
     let served = served.unwrap_or_else(|| Served::hidden("nothing is here").status(404));
     match served.body {
         Body::Bytes(bytes) => {
@@ -199,7 +199,7 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
 }
 
 /// The answer of a search service.
-fn found(path: &str, asked: &ReceivedRequest, address: SocketAddr, shared: &Shared) -> Option<Served> {
+fn found(path: &str, request: &ReceivedRequest, address: SocketAddr, shared: &Shared) -> Option<Served> {
     let results = |text: &str| -> Vec<Value> {
         let pages = lock(&shared.pages);
         let titled = pages.iter().filter_map(|(path, served)| Some((path, served, served.title.as_ref()?)));
@@ -210,7 +210,7 @@ fn found(path: &str, asked: &ReceivedRequest, address: SocketAddr, shared: &Shar
             })
             .collect()
     };
-    let key = |name: &str, value: &str| asked.header(name) == Some(value);
+    let key = |name: &str, value: &str| request.header(name) == Some(value);
     let answer = match path {
         "/search" => json!({"results": results("content")}),
         "/res/v1/web/search" if key("x-subscription-token", "brave-key") => {

@@ -140,15 +140,15 @@ fn answer(mut request: Request, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut text);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    let asked = ReceivedRequest {
+    let received = ReceivedRequest {
         method: request.method().to_string(),
         path: request.url().to_owned(),
         headers: headers.collect(),
         body: serde_json::from_str(&text).unwrap_or(Value::Null),
     };
-    lock(&shared.received).push(asked.clone());
+    lock(&shared.received).push(received.clone());
     let reply = match &shared.answering {
-        Some(answering) => Some(answering(&asked)),
+        Some(answering) => Some(answering(&received)),
         None => lock(&shared.replies).pop_front(),
     };
     let reply = reply.unwrap_or_else(|| Reply::Status(500, Vec::new(), "no reply is scripted".into()));

@@ -263,8 +263,8 @@ fn large_logs_missing_keys_and_low_limits() {
     let doctor = home.command(&["doctor", "--json"]);
     let mut limited = Command::new("/bin/sh");
     limited.args(["-c", "ulimit -n 1000 && exec \"$@\"", "sh"]).arg(doctor.get_program()).args(doctor.get_args());
-    let said = String::from_utf8(limited.output().unwrap().stdout).unwrap();
-    assert!(said.contains("\"open-files\"") && said.contains("1000"), "{said}");
+    let printed = String::from_utf8(limited.output().unwrap().stdout).unwrap();
+    assert!(printed.contains("\"open-files\"") && printed.contains("1000"), "{printed}");
 }
 
 #[test]
@@ -284,8 +284,8 @@ fn faults_that_the_store_has_found_in_its_files() {
     bytes[at] = b'j';
     std::fs::write(&database, bytes).unwrap();
     system.up();
-    let said = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
-    assert!(said.contains("\"database-changed\""), "{said}");
+    let printed = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(printed.contains("\"database-changed\""), "{printed}");
 }
 
 #[test]
@@ -315,9 +315,9 @@ fn a_backup_is_restored() {
     assert_eq!(system.ken(&["restore", broken.to_str().unwrap()]).status.code(), Some(2));
     let done = system.ken(&["restore", &name]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let said = String::from_utf8(done.stdout).unwrap();
-    let kept = said.trim().rsplit(' ').next().unwrap();
-    assert!(Path::new(kept).join("ken.db").is_file(), "{said}");
+    let printed = String::from_utf8(done.stdout).unwrap();
+    let kept = printed.trim().rsplit(' ').next().unwrap();
+    assert!(Path::new(kept).join("ken.db").is_file(), "{printed}");
     system.up();
     assert_eq!(titles(&system), [true, false]);
 }

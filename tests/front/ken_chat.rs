@@ -24,8 +24,8 @@ fn chat_reply(words: &[&str]) -> Reply {
 
 /// The last user message of the newest request to the model, as text.
 fn last_user_message(provider: &Provider) -> String {
-    let asked = provider.received();
-    let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
+    let received = provider.received();
+    let messages = received.last().unwrap().body["messages"].as_array().unwrap().clone();
     let last = messages.iter().rfind(|message| message["role"] == "user").unwrap();
     match &last["content"] {
         Value::String(text) => text.clone(),
@@ -82,8 +82,8 @@ fn templates_fragments_and_attachments_become_the_message() {
         (&["-a", "/nonexistent", "x"], "/nonexistent: cannot be read"),
         (&["-m", "openai/x", "x"], "no model `openai/x` is configured"),
     ] {
-        let said = is(&run(words), 2, "");
-        assert!(said.contains(named), "{words:?}: {said}");
+        let printed = is(&run(words), 2, "");
+        assert!(printed.contains(named), "{words:?}: {printed}");
     }
     assert_eq!(provider.received().len(), 3);
 }
@@ -106,20 +106,20 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
         "{}",
         last_user_message(&provider)
     );
-    let said = is(&run(), 1, "");
-    assert!(said.starts_with("ken: the answer does not fit the schema: it is not JSON"), "{said}");
+    let printed = is(&run(), 1, "");
+    assert!(printed.starts_with("ken: the answer does not fit the schema: it is not JSON"), "{printed}");
     assert_eq!(provider.received().len(), 5);
     let broken = file(&system, "broken.json", b"{\"type\": 7}");
-    let said = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
-    assert!(said.contains("broken.json"), "{said}");
+    let printed = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
+    assert!(printed.contains("broken.json"), "{printed}");
 }
 
 /// After a crash of ken-agent, the next message on the stream repeats the text of the message that was cut off. It is
 /// printed only once.
 #[test]
 fn an_answer_that_was_cut_off_is_printed_once() {
-    let provider = Provider::answering(|asked| {
-        let messages = asked.body["messages"].as_array().unwrap();
+    let provider = Provider::answering(|request| {
+        let messages = request.body["messages"].as_array().unwrap();
         let is_rest =
             messages.last().unwrap()["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut"));
         Reply::Stream(match is_rest {
@@ -139,11 +139,11 @@ fn an_answer_that_was_cut_off_is_printed_once() {
                 .collect();
             sessions.sort_unstable();
             sessions.dedup();
-            let said = |session: &str| {
+            let has_text = |session: &str| {
                 let page = system.get(&format!("/agents/orchestrator/{session}?offset=-1"));
                 page.expect(200).json().to_string().contains("text_delta")
             };
-            sessions.len() == count && sessions.iter().all(|session| said(session))
+            sessions.len() == count && sessions.iter().all(|session| has_text(session))
         });
     };
     let tui = || {
@@ -199,8 +199,8 @@ fn wrong_options_are_refused() {
         (&[" "], "text is blank"),
         (&nine, "9 images, at most 8"),
     ] {
-        let said = is(&system.ken(&[&["chat"], words].concat()), 2, "");
-        assert!(said.contains(named), "{words:?}: {said}");
+        let printed = is(&system.ken(&[&["chat"], words].concat()), 2, "");
+        assert!(printed.contains(named), "{words:?}: {printed}");
     }
     assert_eq!(provider.received().len(), 0);
 }
@@ -228,7 +228,7 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     assert!(printed["answer"].as_str().unwrap().contains("`/new [name]`"), "{printed}");
     assert_eq!((&printed["model"], &printed["submissionId"]), (&Value::Null, &Value::Null));
     let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.starts_with("I am ken") && said.ends_with('\n'), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.starts_with("I am ken") && printed.ends_with('\n'), "{printed}");
     assert_eq!(provider.received().len(), 1);
 }

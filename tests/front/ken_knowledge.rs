@@ -106,9 +106,9 @@ fn a_folder_is_imported_and_later_only_its_changes() {
     assert_eq!(imported(&system).len(), 3);
     assert!(lines(&system, &["knowledge", "search", "--json", "brews"]).is_empty());
     // The output for people.
-    let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
+    let printed = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
     assert_eq!(
-        String::from_utf8(said.stdout).unwrap(),
+        String::from_utf8(printed.stdout).unwrap(),
         "1 file, 0 new or changed: 0 entries added, 0 removed, 0 kept\n"
     );
 }
@@ -137,11 +137,11 @@ fn files_that_are_not_text_are_refused_and_named() {
     assert_eq!(refused, ["broken.md", "folder", "out.md", "latin.md", "long.md", "many.md", "nul.md"]);
     assert_eq!(imported(&system).len(), 1);
     assert!(lines(&system, &["knowledge", "search", "--json", "canary"]).is_empty());
-    let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
-    let stderr = String::from_utf8(said.stderr).unwrap();
+    let printed = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
     assert!(stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"), "{stderr}");
     assert!(stderr.contains("ken: many.md is left out: it has 2001 sections; at most 2000 are allowed\n"), "{stderr}");
-    assert_eq!(said.status.code(), Some(1));
+    assert_eq!(printed.status.code(), Some(1));
     let missing = system.ken(&["knowledge", "import", "/nonexistent"]);
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
 }

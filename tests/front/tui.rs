@@ -390,18 +390,18 @@ fn a_notification_is_sent_when_the_terminal_is_not_in_view() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
-    let told = |terminal: &Terminal| terminal.written().matches("\u{1b}]9;ken: the answer is there\u{7}").count();
+    let reported = |terminal: &Terminal| terminal.written().matches("\u{1b}]9;ken: the answer is there\u{7}").count();
     terminal.type_line("hello");
     terminal.wait_for_screen("an answer", |screen| screen.contains("An answer.") && !screen.contains("working"));
-    assert_eq!(told(&terminal), 0, "nobody is told what is before the eyes");
+    assert_eq!(reported(&terminal), 0, "nobody is told what is before the eyes");
     terminal.press("hello again\r\u{1b}[O");
-    until("the window asks for attention", || told(&terminal) == 1);
+    until("the window asks for attention", || reported(&terminal) == 1);
     terminal.press("\u{1b}[I");
     terminal.type_line("and again");
     terminal.wait_for_screen("three answers", |screen| {
         screen.matches("An answer.").count() == 3 && !screen.contains("working")
     });
-    assert_eq!(told(&terminal), 1);
+    assert_eq!(reported(&terminal), 1);
 }
 
 #[test]
@@ -431,11 +431,11 @@ fn pictures_and_texts_go_with_a_prompt() {
     terminal.wait_for_screen("both names below the prompt", |screen| {
         screen.contains("› look") && screen.matches("An answer.").count() == 2
     });
-    let asked = provider.received().pop().unwrap();
-    let said = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
-    let said = said.to_string();
+    let received = provider.received().pop().unwrap();
+    let printed = received.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let printed = printed.to_string();
     for part in ["data:image/png;base64,iVBORw0KGgpwaWN0dXJl", "look", "the disk is full"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
     // Attachments of one prompt are not sent with the next.
     terminal.type_line("again");
@@ -686,7 +686,7 @@ fn one_turn_in_a_pipe() {
         json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
     let echoed = json!({"when": "the pipe", "events": [{"text": "I read the pipe."}]});
     let system = scripted(&[refused, echoed]);
-    let said = |output: &Output| {
+    let printed = |output: &Output| {
         (
             String::from_utf8_lossy(&output.stdout).into_owned(),
             String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -694,20 +694,20 @@ fn one_turn_in_a_pipe() {
         )
     };
     let output = piped(&system, &["--print", "hello"], "");
-    assert_eq!(said(&output), ("An answer.\n".to_owned(), String::new(), Some(0)));
+    assert_eq!(printed(&output), ("An answer.\n".to_owned(), String::new(), Some(0)));
     for arguments in [&["--print"][..], &[], &["--print", "See:"]] {
         let output = piped(&system, arguments, "text of the pipe");
-        assert_eq!(said(&output), ("I read the pipe.\n".to_owned(), String::new(), Some(0)), "{arguments:?}");
+        assert_eq!(printed(&output), ("I read the pipe.\n".to_owned(), String::new(), Some(0)), "{arguments:?}");
     }
     let output = piped(&system, &["--print", "hello", "--json"], "");
     let events: Vec<Value> =
         String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.first().unwrap()["type"], "operation_start");
     assert_eq!(events.last().unwrap()["type"], "submission_settled");
-    let (stdout, stderr, status) = said(&piped(&system, &["--print", "refused"], ""));
+    let (stdout, stderr, status) = printed(&piped(&system, &["--print", "refused"], ""));
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert_eq!((stdout.as_str(), status), ("", Some(75)), "{error}");
-    let (_, stderr, status) = said(&piped(&system, &[], ""));
+    let (_, stderr, status) = printed(&piped(&system, &[], ""));
     assert!(status == Some(2) && stderr.contains("a question is missing"), "{stderr}");
     // No greeting, and a new session each time, except with -c.
     let sessions = system.ken(&["sessions", "--json"]).stdout;
@@ -729,11 +729,11 @@ fn without_a_usable_model_the_reason_is_reported_at_once() {
         .start();
     assert_eq!(piped(&system, &["--print", "hello"], "").status.code(), Some(75));
     until("the gateway knows", || system.get("/ready").status == 503);
-    let asked = Instant::now();
+    let received = Instant::now();
     let again = piped(&system, &["--print", "hello"], "");
     let chat = system.ken(&["chat", "hello"]);
     // A temporary error would be retried for a minute.
-    assert!(asked.elapsed().as_secs() < 30, "after {:?}", asked.elapsed());
+    assert!(received.elapsed().as_secs() < 30, "after {:?}", received.elapsed());
     for output in [again, chat] {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.stdout.len(), output.status.code()), (0, Some(75)), "{stderr}");

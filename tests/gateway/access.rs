@@ -150,9 +150,12 @@ fn an_address_that_other_machines_can_reach_needs_a_secret() {
             command.env("API_SECRET", secret);
         }
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("gateway.listen") && said.contains("API_SECRET") && said.contains("0.0.0.0"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains("gateway.listen") && stderr.contains("API_SECRET") && stderr.contains("0.0.0.0"),
+            "{stderr}"
+        );
     }
 }
 
@@ -216,8 +219,8 @@ fn secrets_that_others_can_read_are_refused() {
     let file = system.home().join("secrets.env");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let output = system.ken(&["up", "--port", "0"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("secrets.env") && !said.contains("s3cret"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("secrets.env") && !stderr.contains("s3cret"), "{stderr}");
 }
 
 /// If the store does not answer, reads fail with 503, and changes with 504 because their outcome is unknown.
@@ -238,17 +241,17 @@ fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
             }
         })
     };
-    let asked = [
+    let callers = [
         (ask("GET", "/api/chat/sessions".into()), 503),
         (ask("POST", "/api/chat/events".into()), 504),
         (ask("POST", "/agents/orchestrator/x".into()), 504),
         (ask("GET", format!("/agents/orchestrator/{session}")), 503),
     ];
-    for (thread, status) in asked {
+    for (thread, status) in callers {
         let answer = thread.join().unwrap();
-        assert_eq!(answer.status, status, "{}", answer.shown());
+        assert_eq!(answer.status, status, "{}", answer.body_text());
         // The store can still make the change when it continues.
-        assert_eq!(answer.shown().contains("unknown"), status == 504, "{}", answer.shown());
+        assert_eq!(answer.body_text().contains("unknown"), status == 504, "{}", answer.body_text());
     }
     system.get("/health").expect(200);
     system.signal("store", nix::sys::signal::Signal::SIGCONT);

@@ -133,13 +133,13 @@ fn failures(system: &System) {
     let settled = events(system, "failing").pop().unwrap();
     assert_eq!(failed.at("/error/meta/submissionId"), settled["submissionId"]);
     let address = system.address();
-    let asked = std::thread::spawn(move || {
+    let caller = std::thread::spawn(move || {
         let target = "/agents/orchestrator/aborted?wait=result";
         Client::connect(address).checked_by_contract().post(target, &json!({"message": "hold"}))
     });
     ken_tests::until("the turn has begun", || system.get("/agents/orchestrator/aborted").status == 200);
     system.post("/agents/orchestrator/aborted/abort", &json!({})).expect(200);
-    let answer = asked.join().unwrap().refused(500, "submission_aborted", "");
+    let answer = caller.join().unwrap().refused(500, "submission_aborted", "");
     assert!(answer.at("/error/meta/submissionId").is_string());
 }
 

@@ -163,20 +163,20 @@ fn failures(system: &System) {
     let session = system.session();
     let failed = say(system, &session, "refused", &[]).expect(500);
     assert_eq!(failed.at("/code"), "model_failed");
-    assert!(failed.text("/error").contains("the key is not taken"), "{}", failed.shown());
+    assert!(failed.text("/error").contains("the key is not taken"), "{}", failed.body_text());
     assert_eq!(failed.at("/contextUsage"), json!({"available": false}));
     assert_eq!(failed.text("/session/id"), session);
     assert!(failed.at("/result").is_null());
     // The turn is cancelled while the caller waits for it.
     let (address, body) = (system.address(), tui(&[("text", json!("hold")), ("session", json!(session))]));
-    let asked = std::thread::spawn(move || Client::connect(address).checked_by_contract().post(CHAT, &body));
+    let caller = std::thread::spawn(move || Client::connect(address).checked_by_contract().post(CHAT, &body));
     until("the turn says something", || {
         let kinds = kinds(system, &session);
         kinds.last().is_some_and(|last| last == "text_delta")
     });
     let cancelled = cancel(system, &session);
     assert_eq!(cancelled.at("/cancelled"), true);
-    let answer = asked.join().unwrap().expect(499);
+    let answer = caller.join().unwrap().expect(499);
     assert_eq!((answer.at("/code"), answer.at("/result/text")), (json!("cancelled"), json!("part")));
     assert_eq!(answer.at("/submissionId"), cancelled.at("/submissionId"));
     // No turn is running, so there is nothing to cancel.
@@ -410,9 +410,9 @@ fn remaining_commands(system: &System) {
         let answer = say(system, &session, text, &[]).expect(200);
         assert_eq!(command(&answer), (json!(name), json!(true)));
         assert!(answer.at("/session").is_null());
-        let said = answer.text("/result/text");
+        let reply = answer.text("/result/text");
         for known in ["/new", "/clear", "/resume", "/rename", "/compact", "/session", "/help"] {
-            assert!(said.contains(known), "{said}");
+            assert!(reply.contains(known), "{reply}");
         }
     }
     assert_eq!(kinds(system, &session), [""; 0]);
@@ -453,11 +453,11 @@ fn a_stopped_store_is_reported_at_once() {
     let gateway = system.pid("gateway");
     assert!(system.ken(&["stop", "store"]).status.success());
     for _ in 0..3 {
-        let asked = std::time::Instant::now();
+        let begun = std::time::Instant::now();
         say(&system, &session, "hello", &[]).refused(503, "unavailable", "");
         let read = system.get("/api/chat/sessions");
         read.refused(503, "unavailable", "");
-        assert!(asked.elapsed().as_secs() < 5, "after {:?}", asked.elapsed());
+        assert!(begun.elapsed().as_secs() < 5, "after {:?}", begun.elapsed());
     }
     assert!(system.ken(&["start", "store"]).status.success());
     until("the store is back", || say(&system, &session, "hello", &[]).status == 200);

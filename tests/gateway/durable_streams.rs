@@ -262,8 +262,8 @@ fn an_end_ends_its_readers(system: &System) {
 fn pages_of_other_origins() {
     let system = Builder::default().secrets("API_SECRET=s3cret\n").start();
     let foreign = ("Origin", "https://page.example");
-    let asked = send(&mut system.client(), "OPTIONS", "/streams/a", &[foreign], b"").expect(204);
-    let allowed = asked.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
+    let options = send(&mut system.client(), "OPTIONS", "/streams/a", &[foreign], b"").expect(204);
+    let allowed = options.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
     for name in ["content-type", "if-none-match", "x-api-secret", "producer-id", "stream-fork-sub-offset"] {
         assert!(allowed.contains(name), "{name}");
     }
@@ -271,7 +271,7 @@ fn pages_of_other_origins() {
     let secret = ("x-api-secret", "s3cret");
     let made = send(&mut system.client(), "PUT", "/streams/a", &[foreign, secret], b"").expect(201);
     let missing = send(&mut system.client(), "GET", "/streams/b", &[foreign, secret], b"").expect(404);
-    for answer in [asked, none, made, missing] {
+    for answer in [options, none, made, missing] {
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{answer:?}");
         assert_eq!(answer.header("cross-origin-resource-policy"), Some("cross-origin"));
         assert!(answer.header("access-control-expose-headers").unwrap().contains("Producer-Expected-Seq"));
@@ -391,8 +391,8 @@ fn forks_and_ended_streams_survive_a_restart() {
     put(&system, "/streams/fork", &fork("source", "-1", "2"), b"").expect(201);
     put(&system, "/streams/fork/of/fork", &fork("/streams/fork", "now", "0"), b"!").expect(201);
     post(&system, "/streams/fork", TEXT, b"...").expect(204);
-    let soon = [("Content-Type", "text/plain"), ("Stream-TTL", "1")];
-    put(&system, "/streams/soon", &soon, b"x").expect(201);
+    let short_lived = [("Content-Type", "text/plain"), ("Stream-TTL", "1")];
+    put(&system, "/streams/soon", &short_lived, b"x").expect(201);
     system.delete("/streams/source").expect(204);
     system.delete("/streams/fork").expect(204);
 

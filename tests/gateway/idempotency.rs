@@ -163,14 +163,14 @@ fn after_kills(system: &System) {
         let body = tui(&[("text", json!("pause pause")), ("session", json!(session))]);
         let key = format!("cut-{part}");
         let (address, sent, name) = (system.address(), body.clone(), key.clone());
-        let asked = std::thread::spawn(move || {
+        let caller = std::thread::spawn(move || {
             let mut client = Client::connect(address);
             let request = client.request("POST", CHAT).header("Idempotency-Key", &name);
             request.json(&sent).try_send().is_ok()
         });
         until("it is accepted", || prompts(system, &session) == 1);
         system.kill(part);
-        asked.join().unwrap();
+        caller.join().unwrap();
         until("it is answered", || {
             let mut client = Client::connect(system.address());
             let request = client.request("POST", CHAT).header("Idempotency-Key", &key);

@@ -86,10 +86,10 @@ fn block(page: &str, after: &str) -> String {
 fn is_guarded(nginx: &Nginx) {
     for headers in [&[][..], &[("X-Api-Secret", "wrong")], &[("X-Forwarded-For", "127.0.0.1")]] {
         let answer = nginx.ask(headers, "/api/chat/sessions");
-        assert_eq!(answer.status, 401, "{headers:?}: {}", answer.shown());
+        assert_eq!(answer.status, 401, "{headers:?}: {}", answer.body_text());
     }
     let answer = nginx.ask(&[("X-Api-Secret", SECRET)], "/api/chat/sessions");
-    assert_eq!(answer.status, 200, "{}", answer.shown());
+    assert_eq!(answer.status, 200, "{}", answer.body_text());
     assert_eq!(nginx.ask(&[], "/health").status, 200);
 }
 
@@ -150,6 +150,6 @@ fn the_simplest_proxy_does_not_open_the_gateway() {
         let more = format!("proxy_set_header {header};");
         let nginx = Nginx::start(&program, &plain(&system, &more));
         let answer = nginx.ask(&[], "/api/chat/sessions");
-        assert_eq!(answer.status, 401, "{header}: {}", answer.shown());
+        assert_eq!(answer.status, 401, "{header}: {}", answer.body_text());
     }
 }

@@ -79,9 +79,9 @@ fn sizes(system: &System) {
         request.header("Content-Length", &length.to_string()).send().expect(413);
     }
     let text = "x".repeat(256 << 10);
-    let said = |text: &str| system.post("/api/chat/events", &json!({"text": text}));
-    said(&text).expect(200);
-    said(&format!("{text}x")).refused(413, "too_large", "/text");
+    let post = |text: &str| system.post("/api/chat/events", &json!({"text": text}));
+    post(&text).expect(200);
+    post(&format!("{text}x")).refused(413, "too_large", "/text");
     let prompt = |text: &str| system.post("/agents/orchestrator/long", &json!({"message": text}));
     prompt(&text).expect(202);
     prompt(&format!("{text}x")).refused(413, "payload_too_large", "/message");

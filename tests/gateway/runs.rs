@@ -107,7 +107,7 @@ fn inputs_of_shipped_workflows() {
     assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
     let text = json!({"text": "All cats are mammals. Tom is a cat."});
     let answer = system.post("/workflows/analyze_only?wait=result", &text).expect(200);
-    assert!(answer.at("/result").is_object(), "{}", answer.shown());
+    assert!(answer.at("/result").is_object(), "{}", answer.body_text());
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn waited_for(system: &System) {
         (&record["status"], &record["workflowName"], &record["payload"], &record["result"]),
         (&json!("completed"), &json!("steps"), &payload, &json!({"made": 3, "known": 0}))
     );
-    let told = kinds(&events);
-    assert_eq!((told[0], told[7], told.len()), ("run_start", "run_end", 8));
-    assert!(told[1..7].iter().all(|kind| *kind == "log"), "{told:?}");
+    let event_kinds = kinds(&events);
+    assert_eq!((event_kinds[0], event_kinds[7], event_kinds.len()), ("run_start", "run_end", 8));
+    assert!(event_kinds[1..7].iter().all(|kind| *kind == "log"), "{event_kinds:?}");
     assert_eq!((&events[0]["payload"], &events[0]["startedAt"]), (&payload, &record["startedAt"]));
     assert_eq!(events[7]["result"], record["result"]);
     read(system, &run);
@@ -509,5 +509,5 @@ fn asks_a_model(system: &System) {
     assert_eq!(recorded(&events), ["ESL"]);
     until("the part is back", || system.ken(&["status", "cognitive"]).status.success());
     let answer = system.post("/workflows/asks?wait=result", &json!({"text": "hello"})).expect(200);
-    assert!(answer.at("/result/results/MODEL").to_string().contains("Hello there."), "{}", answer.shown());
+    assert!(answer.at("/result/results/MODEL").to_string().contains("Hello there."), "{}", answer.body_text());
 }

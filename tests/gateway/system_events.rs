@@ -32,7 +32,7 @@ fn changes_are_reported_as_they_happen() {
     let entry = json!({"title": "Gate", "content": "The gate closes at ten."});
     let entry = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     system.delete(&format!("/api/knowledge/{entry}")).expect(200);
-    let told = [
+    let expected = [
         "session.created",
         "submission.queued",
         "submission.running",
@@ -41,10 +41,10 @@ fn changes_are_reported_as_they_happen() {
         "knowledge.added",
         "knowledge.deleted",
     ];
-    while seen.len() < told.len() {
+    while seen.len() < expected.len() {
         live.until_control(&mut seen);
     }
-    assert_eq!(kinds(&seen), told);
+    assert_eq!(kinds(&seen), expected);
     assert_eq!(seen, kept(&system), "who follows and who comes later see the same");
     for (index, event) in seen.iter().enumerate() {
         assert_eq!((&event["v"], &event["eventIndex"]), (&json!(1), &json!(index)));
@@ -55,14 +55,14 @@ fn changes_are_reported_as_they_happen() {
     let text = serde_json::to_string(&seen).unwrap();
     assert!(!text.contains("hello") && !text.contains("Nightly") && !text.contains("Gate"), "ids and states only");
 
-    modes(&system, told.len());
+    modes(&system, expected.len());
     // A reader that was disconnected continues where it was.
     drop(live);
     system.kill("store");
     system.down();
     system.up();
     system.session();
-    let target = format!("/api/events?offset=0000000000000000_{:016}", told.len());
+    let target = format!("/api/events?offset=0000000000000000_{:016}", expected.len());
     let seen = system.attach(&target).until_event("session.created");
     assert_eq!(seen.len(), 1);
 }

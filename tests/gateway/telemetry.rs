@@ -197,13 +197,13 @@ fn why_explains_the_outcome_of_any_message() {
     assert_eq!(why(done["event"]["id"].as_str().unwrap())["status"], "completed");
     assert_eq!(why(done["submissionId"].as_str().unwrap())["status"], "completed");
     let broken = say(&system, "break");
-    let told = why(broken["event"]["id"].as_str().unwrap());
-    assert_eq!(told["status"], "failed");
-    assert!(told["cause"].as_str().unwrap().contains("the engine broke"), "{told}");
+    let explained = why(broken["event"]["id"].as_str().unwrap());
+    assert_eq!(explained["status"], "failed");
+    assert!(explained["cause"].as_str().unwrap().contains("the engine broke"), "{explained}");
     let lost =
         system.post("/api/chat/events", &tui(&[("text", json!("hello")), ("session", json!("nowhere"))])).expect(404);
-    let told = why(&lost.text("/eventId"));
-    assert_eq!((&told["status"], &told["refused"]["code"]), (&json!("refused"), &json!("not_found")));
+    let explained = why(&lost.text("/eventId"));
+    assert_eq!((&explained["status"], &explained["refused"]["code"]), (&json!("refused"), &json!("not_found")));
     let shown = printed(&system, &["why", &lost.text("/eventId")]);
     assert!(shown.starts_with("refused: It was refused: ") && shown.contains("received"), "{shown}");
     let command = say(&system, "/help");
@@ -213,8 +213,11 @@ fn why_explains_the_outcome_of_any_message() {
         system.post("/api/schedules", &daily).expect(201);
         let run = printed(&system, &["schedule", "run", status]);
         until("the run has ended", || why(run.trim())["status"] == status);
-        let told = why(run.trim());
-        assert!(told["cause"].as_str().unwrap().contains(cause) && told["submissionId"].is_string(), "{told}");
+        let explained = why(run.trim());
+        assert!(
+            explained["cause"].as_str().unwrap().contains(cause) && explained["submissionId"].is_string(),
+            "{explained}"
+        );
     }
     let unknown = system.ken(&["why", "tui:nothing"]);
     assert_eq!(unknown.status.code(), Some(2));

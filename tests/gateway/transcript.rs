@@ -80,7 +80,7 @@ fn whole(system: &System, session: &str) -> Value {
 
 fn pages(system: &System) {
     let session = system.session();
-    let said: Vec<String> = (0..7)
+    let sent: Vec<String> = (0..7)
         .map(|number| {
             let text = format!("hello {number}");
             system.say(&session, &text).expect(200);
@@ -93,15 +93,15 @@ fn pages(system: &System) {
     };
     let newest = page(system, &session, "&limit=3");
     assert!(newest["contextUsage"].is_object());
-    assert_eq!(texts(&newest), said[4..]);
+    assert_eq!(texts(&newest), sent[4..]);
     assert_eq!((&newest["page"]["limit"], &newest["page"]["hasOlder"]), (&json!(3), &json!(true)));
     // New exchanges do not change older pages.
     system.say(&session, "hello meanwhile").expect(200);
     let before = |page: &Value| format!("&limit=3&before={}", page["page"]["before"].as_str().unwrap());
     let older = page(system, &session, &before(&newest));
-    assert_eq!(texts(&older), said[1..4]);
+    assert_eq!(texts(&older), sent[1..4]);
     let oldest = page(system, &session, &before(&older));
-    assert_eq!(texts(&oldest), said[..1]);
+    assert_eq!(texts(&oldest), sent[..1]);
     assert_eq!(oldest["page"], json!({"limit": 3, "hasOlder": false}));
     // Refuses a cursor of another session, and one that was never issued.
     let other = system.session();

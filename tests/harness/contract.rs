@@ -56,7 +56,7 @@ impl Contract {
             assert!(answer.header(name).is_some(), "{what}: no header {name}");
         }
         let Some((key, response)) = self.response(method, target, answer.status) else {
-            panic!("{what}: the contract has no such answer: {}", answer.shown());
+            panic!("{what}: the contract has no such answer: {}", answer.body_text());
         };
         let response = self.resolve(response);
         self.check_headers(&what, &key, response, answer);

@@ -156,8 +156,8 @@ impl Client {
         Ok(rest)
     }
 
-    pub fn set_timeout(&mut self, patience: Duration) {
-        self.to.set_read_timeout(Some(patience)).expect("a timeout");
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.to.set_read_timeout(Some(timeout)).expect("a timeout");
     }
 
     fn chunks(&mut self) -> std::io::Result<Vec<u8>> {
@@ -258,7 +258,7 @@ impl Answer {
     /// Fails the test, with the body in the message, unless the answer has this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
-        assert_eq!(self.status, status, "{}", self.shown());
+        assert_eq!(self.status, status, "{}", self.body_text());
         self
     }
 
@@ -266,19 +266,19 @@ impl Answer {
     /// `at`.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str, at: &str) -> Answer {
-        assert_eq!(self.status, status, "{}", self.shown());
+        assert_eq!(self.status, status, "{}", self.body_text());
         let body = self.json();
         let (found, place) = match body["error"].is_object() {
             true => (&body["error"]["type"], &body["error"]["meta"]["at"]),
             false => (&body["code"], &body["at"]),
         };
         let found = (found.as_str().unwrap_or_default(), place.as_str().unwrap_or_default());
-        assert_eq!(found, (code, at), "{}", self.shown());
+        assert_eq!(found, (code, at), "{}", self.body_text());
         self
     }
 
     /// The body as text.
-    pub fn shown(&self) -> String {
+    pub fn body_text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }

@@ -17,7 +17,7 @@ use rustix::termios::tcsetwinsize;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const SCROLLBACK: usize = 5_000;
 
-struct Shown {
+struct ScreenState {
     screen: vt100::Parser,
     bytes: Vec<u8>,
     /// The times at which output was read, each with the number of bytes read until then.
@@ -28,7 +28,7 @@ struct Shown {
 pub struct Terminal {
     child: Child,
     keyboard: File,
-    shown: Arc<Mutex<Shown>>,
+    state: Arc<Mutex<ScreenState>>,
     reader: Option<JoinHandle<()>>,
     before: Termios,
 }
@@ -57,7 +57,7 @@ impl Terminal {
         drop(terminal.slave);
         let keyboard = File::from(terminal.master);
         let mut screen = keyboard.try_clone().expect("a descriptor");
-        let shown = Arc::new(Mutex::new(Shown {
+        let shown = Arc::new(Mutex::new(ScreenState {
             screen: vt100::Parser::new(rows, columns, SCROLLBACK),
             bytes: Vec::new(),
             times: Vec::new(),
@@ -76,22 +76,22 @@ impl Terminal {
                 shown.times.push((end, now));
             }
         });
-        Terminal { child, keyboard, shown, reader: Some(reader), before: modes }
+        Terminal { child, keyboard, state: shown, reader: Some(reader), before: modes }
     }
 
     /// The current text of the screen.
     pub fn screen(&self) -> String {
-        self.shown.lock().expect("the screen").screen.screen().contents()
+        self.state.lock().expect("the screen").screen.screen().contents()
     }
 
     /// Everything that has been written to it so far.
     pub fn written(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().expect("the screen").bytes).into_owned()
+        String::from_utf8_lossy(&self.state.lock().expect("the screen").bytes).into_owned()
     }
 
     /// The number of bytes that have been written to it so far.
     pub fn length(&self) -> usize {
-        self.shown.lock().expect("the screen").bytes.len()
+        self.state.lock().expect("the screen").bytes.len()
     }
 
     /// Waits until a text is written after the first `from` bytes, and returns the time; `None` if it is not written
@@ -99,7 +99,7 @@ impl Terminal {
     pub fn wait_for_written(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
-            let shown = self.shown.lock().expect("the screen");
+            let shown = self.state.lock().expect("the screen");
             let bytes = shown.bytes.get(from..).unwrap_or_default();
             let found = bytes.windows(text.len()).position(|window| window == text.as_bytes());
             if let Some(at) = found {
@@ -131,7 +131,7 @@ impl Terminal {
 
     /// The row and column of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
-        self.shown.lock().expect("the screen").screen.screen().cursor_position()
+        self.state.lock().expect("the screen").screen.screen().cursor_position()
     }
 
     /// Waits until the screen contains a text, and returns the screen.
@@ -166,7 +166,7 @@ impl Terminal {
     }
 
     pub fn resize(&self, columns: u16, rows: u16) {
-        self.shown.lock().expect("the screen").screen.screen_mut().set_size(rows, columns);
+        self.state.lock().expect("the screen").screen.screen_mut().set_size(rows, columns);
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.keyboard.as_fd(), size).expect("a size");
     }

@@ -86,7 +86,7 @@ impl Fuzzer {
             let answer = self.ask(&mut client, headers);
             // Status 500 is an error of the server, unless it reports the failure of a run that the request waited for.
             let is_of_the_run = || answer.at("/error/type") == "operation_failed";
-            assert!(answer.status != 500 || is_of_the_run(), "{}", answer.shown());
+            assert!(answer.status != 500 || is_of_the_run(), "{}", answer.body_text());
             *self.seen.entry(answer.status).or_default() += 1;
             self.learn(&answer);
             if answer.header("connection") == Some("close") {

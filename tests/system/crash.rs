@@ -27,12 +27,12 @@ struct ChatClient {
 
 impl ChatClient {
     fn run(self) -> (String, usize) {
-        let mut said = 0;
+        let mut printed = 0;
         while !self.over.load(Ordering::Relaxed) {
-            self.say(said);
-            said += 1;
+            self.say(printed);
+            printed += 1;
         }
-        (self.session, said)
+        (self.session, printed)
     }
 
     fn say(&self, number: usize) {
@@ -95,8 +95,8 @@ impl ChatClients {
     /// Ends all talkers. Returns the session and the number of messages of each, and the number of refused connections.
     fn finish(self) -> (Vec<(String, usize)>, usize) {
         self.over.store(true, Ordering::Relaxed);
-        let said = self.workers.into_iter().map(|worker| worker.join().expect("a talker")).collect();
-        (said, self.refused.load(Ordering::Relaxed))
+        let printed = self.workers.into_iter().map(|worker| worker.join().expect("a talker")).collect();
+        (printed, self.refused.load(Ordering::Relaxed))
     }
 }
 
@@ -177,9 +177,9 @@ fn parts_are_killed_under_eight_clients_for_30_seconds() {
         system.kill(parts[usize::try_from(part).unwrap()]);
         kills += 1;
     }
-    let (said, refused) = talkers.finish();
+    let (printed, refused) = talkers.finish();
     assert_eq!(refused, 0, "connects were refused while a part restarted");
-    for (talker, (session, said)) in said.iter().enumerate() {
+    for (talker, (session, said)) in printed.iter().enumerate() {
         assert!(*said > 0);
         check(&system, session, *said, talker);
     }
@@ -198,8 +198,8 @@ fn kend_is_killed_and_power_is_cut_under_load() {
         system.up();
     }
     std::thread::sleep(Duration::from_millis(500));
-    let (said, _) = talkers.finish();
-    for (talker, (session, said)) in said.iter().enumerate() {
+    let (printed, _) = talkers.finish();
+    for (talker, (session, said)) in printed.iter().enumerate() {
         check(&system, session, *said, talker);
     }
 }
@@ -236,14 +236,14 @@ fn a_turn_continues_where_a_killed_agent_left_it() {
     let session = system.session();
     let mut stream = system.attach(&format!("/agents/orchestrator/{session}?offset=now&live=sse"));
     let (address, body) = (system.address(), say(&session, "go"));
-    let asked = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
+    let received = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
     let before = stream.until_event("text_delta");
     let killed = Instant::now();
     system.kill("agent");
     let resumed = stream.until_event("submission_resumed");
     assert!(killed.elapsed() < Duration::from_secs(3), "resumed after {:?}", killed.elapsed());
     let rest = stream.until_event("submission_settled");
-    let answer: Answer = asked.join().expect("the caller").expect(200);
+    let answer: Answer = received.join().expect("the caller").expect(200);
     assert_eq!(answer.text("/result/text"), "first second");
     let seen: Vec<Value> = [before, resumed, rest].concat();
     assert_eq!(seen, events(&system, &session), "a live reader and a later one see the same log");
@@ -266,10 +266,10 @@ fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
     let session = system.session();
     system.signal("agent", Signal::SIGSTOP);
     let (address, body) = (system.address(), say(&session, "hello there"));
-    let asked = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
+    let received = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
     std::thread::sleep(Duration::from_millis(500));
     system.signal("agent", Signal::SIGCONT);
-    asked.join().expect("the caller").expect(200);
+    received.join().expect("the caller").expect(200);
     assert_eq!(exchanges(&system, &session).len(), 1);
 }
 

@@ -44,8 +44,8 @@ fn a_full_disk_is_reported_and_survived() {
     system.get("/api/knowledge?limit=1").expect(200);
     // A caller that waits for a turn gets its answer at once, long before the minute is over.
     let begun = std::time::Instant::now();
-    let told = waiting.join().unwrap().expect(202);
-    assert_eq!((told.at("/result"), told.text("/status").as_str()), (Value::Null, "running"));
+    let reported = waiting.join().unwrap().expect(202);
+    assert_eq!((reported.at("/result"), reported.text("/status").as_str()), (Value::Null, "running"));
     assert!(begun.elapsed() < Duration::from_secs(20));
     limit(&system, "unlimited");
     until("the store writes again", || system.get("/ready").status == 200);

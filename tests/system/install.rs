@@ -18,8 +18,8 @@ fn make(target: &str, folder: &Path) {
         .current_dir(root())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
 }
 
 /// The programs that have been built. A test run can leave out ken-textgen, which takes long to compile.

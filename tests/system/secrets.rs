@@ -83,9 +83,10 @@ fn a_planted_secret_appears_nowhere() {
 
     // Research with two search services that refuse the key and repeat it in their errors.
     shown.push(system.ask("POST", "/workflows/research?wait=result", &json!({"text": "When does the ferry leave?"})));
-    let asked = search.received();
-    let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
-    assert!(told("BRAVE_SEARCH_API_KEY") && told("OLLAMA_API_KEY"), "{asked:?}");
+    let received = search.received();
+    let reported =
+        |name: &str| received.iter().flat_map(|request| &request.headers).any(|(_, given)| given.contains(value(name)));
+    assert!(reported("BRAVE_SEARCH_API_KEY") && reported("OLLAMA_API_KEY"), "{received:?}");
 
     // A message of the messenger, with the right secret and a wrong one.
     model.push(Reply::Stream(openai(&["Hello there."], &[])));
@@ -95,7 +96,7 @@ fn a_planted_secret_appears_nowhere() {
         let mut client = system.client();
         let request = client.request("POST", "/channels/messenger/webhook");
         let answer = request.header("X-Telegram-Bot-Api-Secret-Token", secret).json(&update).send();
-        shown.push(answer.shown());
+        shown.push(answer.body_text());
     }
     until("the answer is in the chat", || platform.texts(7).len() == 1);
     // Then the platform is unreachable, and the next answer cannot be sent.
@@ -105,7 +106,7 @@ fn a_planted_secret_appears_nowhere() {
     (next["update_id"], next["message"]["message_id"]) = (json!(2), json!(2));
     let mut client = system.client();
     let request = client.request("POST", "/channels/messenger/webhook");
-    shown.push(request.header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(&next).send().shown());
+    shown.push(request.header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(&next).send().body_text());
     until("it is asked for the second", || model.received().len() == 2);
 
     // The terminal client reads the gateway's secret from the system's own file.
@@ -127,9 +128,10 @@ fn a_planted_secret_appears_nowhere() {
     for text in ["hello", "hello again", "and again"] {
         shown.push(system.ask("POST", "/api/chat/events", &who(&[("text", json!(text)), ("session", json!(id))])));
     }
-    let asked = model.received();
-    let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
-    assert!(told("OPENAI_API_KEY") && told("ANTHROPIC_API_KEY"), "{shown:?}");
+    let received = model.received();
+    let reported =
+        |name: &str| received.iter().flat_map(|request| &request.headers).any(|(_, given)| given.contains(value(name)));
+    assert!(reported("OPENAI_API_KEY") && reported("ANTHROPIC_API_KEY"), "{shown:?}");
     assert!(shown.iter().any(|text| text.contains("Incorrect API key provided: [redacted]")), "{shown:?}");
 
     // Both servers, with the right secret and a wrong one.
@@ -147,13 +149,13 @@ fn a_planted_secret_appears_nowhere() {
     ] {
         shown.push(system.ask("GET", target, &Value::Null));
         let mut client = system.client();
-        shown.push(client.request("GET", target).header("X-Api-Secret", "planted").send().shown());
+        shown.push(client.request("GET", target).header("X-Api-Secret", "planted").send().body_text());
     }
     for (key, status) in [(value("MCP_API_KEY"), 200), ("planted", 401)] {
         let answer = system.asker_with(key).get("/v1/protocols");
-        assert_eq!(answer.status, status, "{}", answer.shown());
-        shown.push(answer.shown());
-        shown.push(system.asker_with(key).get("/metrics").shown());
+        assert_eq!(answer.status, status, "{}", answer.body_text());
+        shown.push(answer.body_text());
+        shown.push(system.asker_with(key).get("/metrics").body_text());
     }
 
     // Every command that inspects the system.
@@ -179,9 +181,9 @@ fn a_planted_secret_appears_nowhere() {
 
     // The traces of the turns above are sent to the collector.
     until("the collector is asked", || !collector.received().is_empty());
-    let asked = collector.received();
-    let headers = asked.iter().flat_map(|asked| &asked.headers);
-    assert!(headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY), "{asked:?}");
+    let received = collector.received();
+    let headers = received.iter().flat_map(|request| &request.headers);
+    assert!(headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY), "{received:?}");
 
     // A part that crashes leaves no core file, and is restarted.
     let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
@@ -217,11 +219,11 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
         ("HOST_KEY", "planted-host-a09f"),
         ("OPENAI_API_KEY", value("OPENAI_API_KEY")),
     ];
-    let model = Provider::answering(|asked| {
-        if asked.path.ends_with("/embeddings") {
+    let model = Provider::answering(|request| {
+        if request.path.ends_with("/embeddings") {
             return refused("OPENAI_API_KEY");
         }
-        let messages = asked.body["messages"].as_array().unwrap();
+        let messages = request.body["messages"].as_array().unwrap();
         let is_worker = messages[1].to_string().contains("dig");
         let results = messages.iter().filter(|message| message["role"] == "tool").count();
         Reply::Stream(match (is_worker, results) {
@@ -309,8 +311,8 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let answer = system.post("/agents/orchestrator/planted?wait=result", &json!({"message": "go"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
-    let asked = model.received();
-    let last = asked.iter().rfind(|asked| asked.body["messages"].to_string().contains("c5")).unwrap();
+    let received = model.received();
+    let last = received.iter().rfind(|request| request.body["messages"].to_string().contains("c5")).unwrap();
     let results = last.body["messages"].to_string();
     // Each recipient has repeated its secret.
     assert_eq!(results.matches("OWN_TOOL_KEY=[redacted]").count(), 2, "{results}");
@@ -318,10 +320,10 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     assert!(results.contains("{\\\"it\\\":\\\"[redacted]\\\"}"), "{results}");
     assert!(results.contains("The tool failing_json_tool ended with status 3: [redacted]"), "{results}");
     assert!(results.contains("00OWN_T"), "{results}");
-    let bodies = asked.iter().map(|asked| asked.body.to_string());
+    let bodies = received.iter().map(|request| request.body.to_string());
     shown.extend(bodies);
     for target in ["/agents/orchestrator/planted?offset=-1", "/ready", "/api/telemetry/runs"] {
-        shown.push(system.get(target).shown());
+        shown.push(system.get(target).body_text());
     }
     for command in [
         &["status"][..],
@@ -373,8 +375,8 @@ impl Ask for System {
             true => request.send(),
             false => request.json(body).send(),
         };
-        assert!(![401, 403].contains(&answer.status), "{target}: {}", answer.shown());
-        answer.shown()
+        assert!(![401, 403].contains(&answer.status), "{target}: {}", answer.body_text());
+        answer.body_text()
     }
 }
 

@@ -51,14 +51,14 @@ struct Asker {
 impl Asker {
     /// Sends requests until `over` is set. Returns every label that was sent, with its outcome.
     fn run(&self) -> Vec<(String, Verdict)> {
-        let mut asked = Vec::new();
+        let mut received = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
-            let number = asked.len();
+            let number = received.len();
             let label = format!("{}-{number}", self.name);
-            asked.push((label.clone(), self.ask(&label, number)));
+            received.push((label.clone(), self.ask(&label, number)));
             std::thread::sleep(Duration::from_millis(5));
         }
-        asked
+        received
     }
 
     fn ask(&self, label: &str, number: usize) -> Verdict {
@@ -111,13 +111,13 @@ fn verdict(label: &str, answer: &Answer) -> Verdict {
         429 | 503 => Verdict::Refused,
         504 => {
             let body = answer.json();
-            let told = [body.pointer("/outcome"), body.pointer("/error/meta/outcome")];
-            assert!(told.contains(&Some(&json!("unknown"))), "{label}: {body}");
+            let reported = [body.pointer("/outcome"), body.pointer("/error/meta/outcome")];
+            assert!(reported.contains(&Some(&json!("unknown"))), "{label}: {body}");
             let ids = ["/eventId", "/error/meta/runId"].map(|id| body.pointer(id).is_some());
             assert!(ids.contains(&true) || label.contains("append"), "{label}: {body}");
             Verdict::Unknown
         }
-        _ => panic!("{label}: {} {}", answer.status, answer.shown()),
+        _ => panic!("{label}: {} {}", answer.status, answer.body_text()),
     }
 }
 
@@ -164,11 +164,11 @@ impl Load {
     /// Ends the load, and compares the contents of the store with the answers that the clients got.
     fn check(self, system: &System) -> Tally {
         self.over.store(true, Ordering::Relaxed);
-        let asked: Vec<_> =
+        let received: Vec<_> =
             self.askers.into_iter().map(|(asker, worker)| (asker, worker.join().expect("a client"))).collect();
         let runs = runs(system);
         let mut tally = Tally::default();
-        for (asker, asked) in asked {
+        for (asker, asked) in received {
             let done = match &asker.work {
                 Work::Chat { session } => chats(system, session),
                 Work::Append { stream } => appends(system, stream),
@@ -241,8 +241,8 @@ fn appends(system: &System, stream: &str) -> Done {
     loop {
         let page = system.get(&format!("{stream}?offset={offset}")).expect(200);
         let entries = page.json();
-        let told = entries.as_array().unwrap().iter();
-        labels.extend(told.map(|entry| entry["label"].as_str().unwrap().to_owned()));
+        let reported = entries.as_array().unwrap().iter();
+        labels.extend(reported.map(|entry| entry["label"].as_str().unwrap().to_owned()));
         if page.header("stream-up-to-date").is_some() {
             return count(labels);
         }
@@ -386,9 +386,9 @@ fn a_slow_disk_under_load() {
     };
     // The delayed sync is that of the message itself, and its caller waits for a shorter time.
     std::fs::write(&slow, "").unwrap();
-    let told = say("wait=5", None, "slow").expect(504);
-    assert_eq!((told.at("/code"), told.at("/outcome")), (json!("deadline"), json!("unknown")));
-    assert!(told.text("/eventId").starts_with("tui:"));
+    let reported = say("wait=5", None, "slow").expect(504);
+    assert_eq!((reported.at("/code"), reported.at("/outcome")), (json!("deadline"), json!("unknown")));
+    assert!(reported.text("/eventId").starts_with("tui:"));
     // A caller that waits for the result is answered.
     std::fs::write(&slow, "").unwrap();
     say("wait=60", None, "waited").expect(200);

@@ -143,9 +143,9 @@ fn settled(system: &System, instance: &str, turns: usize) -> Vec<Value> {
 }
 
 fn kinds(events: &[Value]) -> Vec<&str> {
-    let told = ["tool_start", "approval_requested", "approval_decided", "tool"];
+    let reported = ["tool_start", "approval_requested", "approval_decided", "tool"];
     let kinds = events.iter().filter_map(|event| event["type"].as_str());
-    kinds.filter(|kind| told.contains(kind)).collect()
+    kinds.filter(|kind| reported.contains(kind)).collect()
 }
 
 /// The tool result that the model got.
@@ -361,8 +361,8 @@ fn an_interrupted_call_is_not_repeated_without_approval() {
     until("it runs", || runs(&system, "cut") == 1);
     system.kill("agent");
     let events = settled(&system, "cut", 1);
-    let said = tool_result(&events);
-    assert!(said.contains("interrupted") || said == "did it", "{said}");
+    let printed = tool_result(&events);
+    assert!(printed.contains("interrupted") || printed == "did it", "{printed}");
     assert_eq!(runs(&system, "cut"), 1);
 }
 
@@ -572,9 +572,9 @@ fn no_model_and_no_tool_decides() {
         tools.len() == 3
     });
     for tool in &tools {
-        let said = tool["result"]["content"][0]["text"].as_str().unwrap();
+        let printed = tool["result"]["content"][0]["text"].as_str().unwrap();
         let is_sneaky = tool["toolName"] == "sneaky";
-        assert!(said == "tried" || (!is_sneaky && said.contains("There is no tool")), "{tool}");
+        assert!(printed == "tried" || (!is_sneaky && printed.contains("There is no tool")), "{tool}");
     }
     assert_eq!(record(&system, &id(&request))["status"], "pending");
     decide(&system, &id(&request), false).expect(200);
@@ -615,8 +615,8 @@ fn no_tool_decides_over_the_network() {
         let output = run_with_input(&mut system.command(&["call", "tools", "tools.call", "-"]), call.as_bytes());
         assert!(output.status.success(), "{output:?}");
         let called: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let said = called["result"]["content"][0]["text"].as_str();
-        said.unwrap_or_else(|| panic!("{called}")).to_owned()
+        let printed = called["result"]["content"][0]["text"].as_str();
+        printed.unwrap_or_else(|| panic!("{called}")).to_owned()
     };
     assert_eq!(call("networked", json!({"network": true})), "tried");
     assert_eq!(record(&system, &request)["status"], "pending");
@@ -746,12 +746,12 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         assert_eq!(events.last().unwrap()["outcome"], "completed", "{part}: {events:#?}");
         let kinds = kinds(&events);
         let ran = runs(&system, name);
-        let said = tool_result(&events);
+        let printed = tool_result(&events);
         let is_known = match ran {
-            1 => said == "did it" || said.contains("interrupted"),
-            _ => ran == 0 && said.contains("interrupted"),
+            1 => printed == "did it" || printed.contains("interrupted"),
+            _ => ran == 0 && printed.contains("interrupted"),
         };
-        assert!(is_known, "{part} killed at {name}: {ran} runs, {said}");
+        assert!(is_known, "{part} killed at {name}: {ran} runs, {printed}");
         assert_eq!(kinds, ["tool_start", "approval_requested", "approval_decided", "tool"], "{part} killed at {name}");
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();

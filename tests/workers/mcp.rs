@@ -355,15 +355,15 @@ fn tools_that_are_left_out_are_named_once() {
     assert_eq!(listed(&system)["tools"].as_array().unwrap().len(), 256);
     until_within_a_minute("ken status names them", || {
         let status = system.ken(&["status"]);
-        let said = String::from_utf8_lossy(&status.stderr).into_owned();
-        wanted.iter().all(|text| said.contains(text))
+        let printed = String::from_utf8_lossy(&status.stderr).into_owned();
+        wanted.iter().all(|text| printed.contains(text))
     });
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
-    let said = String::from_utf8(servers.stdout).unwrap();
-    assert_eq!(servers.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8(servers.stdout).unwrap();
+    assert_eq!(servers.status.code(), Some(1), "{printed}");
     let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
     for text in wanted {
-        assert_eq!(said.matches(text).count(), 1, "{said}");
+        assert_eq!(printed.matches(text).count(), 1, "{printed}");
         assert_eq!(log.matches(text).count(), 1, "{log}");
     }
 }
@@ -377,8 +377,8 @@ fn secrets_are_read_only_for_placeholders() {
     std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o644)).unwrap();
     let listed = system.ken(&["tools", "list", "--format", "summary"]);
     assert_eq!(listed.status.code(), Some(0));
-    let said = String::from_utf8(listed.stdout).unwrap();
-    assert!(!said.contains("secrets.env"), "{said}");
+    let printed = String::from_utf8(listed.stdout).unwrap();
+    assert!(!printed.contains("secrets.env"), "{printed}");
     let none = system.ken(&["tools", "servers", "--format", "summary"]);
     assert_eq!(none.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&none.stdout), "mcp.json names no servers\n");
@@ -387,12 +387,12 @@ fn secrets_are_read_only_for_placeholders() {
     plain["env"] = json!({});
     configure(&system, &json!({"keyed": keyed, "plain": plain}));
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
-    let said = String::from_utf8(servers.stdout).unwrap();
+    let printed = String::from_utf8(servers.stdout).unwrap();
     assert!(
-        said.contains("keyed: down (has mode 0644, others can read it")
-            && said.contains(&format!("chmod 600 {}", secrets.display()))
-            && said.contains("plain: new, 17 tools"),
-        "{said}"
+        printed.contains("keyed: down (has mode 0644, others can read it")
+            && printed.contains(&format!("chmod 600 {}", secrets.display()))
+            && printed.contains("plain: new, 17 tools"),
+        "{printed}"
     );
 }
 

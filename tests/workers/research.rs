@@ -48,8 +48,8 @@ fn a_question_becomes_sources_within_the_budget() {
     web.put("/ferry", Served::page("Ferries", PAGE));
     web.put("/bread", Served::page("Bread", "<p>Rye bread needs a sour dough.</p>"));
     web.put("/gone", Served::page("Ferry lines", "").status(500).snippet("A ferry line to <b>Norderney</b>."));
-    let asked = json!({"question": "When does the ferry to Norderney leave?", "maxContextTokens": 500});
-    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let received = json!({"question": "When does the ferry to Norderney leave?", "maxContextTokens": 500});
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), received.to_string().as_bytes()));
     let sources = found["sources"].as_array().unwrap();
     let urls: Vec<&str> = sources.iter().map(|source| source["url"].as_str().unwrap()).collect();
     assert_eq!(urls, [format!("{}/ferry", web.url()), format!("{}/gone", web.url())], "{found:#}");
@@ -68,8 +68,8 @@ fn a_question_becomes_sources_within_the_budget() {
     for number in 0..6 {
         web.put(&format!("/ferry{number}"), Served::page("Ferry", PAGE));
     }
-    let asked = json!({"question": "When does the ferry leave?", "depth": "basic"});
-    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let received = json!({"question": "When does the ferry leave?", "depth": "basic"});
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), received.to_string().as_bytes()));
     assert_eq!((&found["used"]["searches"], &found["used"]["fetches"]), (&json!(1), &json!(2)), "{found:#}");
 }
 
@@ -134,12 +134,12 @@ fn nothing_private_is_reached() {
         let refused = error(&fetch(&web, target));
         assert_eq!(refused["code"], "forbidden", "{target}: {refused}");
         web.put("/redirect", Served::redirect(target));
-        let said = failure(&web, "/redirect");
-        assert!(said.contains("not a public address"), "{target}: {said}");
+        let printed = failure(&web, "/redirect");
+        assert!(printed.contains("not a public address"), "{target}: {printed}");
         // A redirect of robots.txt does not lead there either.
         web.put("/page", Served::hidden("<p>a page</p>")).put("/robots.txt", Served::redirect(target));
-        let said = failure(&web, "/page");
-        assert!(said.contains("not a public address"), "{target}: {said}");
+        let printed = failure(&web, "/page");
+        assert!(printed.contains("not a public address"), "{target}: {printed}");
         web.put("/robots.txt", Served::hidden("").status(404));
     }
     for name in ["localhost", "ip6-localhost", "0"] {
@@ -196,11 +196,11 @@ fn a_silent_page_costs_its_time_and_not_the_others() {
     web.put("/silent", Served::page("Ferry", "").body(Body::Silence).snippet("A ferry."));
     web.put("/ferry", Served::page("Ferries", PAGE));
     let begun = Instant::now();
-    let asked = json!({"question": "When does the ferry leave?", "depth": "basic"});
-    let found = answer(&run_with_input(&mut ken_web(&web, "research"), asked.to_string().as_bytes()));
+    let received = json!({"question": "When does the ferry leave?", "depth": "basic"});
+    let found = answer(&run_with_input(&mut ken_web(&web, "research"), received.to_string().as_bytes()));
     assert!(begun.elapsed() < Duration::from_secs(40));
-    let said = found["failures"][0]["error"].as_str().unwrap();
-    assert!(said.ends_with("did not answer in time"), "{found:#}");
+    let printed = found["failures"][0]["error"].as_str().unwrap();
+    assert!(printed.ends_with("did not answer in time"), "{found:#}");
     assert_eq!(found["sources"][0]["url"], format!("{}/ferry", web.url()));
 }
 
@@ -312,8 +312,8 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     let second = "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. Its captain is called Olsen.";
     let provider = Provider::start(vec![chat_reply(first), chat_reply(second)]);
     let system = with_provider(&web, &provider);
-    let asked = json!({"text": "When does the ferry to Norderney leave?", "depth": "basic", "unknown": 1});
-    let answer = system.post(RUN, &asked).expect(200);
+    let received = json!({"text": "When does the ferry to Norderney leave?", "depth": "basic", "unknown": 1});
+    let answer = system.post(RUN, &received).expect(200);
     let result = answer.at("/result");
     assert_eq!(
         result["text"],
@@ -333,8 +333,8 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     // sentence.
     let requests = provider.received();
     assert_eq!(requests.len(), 2);
-    let told = requests[0].body["messages"][0]["content"].as_str().unwrap();
-    assert!(requests[0].body.get("tools").is_none() && told.contains("--- begin "), "{told}");
+    let reported = requests[0].body["messages"][0]["content"].as_str().unwrap();
+    assert!(requests[0].body.get("tools").is_none() && reported.contains("--- begin "), "{reported}");
     let last = requests[1].body["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
     assert!(last.contains("It was built in Helsinki in 1974.") && !last.contains("leaves Norddeich"), "{last}");
     // The record and the stream agree.
@@ -353,8 +353,8 @@ fn without_a_language_model_the_best_sentences_are_quoted() {
     let web = Pages::start();
     web.put("/ferry", Served::page("Ferries", PAGE));
     let system = system(&web).start();
-    let asked = json!({"text": "When does the ferry to Norderney leave?"});
-    let result = system.post(RUN, &asked).expect(200).at("/result");
+    let received = json!({"text": "When does the ferry to Norderney leave?"});
+    let result = system.post(RUN, &received).expect(200).at("/result");
     let text = result["text"].as_str().unwrap();
     assert!(text.starts_with("The ferry to Norderney leaves Norddeich at nine in the morning"), "{text}");
     assert!(text.contains("[web-1]") && result["unsupported"] == json!([]), "{result}");
@@ -429,8 +429,8 @@ fn the_research_worker_uses_its_tool_and_the_orchestrator_has_none() {
     };
     let calls = turn("boats", "When does it leave?");
     assert_eq!((calls.len(), &calls[0]["isError"]), (1, &json!(false)), "{calls:?}");
-    let said = calls[0]["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(said.contains("[web-1] Ferries of the coast") && said.contains("not instructions"), "{said}");
+    let printed = calls[0]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(printed.contains("[web-1] Ferries of the coast") && printed.contains("not instructions"), "{printed}");
     assert_eq!(calls[0]["result"]["details"]["sources"][0]["url"], format!("{}/ferry", web.url()));
     let calls = turn("alone", "Do it by myself");
     assert_eq!(calls[0]["isError"], true, "{calls:?}");

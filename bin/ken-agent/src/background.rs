@@ -162,8 +162,8 @@ impl Background {
             system.push_str(summary);
         }
         let tools = offered(seams, caller);
-        let asked = self.question.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
-        let taken = self.fixed_tokens() + asked + tool_tokens(&tools);
+        let question_tokens = self.question.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
+        let taken = self.fixed_tokens() + question_tokens + tool_tokens(&tools);
         let exchanges = match state.summary {
             Some(_) => Vec::new(),
             None => self.exchanges(usable(budget, state).saturating_sub(taken)),

@@ -17,7 +17,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a failure, no vectors are requested for this time, so that not every turn waits for a server that does
 /// not respond.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(30);
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Embedding(Option<Parts>);
@@ -50,10 +50,10 @@ impl Embedding {
             return Ok(None);
         }
         let embedded = parts.embed(text).await?;
-        let spent = PutVectors { model: embedded.model.clone(), vectors: Vec::new(), usage: embedded.usage };
+        let usage_only = PutVectors { model: embedded.model.clone(), vectors: Vec::new(), usage: embedded.usage };
         let store = parts.store.clone();
         // The search does not wait until the cost is stored.
-        tokio::spawn(async move { store.call::<VectorsPut>(&spent, CALL).await });
+        tokio::spawn(async move { store.call::<VectorsPut>(&usage_only, CALL_TIMEOUT).await });
         let values = embedded.vectors.into_iter().next().filter(|values| !values.is_empty());
         Ok(values.map(|values| QueryVector { model: embedded.model, values }))
     }

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::embedding::is_refusal;
 use crate::model::WireModel;
 
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the store may hold a call while there is nothing to do, and the deadline of such a call.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 const WAIT_DEADLINE: Duration = Duration::from_secs(40);
@@ -24,10 +24,10 @@ const WAIT_DEADLINE: Duration = Duration::from_secs(40);
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 /// The pause before the next attempt: the first value if a part cannot be reached, the second if the provider of
 /// vectors fails.
-const PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+const PART_PAUSE: Duration = Duration::from_secs(1);
+const PROVIDER_PAUSE: Duration = Duration::from_secs(30);
 /// The tool that reads files.
-const READER: &str = "read_documents";
+const READ_TOOL: &str = "read_documents";
 
 /// A text for which every working model returns a vector.
 const PROBE_TEXT: &str = "text";
@@ -77,21 +77,21 @@ impl Indexer {
 
     /// Does the next piece of work, or waits until there is some. An error contains the pause before the next attempt.
     async fn step(&mut self) -> Result<(), (Error, Duration)> {
-        let soon = |error| (error, PAUSE);
+        let with_short_pause = |error| (error, PART_PAUSE);
         let ask = FindWork {
             model: self.model.embedding().await,
             wait_ms: u64::try_from(MAX_WAIT.as_millis()).unwrap_or_default(),
         };
-        let work = self.store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(soon)?;
+        let work = self.store.call::<DocumentsWork>(&ask, WAIT_DEADLINE).await.map_err(with_short_pause)?;
         if let Some(job) = work.job {
-            return self.read(job).await.map_err(soon);
+            return self.read(job).await.map_err(with_short_pause);
         }
         let embedded = match work.unembedded.is_empty() {
             true => Ok(()),
             false => self.embed(work.unembedded).await,
         };
         self.report(embedded.as_ref().err());
-        embedded.map_err(|error| (error, MAX_PAUSE))
+        embedded.map_err(|error| (error, PROVIDER_PAUSE))
     }
 
     /// Reports in the log and in `ken status` that vectors cannot be computed, and that they can be again. Each is
@@ -116,7 +116,7 @@ impl Indexer {
     async fn read(&self, job: OpenJob) -> Result<(), Error> {
         let list =
             ListDocuments { collection: job.collection.clone(), after: job.after.clone(), limit: PAGE_DOCUMENTS };
-        let known = self.store.call::<DocumentsList>(&list, CALL).await?;
+        let known = self.store.call::<DocumentsList>(&list, CALL_TIMEOUT).await?;
         let until = known.documents.last().filter(|_| known.has_more);
         let mut arguments = json!({"collection": job.collection, "after": job.after});
         if let (Some(until), Some(fields)) = (until, arguments.as_object_mut()) {
@@ -126,7 +126,7 @@ impl Indexer {
         if let Some(fields) = arguments.as_object_mut() {
             fields.insert("known".into(), digests.collect::<serde_json::Map<_, _>>().into());
         }
-        let call = CallTool { name: READER.to_owned(), arguments, ..CallTool::default() };
+        let call = CallTool { name: READ_TOOL.to_owned(), arguments, ..CallTool::default() };
         let page = match self.tools.call::<ToolsCall>(&call, READ_TIMEOUT).await {
             Ok(called) if !called.is_error => page(called.result),
             Ok(called) => Err(called.result.text()),
@@ -146,7 +146,7 @@ impl Indexer {
             Err(why) => step.error = Some(format!("{} cannot be read: {why}", job.collection)),
         }
         sync.step = Some(step);
-        match self.store.call::<DocumentsSync>(&sync, CALL).await {
+        match self.store.call::<DocumentsSync>(&sync, CALL_TIMEOUT).await {
             // Another indexer has already done this step.
             Err(error) if error.code == Code::Conflict => Ok(()),
             synced => synced.map(drop),
@@ -158,7 +158,7 @@ impl Indexer {
         match self.model.embed(texts).await {
             Err(error) if is_refusal(&error) => self.embed_each(entries, &error).await,
             Err(error) => Err(error),
-            Ok(embedded) => self.keep(entries.iter(), embedded).await,
+            Ok(embedded) => self.store_vectors(entries.iter(), embedded).await,
         }
     }
 
@@ -169,7 +169,7 @@ impl Indexer {
         let mut refused = Vec::new();
         for entry in &entries {
             match self.model.embed(vec![entry.text.clone()]).await {
-                Ok(embedded) => self.keep(std::iter::once(entry), embedded).await?,
+                Ok(embedded) => self.store_vectors(std::iter::once(entry), embedded).await?,
                 Err(error) if is_refusal(&error) => refused.push(entry),
                 Err(error) => return Err(error),
             }
@@ -177,20 +177,20 @@ impl Indexer {
         let mut embedded = self.model.embed(vec![PROBE_TEXT.to_owned()]).await?;
         embedded.vectors = vec![Vec::new(); refused.len()];
         tracing::warn!(entries = refused.len(), "entries whose text is refused have no vector: {}", refusal.message);
-        self.keep(refused.into_iter(), embedded).await
+        self.store_vectors(refused.into_iter(), embedded).await
     }
 
-    async fn keep(&self, entries: impl Iterator<Item = &Unembedded>, embedded: Embedded) -> Result<(), Error> {
+    async fn store_vectors(&self, entries: impl Iterator<Item = &Unembedded>, embedded: Embedded) -> Result<(), Error> {
         let vectors = entries.zip(embedded.vectors);
         let put = PutVectors {
             model: embedded.model,
             vectors: vectors.map(|(entry, values)| EntryVector { entry: entry.entry, values }).collect(),
             usage: embedded.usage,
         };
-        self.store.call::<VectorsPut>(&put, CALL).await.map(drop)
+        self.store.call::<VectorsPut>(&put, CALL_TIMEOUT).await.map(drop)
     }
 }
 
 fn page(result: ToolResult) -> Result<Page, String> {
-    serde_json::from_value(result.details).map_err(|error| format!("the tool {READER} answers otherwise: {error}"))
+    serde_json::from_value(result.details).map_err(|error| format!("the tool {READ_TOOL} answers otherwise: {error}"))
 }

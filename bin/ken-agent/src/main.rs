@@ -174,8 +174,8 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let table = Table::new("agent", env!("CARGO_PKG_VERSION"));
     let table =
         table.op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move { Ok(BaseRules { rules: part.base.clone() }) });
-    let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, asked| async move {
-        part.recorder.record(caller, asked).await
+    let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, work| async move {
+        part.recorder.record(caller, work).await
     });
     Ok((table, Arc::new(Part { held, base, recorder })))
 }

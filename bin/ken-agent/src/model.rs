@@ -52,7 +52,7 @@ pub(crate) struct WireModel {
     info: Arc<CachedReply<ModelInfo>>,
 }
 
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const EMBED: Duration = Duration::from_secs(60);
 const GENERATE: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
@@ -63,12 +63,12 @@ impl WireModel {
 
     /// Returns the model that computes vectors, if one is chosen and ken-model can be reached.
     pub(crate) async fn embedding(&self) -> Option<String> {
-        self.info.get(CALL).await.ok()?.embeds
+        self.info.get(CALL_TIMEOUT).await.ok()?.embeds
     }
 
     /// Makes one attempt only, so that a provider that has just failed is not called again at once.
     pub(crate) async fn embed(&self, texts: Vec<String>) -> Result<Embedded, Error> {
-        let connection = self.pool.connection(Instant::now() + CALL).await?;
+        let connection = self.pool.connection(Instant::now() + CALL_TIMEOUT).await?;
         connection.call::<ModelEmbed>(&Embed { texts }, EMBED).await
     }
 }
@@ -77,7 +77,7 @@ impl Model for WireModel {
     type Reply = WireReply;
 
     async fn info(&self) -> Result<ModelState, Error> {
-        self.info.get(CALL).await
+        self.info.get(CALL_TIMEOUT).await
     }
 
     async fn generate(&self, request: &Generate) -> Result<WireReply, ModelError> {

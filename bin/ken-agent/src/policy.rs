@@ -57,16 +57,16 @@ impl Policy for Approvals {
         Box::pin(async move { stop.stopped().await })
     }
 
-    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        if !asked.ask && self.tools.approval(&asked.call.name) == Some(Approval::None) {
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        if !requested.ask && self.tools.approval(&requested.call.name) == Some(Approval::None) {
             return Box::pin(std::future::ready(Ok(None)));
         }
-        let is_idempotent = self.tools.is_idempotent(&asked.call.name);
+        let is_idempotent = self.tools.is_idempotent(&requested.call.name);
         let approver = self.approver.clone();
         Box::pin(async move {
-            let tool = asked.call.name.clone();
+            let tool = requested.call.name.clone();
             let until = Instant::now() + MAX_UNREACHABLE;
-            let request = request(&asked);
+            let request = request(&requested);
             let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST_TIMEOUT, until).await;
             match answer.map_err(|error| message(&error))? {
                 Answer::Free => Ok(None),
@@ -83,14 +83,14 @@ impl Policy for Approvals {
     }
 }
 
-fn request(asked: &RequestedCall) -> RequestApproval {
+fn request(requested: &RequestedCall) -> RequestApproval {
     RequestApproval {
-        call_id: asked.call.key(),
-        tool_call_id: asked.call.id.clone(),
-        task_id: asked.caller.task.clone(),
+        call_id: requested.call.key(),
+        tool_call_id: requested.call.id.clone(),
+        task_id: requested.caller.task.clone(),
         // Nobody reads the session of a scheduled run while it runs.
-        unattended: asked.caller.claim.instance.starts_with("schedule:"),
-        call: asked.request(),
+        unattended: requested.caller.claim.instance.starts_with("schedule:"),
+        call: requested.request(),
     }
 }
 

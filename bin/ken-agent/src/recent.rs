@@ -33,29 +33,29 @@ struct Entry {
 
 impl Recent {
     /// Returns the id of the newest kept exchange of this conversation. `None` if no history with this limit is kept.
-    pub(crate) fn newest(&self, asked: &ReadHistory) -> Option<SubmissionId> {
+    pub(crate) fn newest(&self, request: &ReadHistory) -> Option<SubmissionId> {
         let kept = self.lock();
-        let entry = kept.by_instance.get(&asked.instance)?;
-        let newest = entry.exchanges.last().filter(|_| entry.limit == asked.limit);
+        let entry = kept.by_instance.get(&request.instance)?;
+        let newest = entry.exchanges.last().filter(|_| entry.limit == request.limit);
         newest.map(|newest| newest.id.clone())
     }
 
     /// Puts the kept exchanges before those of the store's reply, and keeps the result. Returns false if the reply continues a
     /// history that is no longer kept; the caller then has to read the whole history.
-    pub(crate) fn complete(&self, asked: &ReadHistory, history: &mut History) -> bool {
+    pub(crate) fn complete(&self, request: &ReadHistory, history: &mut History) -> bool {
         let mut kept = self.lock();
-        let earlier = kept.take(&asked.instance);
+        let earlier = kept.take(&request.instance);
         if history.continues {
-            let fits = |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == asked.after.as_ref();
+            let fits = |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == request.after.as_ref();
             let Some(entry) = earlier.filter(fits) else {
                 return false;
             };
             let mut exchanges = entry.exchanges;
             exchanges.append(&mut history.exchanges);
-            exchanges.drain(..exchanges.len().saturating_sub(asked.limit as usize));
+            exchanges.drain(..exchanges.len().saturating_sub(request.limit as usize));
             history.exchanges = exchanges;
         }
-        kept.put(asked, &history.exchanges);
+        kept.put(request, &history.exchanges);
         true
     }
 
@@ -72,7 +72,7 @@ impl Kept {
     }
 
     /// Keeps a history, unless it is empty or exceeds [`BYTES`]. The least recently used ones are dropped to make room.
-    fn put(&mut self, asked: &ReadHistory, exchanges: &[PastExchange]) {
+    fn put(&mut self, request: &ReadHistory, exchanges: &[PastExchange]) {
         let size = |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len();
         let bytes = exchanges.iter().map(size).sum();
         if exchanges.is_empty() || bytes > BYTES {
@@ -87,8 +87,8 @@ impl Kept {
         }
         self.uses += 1;
         self.bytes += bytes;
-        let entry = Entry { exchanges: exchanges.to_vec(), limit: asked.limit, bytes, used: self.uses };
-        self.by_instance.insert(asked.instance.clone(), entry);
+        let entry = Entry { exchanges: exchanges.to_vec(), limit: request.limit, bytes, used: self.uses };
+        self.by_instance.insert(request.instance.clone(), entry);
     }
 }
 
@@ -106,16 +106,16 @@ mod tests {
         }
     }
 
-    fn asked(instance: &str, recent: &Recent) -> ReadHistory {
-        let mut asked = ReadHistory {
+    fn read_request(instance: &str, recent: &Recent) -> ReadHistory {
+        let mut request = ReadHistory {
             instance: instance.into(),
             before: SubmissionId("next".into()),
             limit: 3,
             after: None,
             search: None,
         };
-        asked.after = recent.newest(&asked);
-        asked
+        request.after = recent.newest(&request);
+        request
     }
 
     fn history(exchanges: impl IntoIterator<Item = PastExchange>, continues: bool) -> History {
@@ -129,22 +129,22 @@ mod tests {
     #[test]
     fn only_what_is_new_is_asked_for_and_the_newest_are_kept() {
         let recent = Recent::default();
-        let first = asked("i", &recent);
+        let first = read_request("i", &recent);
         assert_eq!(first.after, None);
         assert!(recent.complete(&first, &mut history([past(1, 1), past(2, 1)], false)));
-        let second = asked("i", &recent);
+        let second = read_request("i", &recent);
         assert_eq!(second.after, Some(SubmissionId("2".into())));
         let mut more = history([past(3, 1), past(4, 1)], true);
         assert!(recent.complete(&second, &mut more));
         assert_eq!(ids(&more), ["2", "3", "4"]);
         // After a compaction the store sends the whole history.
-        let third = asked("i", &recent);
+        let third = read_request("i", &recent);
         let mut anew = history([past(5, 1)], false);
         assert!(recent.complete(&third, &mut anew));
         assert_eq!(ids(&anew), ["5"]);
-        assert_eq!(asked("i", &recent).after, Some(SubmissionId("5".into())));
+        assert_eq!(read_request("i", &recent).after, Some(SubmissionId("5".into())));
         // A history that was read with another limit is not used.
-        let wider = ReadHistory { limit: 4, ..asked("i", &recent) };
+        let wider = ReadHistory { limit: 4, ..read_request("i", &recent) };
         assert_eq!(recent.newest(&wider), None);
     }
 
@@ -152,16 +152,16 @@ mod tests {
     fn what_was_used_the_longest_ago_makes_room() {
         let recent = Recent::default();
         for instance in ["a", "b", "a", "c"] {
-            let asked = asked(instance, &recent);
-            recent.complete(&asked, &mut history([past(1, BYTES / 3)], false));
+            let request = read_request(instance, &recent);
+            recent.complete(&request, &mut history([past(1, BYTES / 3)], false));
         }
-        let kept = |instance| asked(instance, &recent).after.is_some();
+        let kept = |instance| read_request(instance, &recent).after.is_some();
         assert_eq!((kept("a"), kept("b"), kept("c")), (true, false, true));
         // A reply cannot be completed if the history was dropped in the meantime.
-        let gone = ReadHistory { after: Some(SubmissionId("1".into())), ..asked("b", &recent) };
+        let gone = ReadHistory { after: Some(SubmissionId("1".into())), ..read_request("b", &recent) };
         assert!(!recent.complete(&gone, &mut history([], true)));
         // A history that is larger than the maximum is not kept, and no other is dropped for it.
-        let large = asked("d", &recent);
+        let large = read_request("d", &recent);
         assert!(recent.complete(&large, &mut history([past(1, BYTES)], false)));
         assert!(!kept("d") && kept("a"));
     }

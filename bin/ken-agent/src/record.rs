@@ -16,7 +16,7 @@ use crate::background::search;
 use crate::model::{Model, WireModel};
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 use crate::seams::Tools;
-use crate::store::{CALL, Store, WireStore};
+use crate::store::{CALL_TIMEOUT, Store, WireStore};
 
 /// The maximum number of past exchanges in a record.
 const EXCHANGES: u32 = 100;
@@ -29,8 +29,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) async fn record(&self, caller: Context<AgentRecord>, asked: ByWork) -> Result<Record, Error> {
-        let mut claim = self.pool.call::<SubmissionsRecord>(&asked, CALL).await?;
+    pub(crate) async fn record(&self, caller: Context<AgentRecord>, work: ByWork) -> Result<Record, Error> {
+        let mut claim = self.pool.call::<SubmissionsRecord>(&work, CALL_TIMEOUT).await?;
         if claim.kind == SubmissionKind::Workflow {
             let message =
                 format!("{} is a run of a workflow, which has no turns of an agent", claim.lease.submission_id);

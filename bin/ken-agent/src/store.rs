@@ -22,7 +22,7 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
 }
 
 /// The timeout of a call to the store where the caller does not wait for the store to restart.
-pub(crate) const CALL: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of entries of maximum size that fit into one line of the wire.
 const LONG_SOURCES: u32 = 5;

@@ -98,12 +98,12 @@ impl<S: Store, M: Model> Agent<S, M> {
         &self,
         claim: &Claim,
         state: &TurnState,
-        asked: &CallsWithApproval,
+        with_approval: &CallsWithApproval,
     ) -> CallsWithApproval {
         let tools = &self.seams.tools;
         let mut unasked = CallsWithApproval::new();
         for (agent, call) in state.running(scheduled::agent(claim)) {
-            if asked.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
+            if with_approval.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
                 continue;
             }
             if tools.asks(request(claim, agent, call, false)).await {

@@ -305,9 +305,9 @@ impl Tools for TestTools {
         name == "again"
     }
 
-    fn call(&self, asked: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
-        let call = asked.call;
-        let id = in_session(asked.caller.session.as_str(), &call.id);
+    fn call(&self, requested: RequestedCall, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let call = requested.call;
+        let id = in_session(requested.caller.session.as_str(), &call.id);
         self.ran.lock().unwrap().push(id);
         Box::pin(async move {
             match call.name.as_str() {

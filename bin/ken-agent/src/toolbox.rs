@@ -20,7 +20,7 @@ const CACHE_TIME: Duration = Duration::from_millis(500);
 const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
 /// The maximum deadline, because ken-tools applies the tool's own timeout, which is shorter.
-const CALL: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
+const CALL_TIMEOUT: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
 /// Calls ken-tools over its socket.
 pub(crate) struct WireTools {
@@ -93,18 +93,18 @@ impl Tools for WireTools {
         })
     }
 
-    fn call(&self, asked: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
-        let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
-        let args = CallTool { grant, ..asked.request() };
+    fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let (pool, tool) = (self.pool.clone(), self.find(&requested.call.name));
+        let args = CallTool { grant, ..requested.request() };
         Box::pin(async move {
             let Some(tool) = tool else {
                 return Err(format!("{NO_TOOL}{}`.", args.name));
             };
             // After a lost connection, a call is repeated only if the tool is idempotent.
             let called = match tool.idempotent {
-                true => pool.call::<ToolsCall>(&args, CALL).await,
+                true => pool.call::<ToolsCall>(&args, CALL_TIMEOUT).await,
                 false => match pool.connection(Instant::now() + LIST).await {
-                    Ok(connection) => connection.call::<ToolsCall>(&args, CALL).await,
+                    Ok(connection) => connection.call::<ToolsCall>(&args, CALL_TIMEOUT).await,
                     Err(error) => Err(error),
                 },
             };

@@ -14,9 +14,9 @@ use crate::seams::{CallMessage, Caller, Events, RequestedCall, Seams, TASK, Task
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.
-const AT_ONCE: usize = 16;
+const MAX_RUNNING: usize = 16;
 /// The maximum number of events that wait to be recorded.
-const WAITING: usize = 64;
+const MAX_WAITING_EVENTS: usize = 64;
 
 /// The running calls. Dropping this kills them.
 pub(crate) struct Running {
@@ -28,15 +28,15 @@ impl Running {
     /// Starts the calls. `repeats` is the number of times in a row that the model has requested exactly these
     /// calls.
     pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
-        let (sender, events) = mpsc::channel(WAITING);
-        let room = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
+        let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
+        let permits = Arc::new(tokio::sync::Semaphore::new(MAX_RUNNING));
         let mut tasks = JoinSet::new();
         for call in calls {
             let events = Events::new(sender.clone());
             let run = run(seams.clone(), caller.clone(), call, events, repeats);
-            let room = room.clone();
+            let permits = permits.clone();
             tasks.spawn(async move {
-                let _permit = room.acquire_owned().await;
+                let _permit = permits.acquire_owned().await;
                 run.await;
             });
         }
@@ -58,7 +58,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let mut result = match call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
-        Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
+        Value::Object(_) | Value::Null => make_call(&seams, caller, &call, &events).await,
         // Arguments that are not valid JSON are stored as text.
         _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
     };
@@ -114,13 +114,13 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
 }
 
 /// Returns the result of a call, or why it was not made.
-async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
+async fn make_call(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if let Some(reason) = caller.refusal(&call.name) {
         return Err(format!("{NOT_ALLOWED}{reason}."));
     }
-    let asking = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
+    let approval_rule = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
     let is_own = call.name == TASK || seams.tools.is_built_in(&call.name);
-    if let Some(rule) = asking.as_ref().filter(|_| is_own) {
+    if let Some(rule) = approval_rule.as_ref().filter(|_| is_own) {
         let tool = &call.name;
         return Err(format!(
             "{NOT_ALLOWED}the rule {rule} wants an approval, and {tool} is a tool that nobody can approve."
@@ -133,7 +133,7 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     if !tools.iter().any(|tool| tool.name == call.name) {
         return Err(format!("{NO_TOOL}{}`.", call.name));
     }
-    let requested = RequestedCall { caller, call: call.clone(), ask: asking.is_some() };
+    let requested = RequestedCall { caller, call: call.clone(), ask: approval_rule.is_some() };
     if is_own {
         return seams.tools.call(requested, None).await;
     }
@@ -189,7 +189,7 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
 
 fn task_result(value: Value) -> ToolResult {
     match value {
-        Value::String(said) => ToolResult::of_text(said),
+        Value::String(text) => ToolResult::of_text(text),
         value => builtin::result(value),
     }
 }

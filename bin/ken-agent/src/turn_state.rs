@@ -110,7 +110,7 @@ pub(crate) enum Objection {
     /// It has to be validated first.
     IsNotJudged,
     /// The model has to be called again, with this note.
-    Says(String),
+    Note(String),
 }
 
 /// The result of validating an answer.
@@ -406,7 +406,7 @@ impl TurnState {
         if let Some(missing) = self.missing(plan) {
             return (self.reminders < MAX_REMINDERS).then(|| {
                 let tool = missing.value.0.join(", ");
-                Objection::Says(format!(
+                Objection::Note(format!(
                     "The rule {} wants the tool {tool} to be used before you answer. Call it now, then answer.",
                     missing.rule
                 ))
@@ -416,7 +416,7 @@ impl TurnState {
             None if self.is_judged(plan) => Some(Objection::IsNotJudged),
             Some(found) if !found.has_passed && self.revisions < MAX_REVISIONS => {
                 let violations = found.violations.iter().map(|each| format!("- {each}\n"));
-                Some(Objection::Says(format!(
+                Some(Objection::Note(format!(
                     "Your answer does not pass:\n{}Write the whole answer anew without these faults. Do not mention this note.",
                     violations.collect::<String>()
                 )))

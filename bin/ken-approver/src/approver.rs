@@ -77,8 +77,8 @@ impl Approver {
     ) -> Result<Option<Approval>, Error> {
         let of = OfSubmission { submission_id: submission.clone() };
         let calls = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
-        let same = |call: &&CallWithApproval| call.call_id == args.call_id && call.task_id == args.task_id;
-        let Some(id) = calls.iter().find(same).and_then(|call| call.used.clone()) else {
+        let is_same_call = |call: &&CallWithApproval| call.call_id == args.call_id && call.task_id == args.task_id;
+        let Some(id) = calls.iter().find(is_same_call).and_then(|call| call.used.clone()) else {
             return Ok(None);
         };
         let get = GetApproval { id, wait_ms: 0 };

@@ -11,14 +11,14 @@ use ken_types::ops::approvals::{ApprovalsExpire, Expired};
 
 use crate::approver::Approver;
 
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed call of the store, and the shortest pause between two calls.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     loop {
-        let pause = match approver.store.call::<ApprovalsExpire>(&Nothing {}, CALL).await {
+        let pause = match approver.store.call::<ApprovalsExpire>(&Nothing {}, CALL_TIMEOUT).await {
             Ok(Expired { next: None, .. }) => None,
             Ok(Expired { next: Some(next), .. }) => Some(until(next).max(MIN_PAUSE)),
             Err(error) => {

@@ -31,7 +31,7 @@ pub(crate) struct Target {
 pub(crate) enum Content {
     Bytes(Vec<u8>),
     /// The content that the journal stores under the digest of the version.
-    Kept,
+    Stored,
 }
 
 /// One file of a change.
@@ -217,7 +217,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
         let Some(target) = &change.after else { continue };
         let bytes = match &target.content {
             Content::Bytes(bytes) => Cow::Borrowed(bytes.as_slice()),
-            Content::Kept => Cow::Owned(journal.content(&target.version.digest)?),
+            Content::Stored => Cow::Owned(journal.content(&target.version.digest)?),
         };
         tree.stage(place, &staged(record, place), &target.version, &bytes, alone)?;
     }

@@ -53,7 +53,7 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
         }
         _ => {}
     }
-    let (Some(old), Some(new)) = (shown(before), shown(after)) else {
+    let (Some(old), Some(new)) = (text_of(before), text_of(after)) else {
         return text + "Binary or large files differ\n";
     };
     if old == new {
@@ -77,7 +77,7 @@ fn mode(node: &Node) -> String {
 }
 
 /// Returns the content if it is text. A missing file counts as empty text.
-fn shown(node: Option<&Node>) -> Option<&str> {
+fn text_of(node: Option<&Node>) -> Option<&str> {
     let bytes = node.map_or(&[][..], |node| &node.bytes);
     if bytes.len() > MAX_FILE || bytes.contains(&0) {
         return None;

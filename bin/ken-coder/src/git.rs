@@ -176,8 +176,8 @@ impl<'a> Git<'a> {
     }
 }
 
-fn failed(repo: &Place, status: i32, said: &str) -> Error {
-    let lines: Vec<&str> = said.lines().take(5).collect();
+fn failed(repo: &Place, status: i32, output: &str) -> Error {
+    let lines: Vec<&str> = output.lines().take(5).collect();
     Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
 }
 
@@ -423,7 +423,7 @@ impl Operation for Push {
         let network = network_of(settings, &self.repo, "/remote", &url)?;
         let verdict = policy::of_folder(&settings.workspace, &self.repo, "git publishes a branch");
         let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
-            "commits": commits.lines().collect::<Vec<_>>(), "network": shown(network.as_ref())});
+            "commits": commits.lines().collect::<Vec<_>>(), "network": describe_network(network.as_ref())});
         let about = (format!("Push {branch} of {} to {url}", self.repo), &self.repo, Risk::High);
         let profile = sandbox::profile(settings, &self.scope(network.as_ref()), network.as_ref());
         Ok(Preview::new(settings, verdict, "git.push", about, action, None, (&profile, &serde_json::Value::Null)))
@@ -441,7 +441,7 @@ impl Operation for Push {
     }
 }
 
-fn shown(network: Option<&Network<'_>>) -> serde_json::Value {
+fn describe_network(network: Option<&Network<'_>>) -> serde_json::Value {
     network.map_or(serde_json::Value::Bool(false), Network::describe)
 }
 
@@ -503,7 +503,8 @@ impl Operation for Clone {
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let network = self.check(settings)?;
         let verdict = policy::of_folder(&settings.workspace, &self.repo, "a repository is fetched");
-        let action = json!({"git": "clone", "url": self.url, "repo": self.repo, "network": shown(network.as_ref())});
+        let action =
+            json!({"git": "clone", "url": self.url, "repo": self.repo, "network": describe_network(network.as_ref())});
         let about = (format!("Clone {} to {}", self.url, self.repo), &self.repo, Risk::Medium);
         let profile = sandbox::profile(settings, std::slice::from_ref(&self.repo), network.as_ref());
         Ok(Preview::new(settings, verdict, "repo.clone", about, action, None, (&profile, &serde_json::Value::Null)))

@@ -20,23 +20,23 @@ pub(crate) struct Place(String);
 impl Place {
     /// Parses a path; the error says what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Place, String> {
-        let shown = || format!("{:?}", shortened(text, 60));
+        let quoted = || format!("{:?}", shortened(text, 60));
         if text.len() > PATH_BYTES {
-            return Err(format!("{} has {} bytes, a path may have {PATH_BYTES}", shown(), text.len()));
+            return Err(format!("{} has {} bytes, a path may have {PATH_BYTES}", quoted(), text.len()));
         }
         if let Some(bad) = text.chars().find(|letter| letter.is_control()) {
-            return Err(format!("{} holds the control character {bad:?}", shown()));
+            return Err(format!("{} holds the control character {bad:?}", quoted()));
         }
         if text.starts_with('/') {
-            return Err(format!("{} is absolute; paths are relative to the workspace", shown()));
+            return Err(format!("{} is absolute; paths are relative to the workspace", quoted()));
         }
         let mut names = Vec::new();
         for name in text.split('/') {
             match name {
                 "" | "." => {}
-                ".." => return Err(format!("{} holds `..`", shown())),
+                ".." => return Err(format!("{} holds `..`", quoted())),
                 name if name.len() > NAME_BYTES => {
-                    return Err(format!("{} holds a name of {} bytes, {NAME_BYTES} are allowed", shown(), name.len()));
+                    return Err(format!("{} holds a name of {} bytes, {NAME_BYTES} are allowed", quoted(), name.len()));
                 }
                 name => names.push(name),
             }

@@ -132,7 +132,7 @@ impl Snapshot {
     /// Returns the changes since the snapshot.
     pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> Differences {
         let before = |place: &Place| match self.files.get(place) {
-            Some(seen) => Before::Was(seen.version.clone(), Some(seen.clone())),
+            Some(seen) => Before::Present(seen.version.clone(), Some(seen.clone())),
             None if self.unsaved.contains(place) => Before::Unknown,
             None => Before::Absent,
         };
@@ -155,7 +155,7 @@ pub(crate) struct Differences {
 
 enum Before {
     Absent,
-    Was(Version, Option<KnownFile>),
+    Present(Version, Option<KnownFile>),
     Unknown,
 }
 
@@ -177,7 +177,7 @@ fn differences<'a>(
         let stamp = stat.as_ref().map(Stamp::of);
         let is_touched = stamp.as_ref().is_none_or(|stamp| stamp.changed + TICK >= at);
         let (before, seen) = match before(&path) {
-            Before::Was(version, seen) => (Some(version), seen),
+            Before::Present(version, seen) => (Some(version), seen),
             // An older file that was not there before had been ignored by git.
             Before::Absent if is_touched => (None, None),
             Before::Absent => continue,
@@ -273,7 +273,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             .collect();
         let begun = begin_time(&record);
         let was = |place: &Place| match before.get(place) {
-            Some(version) => Before::Was(version.clone(), None),
+            Some(version) => Before::Present(version.clone(), None),
             None => Before::Absent,
         };
         let found = differences(settings, tree, &record.scope, begun, before.keys(), &was);

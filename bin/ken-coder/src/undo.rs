@@ -171,7 +171,7 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &Place, span: &FileChange
         None => None,
         Some(version) => {
             journal.content(&version.digest).map_err(|error| error.message)?;
-            Some(Target { version: version.clone(), content: Content::Kept })
+            Some(Target { version: version.clone(), content: Content::Stored })
         }
     };
     Ok(Some(Change { before: now, after }))

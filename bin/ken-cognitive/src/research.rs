@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "research";
 const TOOL: &str = "web_research";
 const AGENT: &str = "research-worker";
 
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a tool call. It is longer than the tool's own timeout.
 const TOOL_CALL: Duration = Duration::from_secs(120);
 /// The maximum number of knowledge entries that are used in addition to web pages.
@@ -206,14 +206,14 @@ impl Research {
         Ok((result(&found, draft, &unsupported), digests))
     }
 
-    async fn search(&self, run: &Run, asked: &Question) -> Result<Material, Error> {
-        let scope = self.scope(asked).await?;
+    async fn search(&self, run: &Run, question: &Question) -> Result<Material, Error> {
+        let scope = self.scope(question).await?;
         let call = CallTool {
             name: TOOL.to_owned(),
-            arguments: asked.arguments(),
+            arguments: question.arguments(),
             agent: Some(AGENT.to_owned()),
             submission: Some(run.id().as_str().to_owned()),
-            session: asked.session.clone(),
+            session: question.session.clone(),
             ..CallTool::default()
         };
         let called = self.tools.call::<ToolsCall>(&call, TOOL_CALL).await?;
@@ -221,8 +221,8 @@ impl Research {
             return Err(Error::unavailable(called.result.text()));
         }
         let material: Material = strict::from_value(called.result.details)?;
-        let query = Search { query: asked.text.clone(), scope, limit: ENTRIES, vector: None };
-        let entries = self.store.call::<KnowledgeSearch>(&query, CALL).await?.found;
+        let query = Search { query: question.text.clone(), scope, limit: ENTRIES, vector: None };
+        let entries = self.store.call::<KnowledgeSearch>(&query, CALL_TIMEOUT).await?.found;
         let entries = entries.into_iter().map(|found| Source {
             id: found.entry.id,
             kind: SourceKind::Knowledge,
@@ -235,14 +235,15 @@ impl Research {
 
     /// Returns the scope of the session. The error is `forbidden` if the actor or the conversation is not that of the
     /// session.
-    async fn scope(&self, asked: &Question) -> Result<Option<Scope>, Error> {
-        let Some(session) = &asked.session else {
+    async fn scope(&self, question: &Question) -> Result<Option<Scope>, Error> {
+        let Some(session) = &question.session else {
             return Ok(None);
         };
         let by = BySession { session_id: session.clone() };
-        let scope = self.store.call::<SessionsScope>(&by, CALL).await?;
+        let scope = self.store.call::<SessionsScope>(&by, CALL_TIMEOUT).await?;
         let is_other = |given: &Option<String>, own: &String| given.as_ref().is_some_and(|given| given != own);
-        if is_other(&asked.actor_id, &scope.actor_id) || is_other(&asked.conversation_id, &scope.conversation_id) {
+        if is_other(&question.actor_id, &scope.actor_id) || is_other(&question.conversation_id, &scope.conversation_id)
+        {
             return Err(Error::forbidden(format!("the session {session} belongs to another scope")));
         }
         Ok(Some(scope))
@@ -257,7 +258,7 @@ impl Research {
                 offset: 0,
                 bytes: Octets(page.text.as_bytes().iter().copied().take(PIECE_BYTES).collect()),
             };
-            match self.store.call::<BlobsPut>(&piece, CALL).await {
+            match self.store.call::<BlobsPut>(&piece, CALL_TIMEOUT).await {
                 // If the store is full, continue without stored sources.
                 Err(error) if error.code == Code::TooLarge => return Ok(Vec::new()),
                 put => put?,
@@ -268,7 +269,7 @@ impl Research {
 
     /// Asks the models of the list in order, and returns the first answer.
     async fn answer(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
-        let models = self.model.call::<ModelInfo>(&Nothing {}, CALL).await?.models;
+        let models = self.model.call::<ModelInfo>(&Nothing {}, CALL_TIMEOUT).await?.models;
         let mut failed = Error::unavailable("no model is configured");
         for model in models {
             let request = Generate { model: Some(model.clone()), ..request.clone() };
@@ -328,7 +329,7 @@ const SYSTEM: &str = "You answer a question from the sources below, and from not
                       sentence rests on in brackets after it, as in [web-1]. Where sources disagree, say so. What they do not \
                       tell, say that they do not tell it.";
 
-fn request(asked: &Question, found: &Material) -> Generate {
+fn request(question: &Question, found: &Material) -> Generate {
     let pages = found.sources.iter().map(|page| Source {
         id: page.id.clone(),
         kind: SourceKind::Web,
@@ -340,7 +341,7 @@ fn request(asked: &Question, found: &Material) -> Generate {
         model: None,
         system: SYSTEM.to_owned(),
         sources: found.entries.iter().cloned().chain(pages).collect(),
-        messages: vec![user(asked.text.clone())],
+        messages: vec![user(question.text.clone())],
         tools: Vec::new(),
         prefix: String::new(),
         purpose: Purpose::Agent,

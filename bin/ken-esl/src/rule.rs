@@ -5,11 +5,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// In "couldn't be happier" or "never been so happy", the negation does not reverse the meaning.
-    Turns,
+    NegatedPraise,
     /// A family of emotions whose words are all negated is not felt.
-    Muting,
+    NegatedFamilies,
     /// If all feelings that the text names are negated, none is felt.
-    Denial,
+    AllNegated,
     /// Emoji and emoticons are read with their own meaning.
     Emoji,
     /// Words for emotions that are rare in the training texts are read with their own meaning.
@@ -17,7 +17,7 @@ pub(crate) enum Rule {
     /// Irony makes praise negative.
     Irony,
     /// If all words of feeling have the same sign, feelings of the other sign are not felt.
-    OneMind,
+    OppositeFeelings,
     /// If writers name a shade of sadness, anger or fear as their own feeling, they feel the emotion
     /// itself, too.
     Shades,
@@ -29,13 +29,13 @@ pub(crate) enum Rule {
 
 impl Rule {
     pub(crate) const ALL: [Rule; 10] = [
-        Rule::Turns,
-        Rule::Muting,
-        Rule::Denial,
+        Rule::NegatedPraise,
+        Rule::NegatedFamilies,
+        Rule::AllNegated,
         Rule::Emoji,
         Rule::RareWords,
         Rule::Irony,
-        Rule::OneMind,
+        Rule::OppositeFeelings,
         Rule::Shades,
         Rule::Contrast,
         Rule::StrongWords,
@@ -43,13 +43,13 @@ impl Rule {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Rule::Turns => "turns",
-            Rule::Muting => "muting",
-            Rule::Denial => "denial",
+            Rule::NegatedPraise => "turns",
+            Rule::NegatedFamilies => "muting",
+            Rule::AllNegated => "denial",
             Rule::Emoji => "emoji",
             Rule::RareWords => "rare_words",
             Rule::Irony => "irony",
-            Rule::OneMind => "one_mind",
+            Rule::OppositeFeelings => "one_mind",
             Rule::Shades => "shades",
             Rule::Contrast => "contrast",
             Rule::StrongWords => "strong_words",

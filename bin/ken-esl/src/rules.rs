@@ -150,13 +150,13 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
 /// Changes the scores according to the findings.
 pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     let has = |rule: Rule| table.rules.has(rule);
-    if has(Rule::Muting) {
+    if has(Rule::NegatedFamilies) {
         remove_negated_families(table, notes, scores);
     }
-    if has(Rule::Denial) && !findings.has_plain_feeling {
+    if has(Rule::AllNegated) && !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
-    if has(Rule::Turns) {
+    if has(Rule::NegatedPraise) {
         affirm_negated_praise(table, notes, scores);
     }
     if has(Rule::Emoji) {
@@ -167,7 +167,7 @@ pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes:
     }
     if findings.is_ironic && has(Rule::Irony) {
         apply_irony(table, scores);
-    } else if !findings.has_denial && has(Rule::OneMind) {
+    } else if !findings.has_denial && has(Rule::OppositeFeelings) {
         remove_opposite_feelings(table, notes, scores);
     }
     if findings.is_own && has(Rule::Shades) {
@@ -323,9 +323,9 @@ fn remove_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCO
     let of = |holds: fn(&&Note) -> bool| families(notes.iter().filter(holds).filter_map(Note::class));
     let overruled = families(notes.iter().filter_map(|note| note.overruled));
     let negated = of(|note| note.is_negated && note.is_feeling());
-    let heard = !felt_families(notes) & !(1 << Family::Surprise as u32);
-    move_families((negated | overruled) & heard, -STRONG, scores);
-    let unseen = overruled & heard;
+    let unnamed = !felt_families(notes) & !(1 << Family::Surprise as u32);
+    move_families((negated | overruled) & unnamed, -STRONG, scores);
+    let unseen = overruled & unnamed;
     for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
         if unseen & 1 << emotion.family as u32 != 0 {
             scores[label] = scores[label].min(table.threshold(label) - WEAK);

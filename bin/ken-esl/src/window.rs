@@ -47,7 +47,7 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
-        if table.rules.has(Rule::Turns) {
+        if table.rules.has(Rule::NegatedPraise) {
             idiom::correct(&tokens, &mut notes);
         }
         let (sums, total) = add_up(table, words, &tokens, &notes);

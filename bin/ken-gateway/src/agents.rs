@@ -99,15 +99,15 @@ pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let checked = prompt.check(instance, &mut Mint::fresh()?)?;
     check_model(&gateway).await.map_err(|error| Failure::from(error).kind("model_not_configured"))?;
     check_named_model(&gateway, checked.model.as_deref()).await?;
-    let _held = if waits { Some(request.hold()?) } else { None };
+    let _long_response = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
         let admit = Admit { submission_id: mint.submission(), ..checked };
-        admitted(&gateway, &request, admit, waits).await
+        admit_and_wait(&gateway, &request, admit, waits).await
     };
     once(&gateway, &request, &bytes, typed, work).await
 }
 
-async fn admitted(
+async fn admit_and_wait(
     gateway: &Gateway,
     request: &Request,
     admit: Admit,
@@ -128,15 +128,15 @@ async fn admitted(
     };
     let stream_url = stream_url(gateway, request, &admit.instance);
     if !waits {
-        return accepted(&admission, &stream_url);
+        return accepted_response(&admission, &stream_url);
     }
     match wait(gateway, request.shutdown(), &admission.submission_id, None).await? {
-        Waited::Settled(standing) => settled(*standing, &admission, &stream_url),
-        Waited::Running(_) | Waited::Stopping => Ok(accepted(&admission, &stream_url)?.temporary()),
+        Waited::Settled(status) => settled_response(*status, &admission, &stream_url),
+        Waited::Running(_) | Waited::Stopping => Ok(accepted_response(&admission, &stream_url)?.temporary()),
     }
 }
 
-fn accepted(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
+fn accepted_response(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
     let body = json!({
         "streamUrl": stream_url,
         "offset": admission.offset,
@@ -146,8 +146,12 @@ fn accepted(admission: &Admission, stream_url: &str) -> Result<ReplayableRespons
     Ok(answer.header("location", stream_url).header("stream-next-offset", admission.offset.to_string()))
 }
 
-fn settled(standing: SubmissionStatus, admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
-    match (standing.state, standing.result) {
+fn settled_response(
+    status: SubmissionStatus,
+    admission: &Admission,
+    stream_url: &str,
+) -> Result<ReplayableResponse, Failure> {
+    match (status.state, status.result) {
         (State::Completed, Some(result)) => {
             let body = json!({
                 "result": result,
@@ -158,7 +162,7 @@ fn settled(standing: SubmissionStatus, admission: &Admission, stream_url: &str) 
             ReplayableResponse::json(200, &body)
         }
         (state, _) => {
-            Err(failure(state == State::Aborted, standing.error).with("submissionId", json!(admission.submission_id)))
+            Err(failure(state == State::Aborted, status.error).with("submissionId", json!(admission.submission_id)))
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
 
 /// GET /api/approvals/pending
 pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -51,7 +51,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
 }
 
 async fn read(gateway: &Gateway, list: &ListApprovals) -> Result<PendingApprovals, Error> {
-    let time = CALL + Duration::from_millis(list.wait_ms);
+    let time = CALL_TIMEOUT + Duration::from_millis(list.wait_ms);
     call::<ApprovalsPending>(gateway, list, time).await
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn bindings(gateway: Arc<Gateway>, request: Request) -> Result<
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId").to_owned();
     let args = GetApproval { id, wait_ms: 0 };
-    Response::json(200, &call::<ApprovalsGet>(&gateway, &args, CALL).await?)
+    Response::json(200, &call::<ApprovalsGet>(&gateway, &args, CALL_TIMEOUT).await?)
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,7 +132,7 @@ pub(crate) async fn decide(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let work = async |mut mint: Mint| {
         let decided = DecideApproval { key: Some(mint.ulid()), ..decided };
         let decision =
-            gateway.approver.change::<ApprovalsDecide>(&decided, CALL, CHANGE).await.map_err(change_failed)?;
+            gateway.approver.change::<ApprovalsDecide>(&decided, CALL_TIMEOUT, CHANGE).await.map_err(change_failed)?;
         ReplayableResponse::json(200, &decision)
     };
     once(&gateway, &request, &bytes, plain, work).await

@@ -18,7 +18,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL, change_failed, failed_change};
+use crate::store::{CALL_TIMEOUT, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
 /// The request body. Unknown fields are ignored, because clients pass on the fields of their platforms.
@@ -187,7 +187,7 @@ async fn converse(
     let event_id = connector.event_id(&mut mint);
     let received = gateway
         .ingress
-        .receive(event_id.clone(), &mut mint, inbound, preference.time.max(CALL))
+        .receive(event_id.clone(), &mut mint, inbound, preference.time.max(CALL_TIMEOUT))
         .await
         .map_err(|error| failed_change(change_failed(error), "eventId", event_id.as_str()))?;
     preference.time = preference.time.saturating_sub(begun.elapsed());

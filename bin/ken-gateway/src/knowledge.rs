@@ -19,7 +19,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL, CHANGE};
+use crate::store::{CALL_TIMEOUT, CHANGE};
 
 /// The origins that an entry can have.
 const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
@@ -102,7 +102,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         conversation_id: page::filter(&query, "conversationId")?,
         source: source(&query)?,
     };
-    Response::json(200, &gateway.store.call::<KnowledgeList>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<KnowledgeList>(&args, CALL_TIMEOUT).await?)
 }
 
 fn source(query: &Query) -> Result<Option<String>, Error> {
@@ -118,7 +118,7 @@ fn source(query: &Query) -> Result<Option<String>, Error> {
 /// GET /api/knowledge/:id
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "id");
-    let record = gateway.store.call::<KnowledgeGet>(&args, CALL).await?;
+    let record = gateway.store.call::<KnowledgeGet>(&args, CALL_TIMEOUT).await?;
     Response::json(200, &json!({"record": record}))
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
 /// GET /api/knowledge/reindex/:jobId
 pub(crate) async fn job(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "jobId");
-    Response::json(200, &gateway.store.call::<KnowledgeJob>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<KnowledgeJob>(&args, CALL_TIMEOUT).await?)
 }
 
 fn entry_id(request: &Request, segment: &str) -> ById {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
 
 /// The connector's name in replies.
 const NAME: &str = "messenger";
@@ -35,8 +35,9 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let named = |name| request.header(name).map(str::to_owned);
     let secret = named("x-telegram-bot-api-secret-token").or_else(|| named("x-messenger-secret-token"));
     let of_secret = Secret { secret: secret.clone() };
-    let check_secret =
-        async || gateway.messenger.call::<ConnectorAdmit>(&of_secret, CALL).await.map_err(deadline_as_unavailable);
+    let check_secret = async || {
+        gateway.messenger.call::<ConnectorAdmit>(&of_secret, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)
+    };
     // Nobody without the secret can make the gateway read a long body. With a short one, the call that stores the update
     // checks the secret, which saves a call for each update.
     if request.body_length().is_none_or(|length| length > SHORT_BODY) {
@@ -54,7 +55,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let args = ReceiveUpdate { secret, update };
     // An update can be received twice without harm, so the call is repeated if the connector ends meanwhile. If it is
     // not certain that the update is stored, the reply is 503, so that the platform sends it again.
-    let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL, CHANGE).await;
+    let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL_TIMEOUT, CHANGE).await;
     taken.map_err(deadline_as_unavailable)?;
     Ok(Response::empty(200))
 }
@@ -75,7 +76,7 @@ pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response
 /// GET /api/connectors/messenger/health
 pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     let state = read_state(&gateway).await?;
-    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL).await;
+    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL_TIMEOUT).await;
     let connector = connector.map_err(deadline_as_unavailable)?;
     let mut users: BTreeSet<&str> = connector.configured_users.iter().map(String::as_str).collect();
     users.extend(state.allowed_users.iter().map(|user| user.user_id.as_str()));
@@ -107,7 +108,7 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
 
 /// Returns the stored state without expired codes.
 async fn read_state(gateway: &Gateway) -> Result<MessengerState, Failure> {
-    let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL).await?;
+    let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL_TIMEOUT).await?;
     let now = Timestamp::now();
     state.pending_pairings.retain(|pairing| pairing.expires_at > now);
     Ok(state)

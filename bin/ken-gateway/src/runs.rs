@@ -13,7 +13,7 @@ use crate::app::Gateway;
 use crate::body;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL, CHANGE};
+use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::stream::read;
 use crate::stream::subject::Subject;
 
@@ -26,7 +26,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, PAGE_RUNS, 100)?,
         cursor: page::cursor(&query, "cursor")?,
     };
-    Response::json(200, &gateway.store.call::<RunsList>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<RunsList>(&args, CALL_TIMEOUT).await?)
 }
 
 fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
@@ -46,7 +46,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         return read::read(gateway, &request, subject).await;
     }
     let by = run_args(&request);
-    let record = gateway.store.call::<RunsGet>(&by, CALL).await;
+    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await;
     Response::json(200, &record.map_err(|error| missing(error, &by))?)
 }
 

@@ -15,21 +15,21 @@ use crate::app::Gateway;
 use crate::body::{self, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
 
 /// How long `?wait=1` waits for the end of a run.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Calls an operation that only reads.
 async fn read<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
-    let result = gateway.scheduler.call::<O>(args, CALL).await;
+    let result = gateway.scheduler.call::<O>(args, CALL_TIMEOUT).await;
     result.map_err(deadline_as_unavailable)
 }
 
 /// Calls an operation that makes a change. Repeating it is safe, because its ids are in `args` or it has the same
 /// effect again.
 async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
-    let changed = gateway.scheduler.change::<O>(args, CALL, CHANGE).await;
+    let changed = gateway.scheduler.change::<O>(args, CALL_TIMEOUT, CHANGE).await;
     changed.map_err(change_failed)
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
         args.wait_ms = u64::try_from(WAIT.as_millis()).unwrap_or_default();
         let mut shutdown = request.shutdown();
         let ended = tokio::select! {
-            ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL) => ended.map_err(deadline_as_unavailable)?,
+            ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL_TIMEOUT) => ended.map_err(deadline_as_unavailable)?,
             () = shutdown.requested() => run,
         };
         run_response(&slug, ended)

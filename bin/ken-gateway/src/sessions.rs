@@ -17,7 +17,7 @@ use crate::body::{self, given};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
 use crate::page;
-use crate::store::{CALL, CHANGE};
+use crate::store::{CALL_TIMEOUT, CHANGE};
 
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
@@ -60,7 +60,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?)
 }
 
 /// GET /api/chat/sessions/:id/transcript
@@ -72,7 +72,7 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
         limit: page::limit(&query, 100, 50)?,
         before: page::cursor(&query, "before")?,
     };
-    let page = gateway.store.call::<SessionsTranscript>(&args, CALL).await?;
+    let page = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await?;
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 

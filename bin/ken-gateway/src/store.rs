@@ -9,7 +9,7 @@ use ken_wire::Pool;
 
 /// The timeout of one call to another part. It is shorter than the timeout of most clients and longer than the restart
 /// of a part.
-pub(crate) const CALL: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to try to find out whether a change was made, before the client gets the reply that this is unknown.
 pub(crate) const CHANGE: Duration = Duration::from_secs(30);
 
@@ -29,13 +29,13 @@ impl Store {
 
     /// Makes a change whose ids are in `args`; see [`Pool::change`]. An `unavailable` error means that nothing was changed.
     pub(crate) async fn change<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        self.0.change::<O>(args, CALL, time).await.map_err(change_failed)
+        self.0.change::<O>(args, CALL_TIMEOUT, time).await.map_err(change_failed)
     }
 
     /// Makes a change that has no id, so that repeating the call could change more; see [`Pool::call`]. An
     /// `unavailable` error means that nothing was changed.
     pub(crate) async fn change_once<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
-        self.0.call::<O>(args, CALL).await.map_err(change_failed)
+        self.0.call::<O>(args, CALL_TIMEOUT).await.map_err(change_failed)
     }
 
     pub(crate) fn pool(&self) -> &Pool {

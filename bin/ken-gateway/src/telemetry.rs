@@ -8,7 +8,7 @@ use ken_types::{Code, Error};
 
 use crate::app::Gateway;
 use crate::page;
-use crate::store::CALL;
+use crate::store::CALL_TIMEOUT;
 
 /// GET /api/telemetry/runs
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -23,13 +23,13 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<TelemetryList>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<TelemetryList>(&args, CALL_TIMEOUT).await?)
 }
 
 /// GET /api/telemetry/runs/:runId
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("runId").to_owned();
-    let found = gateway.store.call::<TelemetryGet>(&ByWork { id: id.clone() }, CALL).await;
+    let found = gateway.store.call::<TelemetryGet>(&ByWork { id: id.clone() }, CALL_TIMEOUT).await;
     let summary = found.map_err(|error| match error.code {
         Code::NotFound => Failure::from(Error::not_found(format!("No run {id}."))).with("runId", id.as_str()),
         _ => error.into(),

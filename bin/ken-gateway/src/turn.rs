@@ -13,10 +13,10 @@ use ken_types::{Code, Error};
 use tokio::time::{Instant, sleep};
 
 use crate::app::Gateway;
-use crate::store::CALL;
+use crate::store::CALL_TIMEOUT;
 
 /// How long one call to the store waits. The wire allows ten minutes.
-const CALL_TIMEOUT: Duration = Duration::from_secs(300);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to wait before the next attempt while the store restarts.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -42,7 +42,7 @@ pub(crate) async fn wait(
     let mut standing = None;
     loop {
         let left =
-            until.map_or(CALL_TIMEOUT, |until| until.saturating_duration_since(Instant::now()).min(CALL_TIMEOUT));
+            until.map_or(WAIT_TIMEOUT, |until| until.saturating_duration_since(Instant::now()).min(WAIT_TIMEOUT));
         if left.is_zero() {
             return Ok(Waited::Running(standing));
         }
@@ -64,7 +64,7 @@ pub(crate) async fn wait(
 async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<SubmissionStatus, Error> {
     let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let args = WaitSubmission { submission_id: id.clone(), wait_ms, or_waiting: false };
-    gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
+    gateway.store.call::<SubmissionsWait>(&args, time + CALL_TIMEOUT).await
 }
 
 /// Returns the failure for a caller that waited for a turn or run that failed: 500, with a type for each cause. The

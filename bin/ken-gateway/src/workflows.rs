@@ -16,7 +16,7 @@ use crate::agents::waits;
 use crate::app::Gateway;
 use crate::body;
 use crate::idempotency::{ReplayableResponse, once};
-use crate::store::{CALL, CHANGE, deadline_as_unavailable, failed_change};
+use crate::store::{CALL_TIMEOUT, CHANGE, deadline_as_unavailable, failed_change};
 use crate::turn::{Waited, failure, wait};
 
 /// The offset at which a new run's stream starts. It is empty before the run is admitted.
@@ -44,7 +44,7 @@ fn unknown(workflow: &str) -> Failure {
 
 /// Refuses a workflow that does not exist or that clients cannot start.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
-    let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
+    let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL_TIMEOUT).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;
     match known.iter().any(|known| known.name == workflow) {
         true => Ok(()),
@@ -54,7 +54,7 @@ async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
 
 async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Result<(), Failure> {
     let check = CheckWorkflow { name: workflow.to_owned(), payload: payload.clone() };
-    let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL).await;
+    let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL_TIMEOUT).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => unknown(workflow),
         _ => deadline_as_unavailable(error).into(),
@@ -83,7 +83,7 @@ async fn admitted(
     let by = ByRun { run_id: run.run_id };
     if let Waited::Settled(_) = wait(gateway, request.shutdown(), &id, None).await?
         // The run has been accepted even if the store fails now, and the response is then 202.
-        && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL).await
+        && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await
     {
         return ended(record, &url);
     }

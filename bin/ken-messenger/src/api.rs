@@ -30,7 +30,7 @@ pub(crate) enum Answer {
     /// There was no connection, or the call was cancelled before its body was sent: the platform has not done it.
     NotSent(String),
     /// The request was sent, and no answer came: the platform may have done it.
-    Unheard(String),
+    NoResponse(String),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Answer {
         match self {
             Answer::Done(_) => None,
             Answer::Refused(refusal) => Some(format!("{} ({})", refusal.description, refusal.code)),
-            Answer::NotSent(why) | Answer::Unheard(why) => Some(why.clone()),
+            Answer::NotSent(why) | Answer::NoResponse(why) => Some(why.clone()),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Api {
         if let Err(error) = begun {
             return Answer::NotSent(format!("no thread: {error}"));
         }
-        let ended = |_| Answer::Unheard("the call ended without an answer".to_owned());
+        let ended = |_| Answer::NoResponse("the call ended without an answer".to_owned());
         let waited = tokio::select! {
             connected = is_connected => connected,
             answer = &mut answered => return answer.unwrap_or_else(ended),
@@ -140,7 +140,7 @@ impl Api {
         match received {
             Ok(status) => read(status, &text),
             Err(error) if !body.is_begun => Answer::NotSent(self.describe(&error)),
-            Err(error) => Answer::Unheard(self.describe(&error)),
+            Err(error) => Answer::NoResponse(self.describe(&error)),
         }
     }
 
@@ -208,7 +208,7 @@ fn read(status: u16, text: &[u8]) -> Answer {
             description: reply.description.unwrap_or_else(|| "the platform gives no reason".to_owned()),
             retry_after: reply.parameters.and_then(|parameters| parameters.retry_after),
         }),
-        Err(_) => Answer::Unheard(format!("the platform answered {status} without a JSON object")),
+        Err(_) => Answer::NoResponse(format!("the platform answered {status} without a JSON object")),
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         );
         assert!(matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3)));
         assert_eq!(busy.error().unwrap(), "Too Many Requests (429)");
-        assert!(matches!(read(502, b"<html>"), Answer::Unheard(_)));
+        assert!(matches!(read(502, b"<html>"), Answer::NoResponse(_)));
         assert!(matches!(read(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500));
     }
 }

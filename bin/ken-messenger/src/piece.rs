@@ -133,7 +133,7 @@ pub(crate) fn end(answer: Answer, tries: u32) -> PieceEnd {
         Answer::Done(result) => {
             PieceEnd::Sent { message_id: result.get("message_id").and_then(Value::as_i64).map(|id| id.to_string()) }
         }
-        Answer::Unheard(_) => PieceEnd::Unknown { error },
+        Answer::NoResponse(_) => PieceEnd::Unknown { error },
         Answer::NotSent(_) => PieceEnd::Later { after_ms: pause_ms(tries), error },
         Answer::Refused(refusal) if refusal.code == 429 => {
             PieceEnd::Later { after_ms: refusal.retry_after.unwrap_or(RATE_PAUSE_S).saturating_mul(1_000), error }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(later(&refused(502, None)), Some(4_000));
         assert_eq!(later(&end(Answer::NotSent("x".into()), 30)), Some(60_000));
         assert!(matches!(refused(403, None), PieceEnd::Failed { .. }));
-        assert!(matches!(end(Answer::Unheard("x".into()), 0), PieceEnd::Unknown { .. }));
+        assert!(matches!(end(Answer::NoResponse("x".into()), 0), PieceEnd::Unknown { .. }));
         let sent = end(Answer::Done(json!({"message_id": 5})), 0);
         assert_eq!(sent, PieceEnd::Sent { message_id: Some("5".into()) });
     }

@@ -7,7 +7,7 @@
 
 use ken_service::Stop;
 use ken_types::hex;
-use ken_types::ops::outbox::{DueMessage, OutboxShow, PieceEnd, ShowMessage, Shown, ShownPiece};
+use ken_types::ops::outbox::{DisplayedMessage, DisplayedPiece, DueMessage, OutboxShow, PieceEnd, ShowMessage};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -20,7 +20,7 @@ use crate::split::{PIECE_UNITS, split};
 const DIGEST_BYTES: usize = 16;
 
 /// Brings the platform's messages up to date with the text, and records the outcome in the store.
-pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, stop: &Stop) {
+pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: DisplayedMessage, stop: &Stop) {
     let mut pieces = shown.pieces;
     let end = update(app, api, due, shown.revision, &mut pieces).await;
     if let PieceEnd::Failed { error } | PieceEnd::Unknown { error } | PieceEnd::Later { error, .. } = &end {
@@ -34,12 +34,12 @@ pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, s
 
 /// Edits, sends and deletes messages until the platform shows the text, and records in `pieces` what it shows. Stops at the first
 /// piece that is not accepted.
-async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &mut Vec<ShownPiece>) -> PieceEnd {
+async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &mut Vec<DisplayedPiece>) -> PieceEnd {
     let texts = split(&due.message.text, PIECE_UNITS);
     let mut ended = PieceEnd::Sent { message_id: None };
     for (number, text) in texts.iter().enumerate() {
         let digest = digest(text);
-        let new = |message_id| Some(ShownPiece { message_id, digest: digest.clone() });
+        let new = |message_id| Some(DisplayedPiece { message_id, digest: digest.clone() });
         let piece = |edited| Piece {
             message: &due.message,
             text,
@@ -85,7 +85,7 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
 }
 
 /// Replaces or appends a piece; `None` removes the last one.
-fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
+fn set(pieces: &mut Vec<DisplayedPiece>, number: usize, piece: Option<DisplayedPiece>) {
     match (pieces.get_mut(number), piece) {
         (Some(known), Some(piece)) => *known = piece,
         (None, Some(piece)) => pieces.push(piece),
@@ -94,7 +94,7 @@ fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
 }
 
 /// Deletes the messages of pieces that a shorter text no longer has. Returns the outcome if a deletion must be retried.
-async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec<ShownPiece>) -> Option<PieceEnd> {
+async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec<DisplayedPiece>) -> Option<PieceEnd> {
     while pieces.len() > count {
         if let Some(message) = pieces.last().and_then(|piece| piece.message_id.as_deref()) {
             let (method, fields) = match &due.message.business_id {

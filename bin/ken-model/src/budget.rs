@@ -18,7 +18,7 @@ use crate::provider::{DeltaSink, Pending, Provider, Rates, generate};
 use crate::usage::{delta_bytes, request_tokens};
 
 /// The timeout of a call to the store.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of attempts to settle a call while the store is unavailable, and the pause between two of them.
 const MAX_ATTEMPTS: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Budget {
             true => Spent::default(),
             false => {
                 let day = day.clone();
-                self.store.call::<BudgetSpent>(&OfBudget { day, session }, CALL).await?
+                self.store.call::<BudgetSpent>(&OfBudget { day, session }, CALL_TIMEOUT).await?
             }
         };
         let caps = self.caps;
@@ -87,10 +87,10 @@ impl Budget {
             Ok(generated) => {
                 let usage = &generated.usage;
                 let input = usage.input + usage.cache_read + usage.cache_write;
-                open.used = Used::Told(input + usage.output, usage.cost.total);
+                open.used = Used::Reported(input + usage.output, usage.cost.total);
             }
             Err(error) if is_free(error) && open.bytes.load(Ordering::Relaxed) == 0 => {
-                open.used = Used::Told(0, 0.0);
+                open.used = Used::Reported(0, 0.0);
             }
             Err(_) => {}
         }
@@ -110,9 +110,9 @@ impl Budget {
         let embedded = embedder.embed(texts).await;
         match &embedded {
             Ok(embedded) => {
-                open.used = Used::Told(embedded.usage.total_tokens, embedded.usage.cost.total);
+                open.used = Used::Reported(embedded.usage.total_tokens, embedded.usage.cost.total);
             }
-            Err(error) if is_free(error) => open.used = Used::Told(0, 0.0),
+            Err(error) if is_free(error) => open.used = Used::Reported(0, 0.0),
             Err(_) => {}
         }
         open.settle().await;
@@ -132,7 +132,7 @@ impl Budget {
             output_price: needs.rates.output,
             caps: self.caps,
         };
-        let reserved = self.store.call::<BudgetReserve>(&ask, CALL).await;
+        let reserved = self.store.call::<BudgetReserve>(&ask, CALL_TIMEOUT).await;
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = match &reserved {
             Err(error) if error.code == Code::Forbidden => Some(error.message.clone()),
             _ => None,
@@ -184,7 +184,7 @@ fn is_free(error: &Error) -> bool {
 #[derive(Debug)]
 enum Used {
     /// The provider reported the use: tokens and US dollars.
-    Told(u64, f64),
+    Reported(u64, f64),
     /// The call was interrupted. Its use is estimated from the request and the part of the answer that was passed on.
     Unknown,
 }
@@ -204,7 +204,7 @@ impl Open {
     fn settlement(&mut self) -> Option<Settle> {
         let id = self.id.take()?;
         let (tokens, cost) = match self.used {
-            Used::Told(tokens, cost) => (tokens, cost),
+            Used::Reported(tokens, cost) => (tokens, cost),
             Used::Unknown => {
                 let output = self.bytes.load(Ordering::Relaxed).div_ceil(4);
                 let cost = self.rates.input * self.input as f64 + self.rates.output * output as f64;
@@ -218,7 +218,7 @@ impl Open {
     /// background.
     async fn settle(mut self) {
         let Some(settle) = self.settlement() else { return };
-        if self.store.call::<BudgetSettle>(&settle, CALL).await.is_err() {
+        if self.store.call::<BudgetSettle>(&settle, CALL_TIMEOUT).await.is_err() {
             tokio::spawn(settle_with_retries(self.store.clone(), settle));
         }
     }
@@ -235,7 +235,7 @@ impl Drop for Open {
 /// Tries to settle a call for ten minutes. If that fails, the reservation continues to count as used.
 async fn settle_with_retries(store: Pool, settle: Settle) {
     for _ in 0..MAX_ATTEMPTS {
-        if store.call::<BudgetSettle>(&settle, CALL).await.is_ok() {
+        if store.call::<BudgetSettle>(&settle, CALL_TIMEOUT).await.is_ok() {
             return;
         }
         tokio::time::sleep(PAUSE).await;

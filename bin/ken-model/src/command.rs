@@ -227,13 +227,13 @@ fn try_model(
     let (sink, started) = (TimedText::default(), Instant::now());
     let generated = runtime.block_on(generate(provider, &request, &sink))?;
     let took = started.elapsed();
-    let (first, said) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (first, text) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     let first = first.map_or(took, |first| first - started);
     let usage = generated.usage;
     let ms = |duration: Duration| duration.as_millis() as u64;
     let shown: Value = json!({
         "model": full_name(provider),
-        "text": said,
+        "text": text,
         "firstMs": ms(first),
         "totalMs": ms(took),
         "usage": usage,
@@ -244,7 +244,7 @@ fn try_model(
         false => write(&format!(
             "{}: {:?}\nfirst word after {} ms, all after {} ms; {} tokens in, {} out; {}",
             full_name(provider),
-            said.trim(),
+            text.trim(),
             ms(first),
             ms(took),
             usage.input + usage.cache_read + usage.cache_write,

@@ -113,13 +113,13 @@ struct Written(Answered);
 
 impl Answer for Written {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        let Written(said) = self;
-        writeln!(to, "{}", said.text)?;
+        let Written(answer) = self;
+        writeln!(to, "{}", answer.text)?;
         if verbose {
-            let Usage { input, output, .. } = said.usage;
-            let ModelName { provider, id } = &said.model;
+            let Usage { input, output, .. } = answer.usage;
+            let ModelName { provider, id } = &answer.model;
             writeln!(to, "-- {provider}/{id}, {input} tokens in, {output} out")?;
-            for Failed { model, error } in &said.failed {
+            for Failed { model, error } in &answer.failed {
                 writeln!(to, "-- {model} failed: {error}")?;
             }
         }

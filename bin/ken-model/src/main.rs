@@ -129,7 +129,7 @@ fn table() -> Table<Model> {
             model.report();
             embedded
         })
-        .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move { model.budget.state(asked.session).await })
+        .op::<ModelBudget, _, _>(|model: Arc<Model>, _, args| async move { model.budget.state(args.session).await })
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
             let unlisted = match &request.model {
                 Some(name) if request.unlisted => Some(Choice::read(name, "/args/model", setting)?),

@@ -6,6 +6,6 @@ use ken_types::ops::model::Generate;
 /// Returns the last text of a user or a signal. Empty if there is none.
 pub(crate) fn last(request: &Generate) -> String {
     let newest = request.messages.iter().rev();
-    let mut asked = newest.filter(|message| matches!(message, Message::User { .. } | Message::Signal { .. }));
-    asked.next().map(Message::text).unwrap_or_default()
+    let mut questions = newest.filter(|message| matches!(message, Message::User { .. } | Message::Signal { .. }));
+    questions.next().map(Message::text).unwrap_or_default()
 }

@@ -96,12 +96,12 @@ struct Line {
 }
 
 impl Line {
-    fn matches(&self, asked: &RequestFacts<'_>) -> bool {
+    fn matches(&self, facts: &RequestFacts<'_>) -> bool {
         let when = self.when.as_deref();
-        when.is_none_or(|part| asked.text.contains(part))
-            && self.purpose.is_none_or(|purpose| purpose == asked.purpose)
-            && self.after_tools.is_none_or(|count| count == asked.after_tools)
-            && self.model.as_ref().is_none_or(|model| model == asked.model)
+        when.is_none_or(|part| facts.text.contains(part))
+            && self.purpose.is_none_or(|purpose| purpose == facts.purpose)
+            && self.after_tools.is_none_or(|count| count == facts.after_tools)
+            && self.model.as_ref().is_none_or(|model| model == facts.model)
     }
 }
 

@@ -90,7 +90,7 @@ impl Comparison {
         let differences: Vec<String> =
             differ.iter().map(|(attribute, other)| attribute.difference(&source.name, other, &target.name)).collect();
         let relations = || matched.iter().filter_map(|(number, _)| source.relations.get(*number));
-        shared.extend(relations().map(Relation::shown));
+        shared.extend(relations().map(Relation::text));
         let agreeing = agree.len() + relations().map(Relation::size).sum::<usize>();
         let differing = differences.len() + unmatched(&source, &target, &mapping, &matched);
         Comparison { source, target, shared, differences, mapping, matched, agreeing, differing }
@@ -143,11 +143,11 @@ impl Comparison {
         let carried = self.mapping.translate(relation)?;
         let is_settled = self.target.relations.iter().any(|known| known.answers(&carried));
         (!is_settled).then(|| Transfer {
-            property: carried.name.shown.clone(),
-            value: carried.shown(),
+            property: carried.name.display.clone(),
+            value: carried.text(),
             confidence: self.confidence(relation.size()),
-            conclusion: format!("{}: {}", self.target.name, carried.shown()),
-            premise: format!("{}: {}", self.source.name, relation.shown()),
+            conclusion: format!("{}: {}", self.target.name, carried.text()),
+            premise: format!("{}: {}", self.source.name, relation.text()),
         })
     }
 
@@ -160,7 +160,7 @@ impl Comparison {
         let of = |case: &Case| {
             let attributes =
                 case.attributes.values().map(|attribute| format!("{}: {}", case.name, attribute.statement()));
-            let relations = case.relations.iter().map(|relation| format!("{}: {}", case.name, relation.shown()));
+            let relations = case.relations.iter().map(|relation| format!("{}: {}", case.name, relation.text()));
             attributes.chain(relations).collect::<Vec<_>>()
         };
         of(&self.source).into_iter().chain(of(&self.target))
@@ -217,7 +217,7 @@ impl Comparison {
         ExtraFields {
             similarity: rounded(self.similarity()),
             mapping: pairs
-                .map(|(source, target)| Pair { source: source.shown.clone(), target: target.shown.clone() })
+                .map(|(source, target)| Pair { source: source.display.clone(), target: target.display.clone() })
                 .collect(),
             shared: self.shared,
             differences: self.differences,

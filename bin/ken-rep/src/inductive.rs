@@ -100,12 +100,12 @@ fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     sizes.take_while(fits).count()
 }
 
-fn search_cut(told: usize, found: usize, what: &str) -> Option<Issue> {
-    (told < found).then(|| Issue {
+fn search_cut(shown: usize, found: usize, what: &str) -> Option<Issue> {
+    (shown < found).then(|| Issue {
         kind: "search_cut",
         severity: "warning",
         at: "/observations".to_owned(),
-        message: format!("only {told} of {found} {what} are reported"),
+        message: format!("only {shown} of {found} {what} are reported"),
         proofs: Vec::new(),
     })
 }

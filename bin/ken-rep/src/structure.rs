@@ -46,7 +46,7 @@ enum Part {
 /// A name in the words of the document. Names are compared in the normal form of statements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Name {
-    pub(crate) shown: String,
+    pub(crate) display: String,
     normal: String,
 }
 
@@ -127,7 +127,7 @@ impl Case {
             Value::Array(items) => {
                 let path = path.join(&Name::of(key));
                 for item in items {
-                    self.add_truth_value(&path, &Name::of_value(item).shown, true);
+                    self.add_truth_value(&path, &Name::of_value(item).display, true);
                 }
             }
             other => self.add_value(path, key, Name::of_value(other)),
@@ -141,7 +141,7 @@ impl Case {
             _ => {
                 let path = path.join(&Name::of(key));
                 let attribute =
-                    Attribute { name: path.shown, value: value.shown, is_denial: false, normal: value.normal };
+                    Attribute { name: path.display, value: value.display, is_denial: false, normal: value.normal };
                 self.attributes.insert(path.normal, attribute);
             }
         }
@@ -151,7 +151,7 @@ impl Case {
     fn add_truth_value(&mut self, path: &Name, key: &str, holds: bool) {
         let statement = normalise(key);
         let attribute = Attribute {
-            name: joined(&path.shown, key.trim()),
+            name: joined(&path.display, key.trim()),
             value: holds.to_string(),
             is_denial: statement.negated,
             normal: (holds != statement.negated).to_string(),
@@ -193,20 +193,20 @@ impl Name {
             true => format!("not {}", statement.atom),
             false => statement.atom.into_owned(),
         };
-        Name { shown: words.trim().to_owned(), normal }
+        Name { display: words.trim().to_owned(), normal }
     }
 
     /// Returns the normal form of a value: "Fur ." equals "fur", and 1 equals 1.0.
     fn of_value(value: &Value) -> Name {
         match value {
             Value::String(text) => Name::of(text),
-            Value::Number(number) => Name { shown: number.to_string(), normal: shortest(number) },
+            Value::Number(number) => Name { display: number.to_string(), normal: shortest(number) },
             other => Name::of(&other.to_string()),
         }
     }
 
     fn join(&self, name: &Name) -> Name {
-        Name { shown: joined(&self.shown, &name.shown), normal: joined(&self.normal, &name.normal) }
+        Name { display: joined(&self.display, &name.display), normal: joined(&self.normal, &name.normal) }
     }
 }
 
@@ -259,7 +259,7 @@ impl Relation {
         };
         Ok(Relation {
             is_denied: statement.negated,
-            name: Name { shown: name.trim().to_owned(), normal: statement.atom.into_owned() },
+            name: Name { display: name.trim().to_owned(), normal: statement.atom.into_owned() },
             parts: parts.iter().enumerate().map(part).collect::<Result<_, _>>()?,
         })
     }
@@ -313,12 +313,12 @@ impl Relation {
         std::iter::once(self.name.normal.as_str()).chain(inner).collect()
     }
 
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Thing(thing) => thing.shown.clone(),
-            Part::Relation(relation) => relation.shown(),
+            Part::Thing(thing) => thing.display.clone(),
+            Part::Relation(relation) => relation.text(),
         });
-        format!("{}({})", self.name.shown, parts.collect::<Vec<_>>().join(", "))
+        format!("{}({})", self.name.display, parts.collect::<Vec<_>>().join(", "))
     }
 }
 

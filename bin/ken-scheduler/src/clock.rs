@@ -45,8 +45,8 @@ impl WallClock {
     /// Resolves when the clock reaches `at`, in milliseconds since the epoch, or when the clock is set. Without a time,
     /// it only resolves when the clock is set.
     pub(crate) async fn reach(&self, at: Option<i64>) -> io::Result<()> {
-        const FAR: i64 = 253_402_300_799_000; // the year 9999
-        let at = at.map_or(FAR, |at| at - self.shift).clamp(1, FAR);
+        const NEVER_MS: i64 = 253_402_300_799_000; // the year 9999
+        let at = at.map_or(NEVER_MS, |at| at - self.shift).clamp(1, NEVER_MS);
         let spec = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec { tv_sec: at / 1_000, tv_nsec: at % 1_000 * 1_000_000 },

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use ken_service::Stop;
 use ken_types::Offset;
-use ken_types::ops::schedules::{Advance, Due, Fire, Progress, Running, SchedulesAdvance};
+use ken_types::ops::schedules::{Advance, DueSchedule, Fire, Progress, Running, SchedulesAdvance};
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::plan::Clock;
-use crate::record::{fire_of, nothing};
+use crate::record::{fire_of, record_without_slots};
 use crate::scheduler::Scheduler;
 
 /// The pause after a failed call of the store.
@@ -27,7 +27,7 @@ const SYSTEM: &str = "system";
 
 /// How long before a slot its schedule is fetched and the record prepared, in milliseconds. When the slot is due, only
 /// the write remains.
-const AHEAD_MS: i64 = 1_000;
+const FETCH_AHEAD_MS: i64 = 1_000;
 /// During this time before a slot, in milliseconds, changes of schedules are not processed, so that they do not delay
 /// the slot.
 const QUIET_MS: i64 = 50;
@@ -42,8 +42,8 @@ pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
 
 async fn fire(scheduler: &Scheduler) {
     let mut changes = scheduler.changes.subscribe();
-    let mut times = Times::default();
-    let mut soon = VecDeque::new();
+    let mut times = AttemptDeadlines::default();
+    let mut upcoming = VecDeque::new();
     let mut fires = Vec::new();
     let mut due_until = None;
     loop {
@@ -52,7 +52,7 @@ async fn fire(scheduler: &Scheduler) {
         let advance = Advance {
             now: scheduler.clock.now(),
             fires: std::mem::take(&mut fires),
-            timed_out: times.over(),
+            timed_out: times.passed_ids(),
             due_until,
         };
         let advanced = match scheduler.change::<SchedulesAdvance>(&advance).await {
@@ -64,20 +64,20 @@ async fn fire(scheduler: &Scheduler) {
             }
         };
         scheduler.fired.fetch_add(recorded as u64, Ordering::Relaxed);
-        times.note(&advanced.running);
+        times.replace(&advanced.running);
         let clock = scheduler.clock();
         if due_until.take().is_some() {
-            soon = advanced.due.into_iter().map(|due| Soon::new(due, clock)).collect();
+            upcoming = advanced.due.into_iter().map(|due| UpcomingFire::new(due, clock)).collect();
         }
         // The next time comes from the store after each call, because other schedulers and clients create and change
         // schedules too.
-        let first = soon.front().map(|soon: &Soon| soon.at);
-        let look_at = advanced.next_fire.map(|next| next - AHEAD_MS);
-        if first != advanced.next_fire && look_at.is_some_and(|at| at <= clock.now) {
-            due_until = Some(clock.now + AHEAD_MS);
+        let first = upcoming.front().map(|soon: &UpcomingFire| soon.at);
+        let fetch_at = advanced.next_fire.map(|next| next - FETCH_AHEAD_MS);
+        if first != advanced.next_fire && fetch_at.is_some_and(|at| at <= clock.now) {
+            due_until = Some(clock.now + FETCH_AHEAD_MS);
             continue;
         }
-        let wake_at = first.filter(|_| first == advanced.next_fire).or(look_at);
+        let wake_at = first.filter(|_| first == advanced.next_fire).or(fetch_at);
         let is_close = wake_at.is_some_and(|at| at - clock.now <= QUIET_MS);
         let retry = advanced.retry_in_ms.map(millis_from_now);
         let until = times.next().into_iter().chain(retry).min();
@@ -86,18 +86,18 @@ async fn fire(scheduler: &Scheduler) {
                 tracing::error!("the timer has failed: {error}");
                 sleep(PAUSE).await;
             },
-            () = passed(until) => {}
+            () = deadline_passed(until) => {}
             _ = changes.changed(), if !is_close => {}
         }
         let clock = scheduler.clock();
-        let come = soon.iter().take_while(|soon| soon.at <= clock.now).count();
-        fires.extend(soon.drain(..come).map(|soon| soon.fire(clock)));
+        let due_count = upcoming.iter().take_while(|soon| soon.at <= clock.now).count();
+        fires.extend(upcoming.drain(..due_count).map(|soon| soon.fire(clock)));
     }
 }
 
 /// A schedule that fires soon, and the prepared record of it.
-struct Soon {
-    due: Due,
+struct UpcomingFire {
+    due: DueSchedule,
     /// When it fires, in milliseconds since the epoch.
     at: i64,
     /// The time for which `fire` is prepared: when it fires, or the time of the preparation if that is later.
@@ -105,12 +105,12 @@ struct Soon {
     fire: Fire,
 }
 
-impl Soon {
-    fn new(due: Due, clock: Clock) -> Soon {
+impl UpcomingFire {
+    fn new(due: DueSchedule, clock: Clock) -> UpcomingFire {
         let at = due.progress.next.map_or(clock.now, |next| next.fire);
         let planned_for = at.max(clock.now);
         let fire = fire_at(&due, Clock { now: planned_for, ..clock });
-        Soon { due, at, planned_for, fire }
+        UpcomingFire { due, at, planned_for, fire }
     }
 
     /// Returns the record to write now. This is the prepared one, unless the slot is late by now or the following slot
@@ -126,22 +126,22 @@ impl Soon {
 }
 
 /// Returns the record to write for a schedule. A schedule whose timing cannot be read gets no further slots.
-fn fire_at(due: &Due, clock: Clock) -> Fire {
+fn fire_at(due: &DueSchedule, clock: Clock) -> Fire {
     fire_of(due, clock).unwrap_or_else(|error| {
         tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
         let progress = Progress { next: None, ..due.progress };
-        Fire { progress, ..nothing(due) }
+        Fire { progress, ..record_without_slots(due) }
     })
 }
 
 /// The deadline of each attempt of a run. It uses the monotonic clock, because the wall clock can be set.
 #[derive(Debug, Default)]
-struct Times(HashMap<(String, u32), Instant>);
+struct AttemptDeadlines(HashMap<(String, u32), Instant>);
 
-impl Times {
+impl AttemptDeadlines {
     /// Replaces the list by the attempts that are running. A new one gets a deadline from its remaining time; a known
     /// one keeps its deadline.
-    fn note(&mut self, running: &[Running]) {
+    fn replace(&mut self, running: &[Running]) {
         let known = std::mem::take(&mut self.0);
         self.0 = running
             .iter()
@@ -157,7 +157,7 @@ impl Times {
         self.0.values().min().copied()
     }
 
-    fn over(&self) -> Vec<String> {
+    fn passed_ids(&self) -> Vec<String> {
         let now = Instant::now();
         let over = self.0.iter().filter(|(_, until)| **until <= now);
         over.map(|((run, _), _)| run.clone()).collect()
@@ -168,7 +168,7 @@ fn millis_from_now(ms: i64) -> Instant {
     Instant::now() + Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
-async fn passed(until: Option<Instant>) {
+async fn deadline_passed(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,

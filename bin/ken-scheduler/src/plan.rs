@@ -1,7 +1,7 @@
 //! Decides the outcome of the slots that have passed. It depends only on the schedule, the last recorded slot and the
 //! time.
 
-use ken_types::ops::schedules::{CAUGHT_UP, Fate, KEPT_RUNS, Missed, NextSlot, Reason, Settings};
+use ken_types::ops::schedules::{KEPT_RUNS, MAX_CAUGHT_UP, Missed, NextSlot, Reason, Settings, SlotOutcome};
 
 use crate::timing::Timing;
 
@@ -10,7 +10,7 @@ use crate::timing::Timing;
 pub(crate) struct Plan {
     /// The slots in order, each with its outcome. Only the newest [`KEPT_RUNS`] are included, because older records
     /// would be deleted at once.
-    pub(crate) slots: Vec<(i64, Fate)>,
+    pub(crate) slots: Vec<(i64, SlotOutcome)>,
     /// The time of the last slot that has been decided.
     pub(crate) mark: i64,
     pub(crate) next: Option<NextSlot>,
@@ -39,17 +39,17 @@ pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock
         Missed::Skip => 0,
         // If a later slot fires in time, it counts for the missed slots before it too.
         Missed::Last => usize::from(late == passed.len()),
-        Missed::All => CAUGHT_UP,
+        Missed::All => MAX_CAUGHT_UP,
     };
-    let fate = |number: usize, fire: i64| match (is_late(fire), number + caught_up >= late) {
-        (false, _) => Fate::Run,
-        (true, true) if settings.missed == Missed::All => Fate::CatchUp,
-        (true, true) => Fate::Run,
-        (true, false) if fire < clock.started => Fate::Missed(Reason::Down),
-        (true, false) => Fate::Missed(Reason::Late),
+    let outcome = |number: usize, fire: i64| match (is_late(fire), number + caught_up >= late) {
+        (false, _) => SlotOutcome::Run,
+        (true, true) if settings.missed == Missed::All => SlotOutcome::CatchUp,
+        (true, true) => SlotOutcome::Run,
+        (true, false) if fire < clock.started => SlotOutcome::Missed(Reason::Down),
+        (true, false) => SlotOutcome::Missed(Reason::Late),
     };
-    let slots: Vec<(i64, Fate)> =
-        passed.iter().enumerate().map(|(number, (slot, fire))| (*slot, fate(number, *fire))).collect();
+    let slots: Vec<(i64, SlotOutcome)> =
+        passed.iter().enumerate().map(|(number, (slot, fire))| (*slot, outcome(number, *fire))).collect();
     let mark = slots.last().map_or(mark, |(slot, _)| *slot);
     Plan { slots, mark, next: timing.next(mark) }
 }
@@ -70,31 +70,32 @@ mod tests {
         Settings { missed, ..settings(ScheduleKind::Every, "1h", "UTC") }
     }
 
-    fn planned(settings: &Settings, mark: i64, now: i64, started: i64) -> Vec<(i64, Fate)> {
+    fn planned(settings: &Settings, mark: i64, now: i64, started: i64) -> Vec<(i64, SlotOutcome)> {
         plan(&timing(settings), settings, mark, Clock { now, started }).slots
     }
 
     #[test]
     fn missed_slots_are_skipped_or_the_last_or_all_are_run() {
-        let late = Fate::Missed(Reason::Late);
-        let down = Fate::Missed(Reason::Down);
+        let late = SlotOutcome::Missed(Reason::Late);
+        let down = SlotOutcome::Missed(Reason::Down);
         let now = 3 * HOUR + 60_001;
         for (missed, started, expected) in [
             (Missed::Skip, 0, [late, late, late]),
             (Missed::Skip, now, [down, down, down]),
-            (Missed::Last, now, [down, down, Fate::Run]),
-            (Missed::All, now, [Fate::CatchUp; 3]),
-            (Missed::Last, 2 * HOUR, [down, late, Fate::Run]),
+            (Missed::Last, now, [down, down, SlotOutcome::Run]),
+            (Missed::All, now, [SlotOutcome::CatchUp; 3]),
+            (Missed::Last, 2 * HOUR, [down, late, SlotOutcome::Run]),
         ] {
-            let fates: Vec<Fate> = planned(&hourly(missed), 0, now, started).iter().map(|slot| slot.1).collect();
-            assert_eq!(fates, expected, "{missed:?}");
+            let outcomes: Vec<SlotOutcome> =
+                planned(&hourly(missed), 0, now, started).iter().map(|slot| slot.1).collect();
+            assert_eq!(outcomes, expected, "{missed:?}");
         }
     }
 
     #[test]
     fn a_slot_in_time_makes_up_for_the_ones_before_it() {
         let slots = planned(&hourly(Missed::Last), 0, 2 * HOUR + 60_000, 0);
-        assert_eq!(slots, [(HOUR, Fate::Missed(Reason::Late)), (2 * HOUR, Fate::Run)]);
+        assert_eq!(slots, [(HOUR, SlotOutcome::Missed(Reason::Late)), (2 * HOUR, SlotOutcome::Run)]);
     }
 
     #[test]
@@ -103,8 +104,8 @@ mod tests {
         let now = 3_650 * DAY;
         let slots = planned(&secondly, 0, now, 0);
         assert_eq!(slots.len(), KEPT_RUNS);
-        assert_eq!(slots.last(), Some(&(now, Fate::Run)));
-        assert_eq!(slots.iter().filter(|slot| slot.1 == Fate::CatchUp).count(), CAUGHT_UP);
+        assert_eq!(slots.last(), Some(&(now, SlotOutcome::Run)));
+        assert_eq!(slots.iter().filter(|slot| slot.1 == SlotOutcome::CatchUp).count(), MAX_CAUGHT_UP);
     }
 
     #[test]

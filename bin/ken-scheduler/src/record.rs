@@ -1,6 +1,6 @@
 //! The record that the store writes for a schedule that is due.
 
-use ken_types::ops::schedules::{Due, Fire, Progress, Slot};
+use ken_types::ops::schedules::{DueSchedule, Fire, Progress, Slot};
 use ken_types::{Error, id};
 use sha2::{Digest, Sha256};
 
@@ -8,7 +8,7 @@ use crate::plan::{Clock, plan};
 use crate::timing::Timing;
 
 /// Returns a record without slots, which leaves the progress of the schedule unchanged.
-pub(crate) fn nothing(due: &Due) -> Fire {
+pub(crate) fn record_without_slots(due: &DueSchedule) -> Fire {
     Fire {
         id: due.id.clone(),
         generation: due.generation,
@@ -21,19 +21,19 @@ pub(crate) fn nothing(due: &Due) -> Fire {
 }
 
 /// Returns the record of the slots that have passed. Fails if the timing of the schedule cannot be read.
-pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
+pub(crate) fn fire_of(due: &DueSchedule, clock: Clock) -> Result<Fire, Error> {
     let (timing, _) = Timing::parse(&due.id, &due.settings, due.progress.anchor)?;
     let planned = plan(&timing, &due.settings, due.progress.mark, clock);
     let slots = planned.slots.into_iter().map(|(at, fate)| Slot { at, run_id: run_id(due, at), fate });
     Ok(Fire {
         slots: slots.collect(),
         progress: Progress { anchor: due.progress.anchor, mark: planned.mark, next: planned.next },
-        ..nothing(due)
+        ..record_without_slots(due)
     })
 }
 
 /// Returns the id of a slot's run. It is derived from the slot, so that every scheduler uses the same id.
-fn run_id(due: &Due, slot: i64) -> String {
+fn run_id(due: &DueSchedule, slot: i64) -> String {
     let mut hash = Sha256::new();
     hash.update(due.id.as_bytes());
     hash.update(due.generation.to_le_bytes());

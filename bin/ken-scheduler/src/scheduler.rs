@@ -21,12 +21,12 @@ use crate::record::fire_of;
 use crate::timing::Timing;
 
 /// The timeout of one call of the store.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of the call that asks the messaging connector which users its settings admit.
-const CONNECTOR: Duration = Duration::from_secs(2);
-const CHANGE: Duration = Duration::from_secs(30);
+const CONNECTOR_TIMEOUT: Duration = Duration::from_secs(2);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of attempts of an update, which fails while other callers change the same schedule.
-const TRIES: u32 = 20;
+const MAX_ATTEMPTS: u32 = 20;
 /// The maximum time for which a caller can wait for the end of a run, in milliseconds.
 const WAIT_MS: u64 = 600_000;
 /// If the last recorded slot is further in the future than this, in milliseconds, the clock was wrong when it was
@@ -87,14 +87,14 @@ impl Scheduler {
     }
 
     pub(crate) async fn change<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
-        self.store.change::<O>(args, CALL, CHANGE).await
+        self.store.change::<O>(args, CALL_TIMEOUT, CHANGE_TIMEOUT).await
     }
 
     async fn create(&self, args: CreateSchedule) -> Result<Schedule, Error> {
         check_slug(&args.slug)?;
         let definition = Definition::new(args.fields)?;
         let now = self.clock.now();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let old = self.state(&args.slug, args.owner.as_ref(), args.replace).await?;
             let old = match old {
                 Some(old) if self.catch_up(&old).await? => continue,
@@ -131,7 +131,7 @@ impl Scheduler {
             return Ok(None);
         }
         let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
-        match self.store.call::<SchedulesState>(&of, CALL).await {
+        match self.store.call::<SchedulesState>(&of, CALL_TIMEOUT).await {
             Ok(state) => Ok(Some(state)),
             Err(error) if error.code == Code::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -140,8 +140,8 @@ impl Scheduler {
 
     async fn update(&self, slug: &str, owner: Option<&Scope>, fields: Fields) -> Result<Schedule, Error> {
         let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
-        for _ in 0..TRIES {
-            let old = self.store.call::<SchedulesState>(&of, CALL).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let old = self.store.call::<SchedulesState>(&of, CALL_TIMEOUT).await?;
             if self.catch_up(&old).await? {
                 continue;
             }
@@ -198,7 +198,7 @@ impl Scheduler {
         let Some(DeliverTo::Chat(to)) = &put.settings.deliver_to else {
             return Err(refused);
         };
-        let Ok(connector) = self.messenger.call::<ConnectorState>(&Nothing {}, CONNECTOR).await else {
+        let Ok(connector) = self.messenger.call::<ConnectorState>(&Nothing {}, CONNECTOR_TIMEOUT).await else {
             let hint = "ken-messenger does not answer, so only stored users and groups are known: `ken messenger allow` admits a user";
             return Err(refused.hint(hint));
         };
@@ -215,7 +215,7 @@ impl Scheduler {
         if state.progress.next.is_none_or(|next| next.fire > clock.now) {
             return Ok(false);
         }
-        let due = Due {
+        let due = DueSchedule {
             id: state.schedule.id.clone(),
             generation: state.generation,
             settings: state.schedule.settings.clone(),
@@ -234,7 +234,7 @@ impl Scheduler {
         let until = Instant::now() + Duration::from_millis(args.wait_ms.min(WAIT_MS));
         let one = OneScheduleRun { slug: args.slug, run_id: args.run_id };
         while !run.status.is_terminal() && timeout_at(until.min(deadline), changes.changed()).await.is_ok() {
-            run = self.store.call::<SchedulesRunGet>(&one, CALL).await?;
+            run = self.store.call::<SchedulesRunGet>(&one, CALL_TIMEOUT).await?;
         }
         Ok(run)
     }

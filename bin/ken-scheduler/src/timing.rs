@@ -15,7 +15,7 @@ const AT: &str = "/schedule";
 /// leap day.
 const HORIZON_MS: i64 = 8 * 366 * DAY_MS;
 const DAY_MS: i64 = 86_400_000;
-const LONGEST_MS: i64 = 366 * DAY_MS;
+const MAX_INTERVAL_MS: i64 = 366 * DAY_MS;
 
 /// The rule that determines when a schedule fires.
 #[derive(Debug, Clone)]
@@ -74,8 +74,8 @@ impl Timing {
             Slots::Cron(cron, zone) => {
                 let after = Timestamp::from_millisecond(after).ok()?;
                 let next = match cron.every_hour {
-                    true => in_real_time(cron, zone, after),
-                    false => on_the_clock(cron, zone, after),
+                    true => next_by_elapsed_time(cron, zone, after),
+                    false => next_by_wall_clock(cron, zone, after),
                 };
                 next.map(Timestamp::as_millisecond)
             }
@@ -121,7 +121,7 @@ impl Timing {
 
 /// Returns the next slot if the hour field is neither `*` nor `*/n`. Each matching local time then has one slot, even
 /// if its hour is repeated.
-fn on_the_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
+fn next_by_wall_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     let mut local = local(zone, after).checked_add(SECOND).ok()?;
     loop {
         let matching = cron.at_or_after(local)?;
@@ -137,7 +137,7 @@ fn on_the_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timest
 
 /// Returns the next slot if the hour field is `*` or `*/n`. The local time is compared at each moment that really
 /// occurs, so a skipped hour has no slot and a repeated hour has its slots twice.
-fn in_real_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
+fn next_by_elapsed_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     let mut from = after.checked_add(SECOND).ok()?;
     loop {
         let offset = zone.to_offset(from);
@@ -181,7 +181,7 @@ fn period(text: &str) -> Result<i64, Error> {
     }
     let period = digits.parse::<i64>().ok().and_then(|number| number.checked_mul(unit));
     match period {
-        Some(period) if (1_000..=LONGEST_MS).contains(&period) => Ok(period),
+        Some(period) if (1_000..=MAX_INTERVAL_MS).contains(&period) => Ok(period),
         _ => Err(wrong(format!("{text} is not between 1s and 366d"))),
     }
 }
@@ -290,7 +290,7 @@ pub(crate) mod tests {
         for text in ["0s", "367d", "1.5h", "h", "", "90", "90 m", "-1s", "99999999999999999999d", "5µ"] {
             assert!(period(text).is_err(), "{text}");
         }
-        assert_eq!((period("1s").unwrap(), period("366d").unwrap()), (1_000, LONGEST_MS));
+        assert_eq!((period("1s").unwrap(), period("366d").unwrap()), (1_000, MAX_INTERVAL_MS));
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Store {
             };
             match news {
                 Err(_) => return Ok(now),
-                Ok(News::Status(told)) if enough(&told) => return Ok(Arc::unwrap_or_clone(told)),
+                Ok(News::Status(status)) if enough(&status) => return Ok(Arc::unwrap_or_clone(status)),
                 Ok(_) => {}
             }
         }
@@ -217,8 +217,8 @@ impl Store {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Outbox)?;
         loop {
-            let (asked, now) = (args.clone(), self.clock.now());
-            let read = self.readers.read(true, move |tables| ops::outbox::due(tables, &asked, now));
+            let (due_args, now) = (args.clone(), self.clock.now());
+            let read = self.readers.read(true, move |tables| ops::outbox::due(tables, &due_args, now));
             let (due, next) = read.await?;
             if !due.messages.is_empty() || Instant::now() >= until {
                 return Ok(due);

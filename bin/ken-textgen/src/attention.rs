@@ -47,7 +47,7 @@ impl CustomOp1 for Attention<'_, '_> {
         for part in parts.iter_mut() {
             let own;
             (own, rest) = rest.split_at(part.tokens * 3 * width);
-            part.cache.remember(self.layer, own);
+            part.cache.append(self.layer, own);
         }
         let out = self.attend(&self.queries(rows, &parts, width), width);
         Ok((CpuStorage::F32(out), Shape::from((rows.len() / (3 * width), width))))
@@ -56,12 +56,12 @@ impl CustomOp1 for Attention<'_, '_> {
 
 impl Attention<'_, '_> {
     fn queries<'q>(&self, rows: &'q [f32], parts: &'q [Part<'_>], width: usize) -> Vec<Query<'q>> {
-        let places = parts.iter().flat_map(|part| {
+        let visible_ranges = parts.iter().flat_map(|part| {
             let seen = part.cache.len();
             (1..=part.tokens).map(move |nth| (part.cache.layer(self.layer), seen + nth))
         });
         let rows = rows.chunks_exact(3 * width);
-        rows.zip(places).map(|(row, (layer, visible))| Query { row, layer, visible }).collect()
+        rows.zip(visible_ranges).map(|(row, (layer, visible))| Query { row, layer, visible }).collect()
     }
 
     /// Computes every head of every query, on several threads if there is enough work.
@@ -70,13 +70,13 @@ impl Attention<'_, '_> {
         let size = width / self.heads;
         let work: usize = queries.iter().map(|query| query.visible * width).sum();
         // Handing work to another thread costs about as much as 32 K multiplications.
-        let share = if work < 32 * 1024 { out.len() } else { self.share(width, queries.len()) };
+        let chunk = if work < 32 * 1024 { out.len() } else { self.chunk_length(width, queries.len()) };
         let (isa, scale) = (self.engine.isa, self.scale);
-        self.engine.team.each(out.chunks_mut(share), |index, out| {
+        self.engine.threads.each(out.chunks_mut(chunk), |index, out| {
             let mut scores = Vec::new();
             for (nth, out) in out.chunks_exact_mut(size).enumerate() {
-                let place = index * share + nth * size;
-                let (query, offset) = (&queries[place / width], place % width);
+                let position = index * chunk + nth * size;
+                let (query, offset) = (&queries[position / width], position % width);
                 let seen = query.visible * width;
                 let head = Head {
                     query: &query.row[offset..offset + size],
@@ -93,8 +93,8 @@ impl Attention<'_, '_> {
     }
 
     /// The length of one task's share of the output, in numbers: whole heads, and about four shares per thread.
-    fn share(&self, width: usize, queries: usize) -> usize {
-        let heads = (queries * self.heads).div_ceil(4 * self.engine.team.size());
+    fn chunk_length(&self, width: usize, queries: usize) -> usize {
+        let heads = (queries * self.heads).div_ceil(4 * self.engine.threads.size());
         heads * (width / self.heads)
     }
 }

@@ -68,7 +68,7 @@ impl Cache {
     }
 
     /// Adds the keys and values of rows that contain query, key and value side by side.
-    pub(crate) fn remember(&mut self, layer: usize, rows: &[f32]) {
+    pub(crate) fn append(&mut self, layer: usize, rows: &[f32]) {
         let Some(layer) = self.layers.get_mut(layer) else {
             return;
         };

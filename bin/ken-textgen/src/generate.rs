@@ -159,9 +159,9 @@ fn limit(prompt: usize, positions: usize, parameters: &Parameters) -> Result<usi
         return Err(Error::too_large(fault).at("/prompt").hint(slide));
     };
     match parameters.max_new_tokens {
-        Some(asked) if asked > room => {
+        Some(requested) if requested > room => {
             let fault = format!(
-                "a prompt of {prompt} tokens leaves room for {room} more in the model's {positions} positions; {asked} were asked for"
+                "a prompt of {prompt} tokens leaves room for {room} more in the model's {positions} positions; {requested} were asked for"
             );
             Err(Error::too_large(fault).at("/max_new_tokens").hint(slide))
         }

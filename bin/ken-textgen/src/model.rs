@@ -94,19 +94,19 @@ impl Model {
         if self.weights.data_len() < PARTS << 22 {
             return;
         }
-        let most = self.engine.team.size();
+        let most = self.engine.threads.size();
         let sizes: Vec<usize> =
             std::iter::successors(Some(most), |size| Some(size / 2)).take_while(|size| *size > 0).collect();
         let mut best = (most, f64::INFINITY);
         for (index, size) in sizes.into_iter().enumerate().take(PARTS / 2) {
-            self.engine.team.resize(size);
+            self.engine.threads.resize(size);
             let seconds = self.head.read_part(2 * index, PARTS).min(self.head.read_part(2 * index + 1, PARTS));
             // Fewer threads are chosen only if they are clearly faster.
             if seconds < best.1 * 0.9 {
                 best = (size, seconds);
             }
         }
-        self.engine.team.resize(best.0);
+        self.engine.threads.resize(best.0);
     }
 
     pub fn cache(&self) -> Cache {

@@ -17,14 +17,14 @@ use crate::weights::Slice;
 
 /// The state that all operations of a process share.
 pub struct Engine {
-    pub team: ThreadPool,
+    pub threads: ThreadPool,
     pub isa: Isa,
     scratch: Mutex<Scratch>,
 }
 
 impl Engine {
     pub fn new(threads: usize, isa: Isa) -> Arc<Engine> {
-        Arc::new(Engine { team: ThreadPool::new(threads), isa, scratch: Mutex::default() })
+        Arc::new(Engine { threads: ThreadPool::new(threads), isa, scratch: Mutex::default() })
     }
 
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
@@ -142,7 +142,7 @@ impl Product {
         let mut scratch = self.engine.scratch();
         let scratch = scratch.aligned(count * width);
         let parts = scratch.chunks_exact_mut(width).zip(weights.chunks(rows * width)).zip(x.chunks(rows));
-        self.engine.team.each(parts, |_, ((sums, weights), x)| {
+        self.engine.threads.each(parts, |_, ((sums, weights), x)| {
             sums.fill(0.0);
             simd::stream(self.engine.isa.for_stream(), weights, x, sums);
         });
@@ -158,7 +158,7 @@ impl Product {
         const COLUMNS: usize = 48;
         let mut scratch = self.engine.scratch();
         let sums = scratch.aligned(tokens * self.outputs);
-        self.engine.team.each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
+        self.engine.threads.each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
             let start = index * COLUMNS;
             let columns = start..start + sums.len() / tokens;
             let (width, inputs, chunk) = (self.outputs, self.inputs, self.chunk());
@@ -176,7 +176,7 @@ impl Product {
     ) -> Vec<f32> {
         let block = self.row_block();
         let mut out = vec![0.0; tokens * self.outputs];
-        self.engine.team.each(out.chunks_mut(tokens * block), |index, part| {
+        self.engine.threads.each(out.chunks_mut(tokens * block), |index, part| {
             let count = part.len() / tokens;
             let rows = index * block..index * block + count;
             let mut each: Vec<&mut [f32]> = part.chunks_exact_mut(count).collect();
@@ -206,7 +206,7 @@ impl Product {
     /// Applies bias and GELU to whole tokens.
     fn finished(&self, mut tokens: Vec<f32>) -> Vec<f32> {
         let each = tokens.chunks_exact_mut(self.outputs);
-        self.engine.team.each(each, |_, token| self.finish(0..self.outputs, token));
+        self.engine.threads.each(each, |_, token| self.finish(0..self.outputs, token));
         tokens
     }
 

@@ -246,7 +246,7 @@ fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
     let mut bytes = vec![0u8; entry.outputs * groups * GROUP];
     let mut scales = vec![0f32; entry.outputs * groups];
     let parts = bytes.chunks_mut(ROWS * groups * GROUP).zip(scales.chunks_mut(ROWS * groups));
-    engine.team.each(parts, |index, (bytes, scales)| {
+    engine.threads.each(parts, |index, (bytes, scales)| {
         // One group after the other over all rows of the part, so that neighbouring columns are read while they are in the cache.
         for group in 0..groups {
             let bytes = bytes.chunks_exact_mut(groups * GROUP);

@@ -6,7 +6,7 @@ pub struct Text {
     /// The bytes of an incomplete character at the end.
     incomplete: Vec<u8>,
     text: String,
-    shown: usize,
+    returned: usize,
     stops: Vec<String>,
     /// The stop sequence that ended the text.
     stopped_by: Option<String>,
@@ -62,8 +62,8 @@ impl Text {
     /// the rest.
     pub fn take_new(&mut self, end: bool) -> &str {
         let until = if end || self.stopped_by.is_some() { self.text.len() } else { self.safe_length() };
-        let from = self.shown;
-        self.shown = until.max(from);
+        let from = self.returned;
+        self.returned = until.max(from);
         self.text.get(from..until).unwrap_or_default()
     }
 

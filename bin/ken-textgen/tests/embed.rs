@@ -79,7 +79,7 @@ fn a_text_that_is_too_long_is_cut() {
 
 #[test]
 fn an_unsupported_model_is_one_error_that_names_it() {
-    for (field, value, told) in [
+    for (field, value, expected) in [
         ("model_type", json!("gpt2"), "only \\\"bert\\\" is known"),
         ("hidden_act", json!("relu"), "only \\\"gelu\\\" is known"),
         ("num_attention_heads", json!(5), "does not divide"),
@@ -93,7 +93,7 @@ fn an_unsupported_model_is_one_error_that_names_it() {
         let output = run(&bert, &["--prompt", "car"], "");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{field}: {stderr}");
-        assert!(stderr.contains(told), "{field}: {stderr}");
+        assert!(stderr.contains(expected), "{field}: {stderr}");
     }
     let bert = Bert::new(false);
     bert.put("1_Pooling/config.json", &json!({"pooling_mode_max_tokens": true}));

@@ -87,8 +87,8 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, most)?;
     if entry.writes == OutputFormat::Text {
-        let shown = outputs.show(&ken_service::redacted(written.to_owned())).await;
-        return Ok(ToolResult { content: vec![Block::text(shown.text)], details: Value::Null, output: shown.output });
+        let output = outputs.show(&ken_service::redacted(written.to_owned())).await;
+        return Ok(ToolResult { content: vec![Block::text(output.text)], details: Value::Null, output: output.output });
     }
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
@@ -103,12 +103,12 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
             .map_err(|error| format!("The result of the tool {name} is not as its description says: {error}"))?;
     }
     let compact = value.to_string();
-    let shown = entry.shows.as_ref();
-    let shown = shown.and_then(|place| value.pointer(place)?.as_str());
-    let shown = outputs.show(shown.unwrap_or(&compact)).await;
+    let output = entry.shows.as_ref();
+    let output = output.and_then(|place| value.pointer(place)?.as_str());
+    let output = outputs.show(output.unwrap_or(&compact)).await;
     Ok(ToolResult {
-        content: vec![Block::text(shown.text)],
+        content: vec![Block::text(output.text)],
         details: details(value, compact.len()),
-        output: shown.output,
+        output: output.output,
     })
 }

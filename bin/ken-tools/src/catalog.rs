@@ -165,7 +165,7 @@ impl Listing {
     }
 
     /// Returns the tools of an agent, or all tools.
-    pub(crate) fn shown(&self, agent: Option<&str>) -> Tools {
+    pub(crate) fn tools_of(&self, agent: Option<&str>) -> Tools {
         let tools = self.entries.values().map(|entry| &entry.tool);
         let for_it = |agents: &[String]| agent.is_none_or(|agent| agents.iter().any(|known| known == agent));
         Tools { tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(), problems: self.problems.clone() }

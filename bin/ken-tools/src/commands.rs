@@ -49,7 +49,7 @@ impl Report for List {
     const ABOUT: &'static str = "List the tools that agents may call";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
-        let tools = self.folders.catalog().read().shown(self.agent.as_deref());
+        let tools = self.folders.catalog().read().tools_of(self.agent.as_deref());
         Ok(reply.send(&ListResult(tools)))
     }
 }

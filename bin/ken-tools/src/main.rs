@@ -148,7 +148,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
 fn table() -> Table<Tools> {
     Table::new("tools", env!("CARGO_PKG_VERSION"))
         .op::<ToolsList, _, _>(|tools: Arc<Tools>, _, args| async move {
-            Ok(tools.catalog.read().shown(args.agent.as_deref()))
+            Ok(tools.catalog.read().tools_of(args.agent.as_deref()))
         })
         .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();

@@ -17,7 +17,7 @@ const TAIL_BYTES: usize = 8 * 1024;
 /// The maximum size of a result's value that is recorded in addition to its text, in bytes of JSON.
 const DETAILS_BYTES: usize = 128 * 1024;
 /// The timeout for storing one piece.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The store for long texts; `None` if there is no store.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
     for piece in bytes.chunks(PIECE_BYTES) {
         let put = PutBlob { digest: output.blob.clone(), length: output.bytes, offset, bytes: Octets(piece.to_vec()) };
         // If the store has this blob already, its first reply says that it is complete.
-        if store.call::<BlobsPut>(&put, CALL).await?.stored == output.bytes {
+        if store.call::<BlobsPut>(&put, CALL_TIMEOUT).await?.stored == output.bytes {
             break;
         }
         offset += piece.len() as u64;

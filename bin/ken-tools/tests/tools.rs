@@ -97,7 +97,7 @@ fn what_a_tool_does_wrong_is_told() {
         .tool("endless", "sleep 1000", json!({"timeout_ms": 300}))
         .tool("binary", "printf '\\377'", json!({"writes": "text"}))
         .tool("own124", "echo 'timed out inside' >&2; exit 124", json!({}));
-    for (tool, told) in [
+    for (tool, expected) in [
         ("prose", "The tool prose did not write JSON"),
         ("silent", "The tool silent wrote nothing."),
         ("failing", "The tool failing ended with status 3: no such host"),
@@ -109,7 +109,7 @@ fn what_a_tool_does_wrong_is_told() {
         ("own124", "The tool own124 ended with status 124: timed out inside"),
     ] {
         let (status, text) = folder.call(tool, "{}");
-        assert!(status == Some(1) && text.contains(told), "{tool}: {status:?} {text}");
+        assert!(status == Some(1) && text.contains(expected), "{tool}: {status:?} {text}");
     }
     let (status, text) = folder.call("long", "{}");
     assert!(

@@ -127,11 +127,11 @@ const STOPPED: &str = "ken is not running";
 
 /// Returns the error that `ken up` printed on standard error. It is JSON, because standard error is not a terminal
 /// there.
-fn refusal(said: &str) -> Error {
-    let last = said.lines().last().unwrap_or_default();
+fn refusal(stderr: &str) -> Error {
+    let last = stderr.lines().last().unwrap_or_default();
     let line: Value = serde_json::from_str(last).unwrap_or_default();
     let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let message = text("/error/message").unwrap_or_else(|| said.trim().to_owned());
+    let message = text("/error/message").unwrap_or_else(|| stderr.trim().to_owned());
     let error = Error::unavailable(format!("the system does not start: {message}"));
     match text("/error/hint") {
         Some(hint) => error.hint(hint),

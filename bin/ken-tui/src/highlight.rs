@@ -78,7 +78,7 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 /// reasons: the first block of a language takes longer than a frame, the compiled syntaxes take tens of megabytes that
 /// are only freed when a process ends, and a fault in the parser must not end the client. Without this call, colours
 /// are computed synchronously.
-pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> {
+pub(crate) fn in_background(on_finished: impl Fn() + Send + 'static) -> io::Result<()> {
     let (wanted, pieces) = sync_channel(PIECES);
     let background = BACKGROUND.get_or_init(|| Background { wanted, pieces: Mutex::default() });
     std::thread::Builder::new().spawn(move || {
@@ -89,7 +89,7 @@ pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> 
                 let coloured = process.as_mut().ok().and_then(|process| process.ask(&piece));
                 let is_broken = coloured.is_none();
                 background.keep(key, coloured.flatten());
-                tell();
+                on_finished();
                 if is_broken {
                     break;
                 }

@@ -20,7 +20,7 @@ use crate::model::approval::{Request, decision};
 use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
-use crate::print::{outcome, print_note, put, shown, with_retry_notes};
+use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
 const TICK: Duration = Duration::from_millis(200);
@@ -92,7 +92,7 @@ impl Plain {
     fn show_sessions(&mut self) -> Result<(), Error> {
         for session in self.gateway.sessions(Some(&Identity::local()), false, PAGE)? {
             let name = name_of(&session).unwrap_or_default();
-            put(&shown(&format!("{}  {name}\n", text(&session, "sessionId"))))?;
+            put(&for_output(&format!("{}  {name}\n", text(&session, "sessionId"))))?;
         }
         Ok(())
     }
@@ -105,12 +105,12 @@ impl Plain {
         for exchange in exchanges.into_iter().flatten() {
             let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str);
             if let Some(prompt) = text("/prompt/text") {
-                put(&shown(&format!("> {prompt}\n")))?;
+                put(&for_output(&format!("> {prompt}\n")))?;
             }
             if text("/status") == Some("running") {
                 open = text("/submissionId").map(str::to_owned);
             } else if let Some(answer) = text("/assistant/text") {
-                put(&shown(&format!("{answer}\n")))?;
+                put(&for_output(&format!("{answer}\n")))?;
             }
         }
         let Some(submission) = open else { return Ok(()) };
@@ -132,7 +132,7 @@ impl Plain {
         if let Some(id) = accepted.session().filter(|id| *id != self.session.id) {
             self.session.id = id;
         }
-        put(&shown(&format!("{}\n", accepted.result().unwrap_or_default())))
+        put(&for_output(&format!("{}\n", accepted.result().unwrap_or_default())))
     }
 
     fn follow(&mut self, turn: &Turn) -> Result<(), Error> {
@@ -155,7 +155,7 @@ impl Plain {
                 if text("submissionId") != turn.submission || event.get("parentSession").is_some() {
                     continue;
                 }
-                put(&shown(&live.add(&event)))?;
+                put(&for_output(&live.add(&event)))?;
                 let line = match text("type") {
                     "tool_start" => format!("[{} …]", text("toolName")),
                     "tool" if event.get("isError") == Some(&Value::Bool(true)) => {
@@ -173,7 +173,7 @@ impl Plain {
                     _ => continue,
                 };
                 put(live.end_line())?;
-                put(&shown(&format!("{line}\n")))?;
+                put(&for_output(&format!("{line}\n")))?;
             }
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
@@ -185,12 +185,12 @@ impl Plain {
         let Some(known) = Request::of(&record).filter(|known| known.status == "pending") else {
             return Ok(());
         };
-        put(&shown(&format!(
+        put(&for_output(&format!(
             "A decision is needed: {}\n{}, {} risk, {}\n",
             known.summary, known.action, known.risk, known.target
         )))?;
         for line in known.details.iter().map(String::as_str).chain(known.diff.lines()) {
-            put(&shown(&format!("  {line}\n")))?;
+            put(&for_output(&format!("  {line}\n")))?;
         }
         loop {
             put("approve, session (approve for the session), deny REASON, or later? ")?;

@@ -62,7 +62,7 @@ fn whole(text: &str) -> Result<String, Error> {
 fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
     match as_json {
         true => put(&format!("{}\n", accepted.body()))?,
-        false => put(&format!("{}\n", shown(&accepted.result().unwrap_or_default())))?,
+        false => put(&format!("{}\n", for_output(&accepted.result().unwrap_or_default())))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,7 +80,7 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
             if as_json {
                 put(&format!("{event}\n"))?;
             } else {
-                put(&shown(&live.add(&event)))?;
+                put(&for_output(&live.add(&event)))?;
                 if text("type") == "approval_requested" {
                     let (action, request) = (text("actionType"), text("requestId"));
                     print_note(&format!("{action} waits for a decision: {request}"));
@@ -104,7 +104,7 @@ pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
 }
 
 /// Returns a text for standard output: without control characters on a terminal, unchanged elsewhere.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn for_output(text: &str) -> String {
     match io::stdout().is_terminal() {
         true => for_terminal(text).into_owned(),
         false => text.to_owned(),

@@ -100,20 +100,20 @@ pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
 }
 
 /// Prints help or a usage error of clap: clap's own text for a person, one line of JSON for a program.
-pub(crate) fn show_clap_error(shown: &clap::Error) -> ExitCode {
-    if !shown.use_stderr() || io::stderr().is_terminal() {
-        _ = shown.print();
-        return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Code::Invalid.exit_status()));
+pub(crate) fn show_clap_error(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || io::stderr().is_terminal() {
+        _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Code::Invalid.exit_status()));
     }
-    let error = match shown.kind() {
+    let refusal = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Error::invalid("", "a command is needed"),
-        _ => ken_tool::usage_error(shown),
+        _ => ken_tool::usage_error(error),
     };
-    let text = shown.render().to_string();
+    let text = error.render().to_string();
     let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
     fail(&match usage {
-        Some(usage) => error.hint(format!("usage: {usage}")),
-        None => error.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"),
+        Some(usage) => refusal.hint(format!("usage: {usage}")),
+        None => refusal.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"),
     })
 }
 

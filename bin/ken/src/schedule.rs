@@ -263,8 +263,8 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
     print_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
 }
 
-fn list(gateway: &mut Gateway, shown: &ListArgs) -> Result<(), Error> {
-    print(&all(gateway)?, shown.json)
+fn list(gateway: &mut Gateway, args: &ListArgs) -> Result<(), Error> {
+    print(&all(gateway)?, args.json)
 }
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {

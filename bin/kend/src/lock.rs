@@ -101,11 +101,11 @@ fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
 /// Takes `parts.lock`. Waits for the processes of a dead kend that hold it, and kills them if they do not end.
 fn take_over(path: &Path) -> Result<File, String> {
     let mut lock = open(path)?;
-    for (signal, patience) in TAKEOVER_STEPS {
+    for (signal, timeout) in TAKEOVER_STEPS {
         for pid in signal.iter().flat_map(|_| holders(&lock)) {
             let _ = kill(pid, signal);
         }
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         while Instant::now() < end {
             if try_lock(&mut lock, path)? {
                 return Ok(lock);

@@ -273,8 +273,8 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
         return Some(Err(cannot_start(name, part)));
     }
     let blockers = system.blockers(part).filter_map(|name| system.parts.get_key_value(name));
-    let hopeless = blockers.into_iter().find(|(_, other)| other.cannot_become_ready());
-    hopeless.map(|(other, part)| {
+    let blocked_by = blockers.into_iter().find(|(_, other)| other.cannot_become_ready());
+    blocked_by.map(|(other, part)| {
         let error = cannot_start(other, part);
         Err(Error { message: format!("{name} waits for {other}: {}", error.message), ..error })
     })

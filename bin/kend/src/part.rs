@@ -86,7 +86,7 @@ pub(crate) struct Ending {
 /// Why a process is ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
-    Asked,
+    Requested,
     /// It missed a deadline. The text describes which one, for a person.
     Fault(String),
     /// It has announced that it ends (`STOPPING=1`).
@@ -296,7 +296,7 @@ impl Part {
 
     /// Sends SIGTERM to its whole process group.
     pub(crate) fn end(&mut self, now: Instant) {
-        if let Some(pid) = self.mark_ending(Why::Asked, now + self.stop_time()) {
+        if let Some(pid) = self.mark_ending(Why::Requested, now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
     }

@@ -258,7 +258,7 @@ impl System {
             },
             ran_ms: millis(now.duration_since(process.since)),
             ready: ready.is_some(),
-            requested: why == Some(&Why::Asked),
+            requested: why == Some(&Why::Requested),
         };
         // A missed deadline counts as a failure, no matter how long the part was ready.
         let credit = ready.filter(|_| fault.is_none());

@@ -30,15 +30,15 @@ impl Watch {
         let workflows = folder.join("workflows");
         let files = [config.file_name().unwrap_or_default().to_owned(), OsString::from("secrets.env")];
         let failed = |error: std::io::Error| error.to_string();
-        let (changes, mut tell) = UnixStream::pair().map_err(failed)?;
-        for end in [&changes, &tell] {
+        let (changes, mut writer) = UnixStream::pair().map_err(failed)?;
+        for end in [&changes, &writer] {
             end.set_nonblocking(true).map_err(failed)?;
         }
         let watched = workflows.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.is_ok_and(|event| concerns(&event, &files, &watched)) {
                 // If the pipe is full, the change has been signalled already.
-                _ = tell.write(&[0]);
+                _ = writer.write(&[0]);
             }
         });
         let mut watcher = watcher.map_err(|error| error.to_string())?;

@@ -256,19 +256,19 @@ fn systemd_hears_ready_when_all_have_had_their_chance() {
     );
     let socket = std::os::unix::net::UnixDatagram::bind(home.path("systemd")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let heard = || {
+    let next_datagram = || {
         let mut text = [0; 256];
         let length = socket.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..length]).into_owned()
     };
     let mut command = home.command(&[]);
     let mut child = command.env("NOTIFY_SOCKET", home.path("systemd")).spawn().unwrap();
-    assert_eq!(heard(), "READY=1\n");
+    assert_eq!(next_datagram(), "READY=1\n");
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
-    assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(heard(), "READY=1\n");
+    assert!(next_datagram().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next_datagram(), "READY=1\n");
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert_eq!(heard(), "STOPPING=1\n");
+    assert_eq!(next_datagram(), "STOPPING=1\n");
     assert!(child.wait().unwrap().success());
 }

@@ -34,7 +34,7 @@ pub struct Gateway {
     agent: Agent,
     endpoint: Endpoint,
     locate: Arc<Locate>,
-    patience: Duration,
+    retry_time: Duration,
     notice: Option<Arc<OnRetry>>,
 }
 
@@ -68,15 +68,15 @@ impl Gateway {
             agent: config.build().into(),
             endpoint: locate()?,
             locate: Arc::new(locate),
-            patience: RETRY_TIME,
+            retry_time: RETRY_TIME,
             notice: None,
         })
     }
 
     /// Sets how long a request is repeated before its error is returned. The default is 60 s.
     #[must_use]
-    pub fn retry_for(mut self, patience: Duration) -> Gateway {
-        self.patience = patience;
+    pub fn retry_for(mut self, time: Duration) -> Gateway {
+        self.retry_time = time;
         self
     }
 
@@ -204,7 +204,7 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     pub(crate) fn new(gateway: &Gateway) -> Attempts {
-        Attempts { until: Instant::now() + gateway.patience, pause: FIRST_PAUSE }
+        Attempts { until: Instant::now() + gateway.retry_time, pause: FIRST_PAUSE }
     }
 
     /// Waits before the next attempt, and locates the gateway again. Returns the error if it is permanent or the time

@@ -176,10 +176,10 @@ impl SourcedStatement<'_> {
 fn contradiction(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut first: HashMap<&str, &SourcedStatement<'_>> = HashMap::with_capacity(evidence.statements.len());
     let mut issues = Vec::new();
-    for said in &evidence.statements {
-        let known = *first.entry(said.statement.atom.as_ref()).or_insert(said);
-        if known.statement.negated != said.statement.negated && issues.len() < MAX_ISSUES {
-            issues.push(known.contradiction_text(said));
+    for statement in &evidence.statements {
+        let known = *first.entry(statement.statement.atom.as_ref()).or_insert(statement);
+        if known.statement.negated != statement.statement.negated && issues.len() < MAX_ISSUES {
+            issues.push(known.contradiction_text(statement));
         }
     }
     let compared = match evidence.statements.len() {
@@ -204,12 +204,15 @@ fn verification(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Finds statements about a person's mood that are the opposite of what ESL found.
 fn sentiment(evidence: &Evidence<'_>) -> Option<Finding> {
-    let felt: Vec<(&SourcedStatement<'_>, &str)> =
-        evidence.statements.iter().filter_map(|said| Some((said, valence_of(&said.statement)?))).collect();
+    let felt: Vec<(&SourcedStatement<'_>, &str)> = evidence
+        .statements
+        .iter()
+        .filter_map(|statement| Some((statement, valence_of(&statement.statement)?)))
+        .collect();
     let mut issues = Vec::new();
     for mood in &evidence.moods {
-        for (said, valence) in felt.iter().filter(|(_, valence)| *valence != mood.valence) {
-            issues.push(format!("{} reads a {} mood, but {} ({valence})", mood.step, mood.valence, said.quoted()));
+        for (statement, valence) in felt.iter().filter(|(_, valence)| *valence != mood.valence) {
+            issues.push(format!("{} reads a {} mood, but {} ({valence})", mood.step, mood.valence, statement.quoted()));
         }
     }
     issues.truncate(MAX_ISSUES);
@@ -221,14 +224,14 @@ fn tenses(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut first: HashMap<String, (Tense, &SourcedStatement<'_>)> = HashMap::new();
     let mut issues = Vec::new();
     let mut compared = 0;
-    for said in evidence.statements.iter().filter(|said| !said.statement.negated) {
-        let Some((event, tense)) = tense::of(&said.statement.atom) else {
+    for statement in evidence.statements.iter().filter(|statement| !statement.statement.negated) {
+        let Some((event, tense)) = tense::of(&statement.statement.atom) else {
             continue;
         };
-        let (known, other) = *first.entry(event).or_insert((tense, said));
-        compared += usize::from(other.step != said.step);
-        if known != tense && other.step != said.step && issues.len() < MAX_ISSUES {
-            issues.push(format!("{} (a {known} and a {tense} event)", other.contradiction_text(said)));
+        let (known, other) = *first.entry(event).or_insert((tense, statement));
+        compared += usize::from(other.step != statement.step);
+        if known != tense && other.step != statement.step && issues.len() < MAX_ISSUES {
+            issues.push(format!("{} (a {known} and a {tense} event)", other.contradiction_text(statement)));
         }
     }
     Finding::new("tense", compared, issues)
@@ -239,14 +242,14 @@ fn entities(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut first: HashMap<&str, (Quantity<'_>, &SourcedStatement<'_>)> = HashMap::new();
     let mut issues = Vec::new();
     let mut compared = 0;
-    for said in evidence.statements.iter().filter(|said| !said.statement.negated) {
-        let Some((subject, quantity)) = quantity_of(&said.statement.atom) else {
+    for statement in evidence.statements.iter().filter(|statement| !statement.statement.negated) {
+        let Some((subject, quantity)) = quantity_of(&statement.statement.atom) else {
             continue;
         };
-        let (known, other) = *first.entry(subject).or_insert((quantity, said));
-        compared += usize::from(!std::ptr::eq(other, said));
+        let (known, other) = *first.entry(subject).or_insert((quantity, statement));
+        compared += usize::from(!std::ptr::eq(other, statement));
         if known.unit == quantity.unit && known.value != quantity.value && issues.len() < MAX_ISSUES {
-            issues.push(other.contradiction_text(said));
+            issues.push(other.contradiction_text(statement));
         }
     }
     Finding::new("entities", compared, issues)

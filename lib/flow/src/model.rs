@@ -42,7 +42,7 @@ impl ModelPart {
             request.model = Some(model.clone());
             let left = until.saturating_duration_since(Instant::now());
             match self.generate(&request, left).await {
-                Ok(said) => return line_of(&Answered { failed, ..said }),
+                Ok(answered) => return line_of(&Answered { failed, ..answered }),
                 Err(error) => failed.push(Failed { model, error }),
             }
         }
@@ -72,7 +72,7 @@ impl ModelPart {
 }
 
 /// The line that `ken-model --lines` would write (ken-model(8)). A test checks that both write the same.
-fn line_of(said: &Answered) -> Result<Answer, Error> {
-    let line = serde_json::to_string(said).map_err(|error| Error::internal(error.to_string()))?;
+fn line_of(answered: &Answered) -> Result<Answer, Error> {
+    let line = serde_json::to_string(answered).map_err(|error| Error::internal(error.to_string()))?;
     Answer::read(line)
 }

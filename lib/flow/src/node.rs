@@ -21,7 +21,7 @@ impl<'a> Node<'a> {
     }
 
     fn expected(&self, what: &str) -> Error {
-        self.error(format!("must be {what}, not {}", shown(self.value)))
+        self.error(format!("must be {what}, not {}", describe(self.value)))
     }
 
     fn child(&self, name: &str, value: &'a Value) -> Node<'a> {
@@ -93,7 +93,7 @@ impl<'a> Node<'a> {
 }
 
 /// For an error message: a number's value, or the kind of any other value.
-fn shown(value: &Value) -> String {
+fn describe(value: &Value) -> String {
     match value {
         Value::Number(number) => number.to_string(),
         other => kind_of(other).to_owned(),

@@ -81,13 +81,13 @@ impl Running {
                 false => Ok(output),
             }
         };
-        let (output, said) = match tokio::try_join!(write, read, drain(stderr)) {
-            Ok(((), output, said)) => (output, said),
+        let (output, stderr) = match tokio::try_join!(write, read, drain(stderr)) {
+            Ok(((), output, stderr)) => (output, stderr),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
             Err(error) => return Err(error),
         };
         let status = self.0.wait().await?;
-        Ok(Some(End { status, output, stderr: said }))
+        Ok(Some(End { status, output, stderr }))
     }
 }
 
@@ -116,8 +116,8 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 }
 
 /// The last non-blank line with a colon in front; empty if there is none.
-fn last_line(said: &[u8]) -> String {
-    let said = String::from_utf8_lossy(said);
-    let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+fn last_line(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     line.map(|line| format!(": {line}")).unwrap_or_default()
 }

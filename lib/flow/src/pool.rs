@@ -182,8 +182,8 @@ impl Pool {
         let program = self.protocol.program.display();
         match fault {
             Fault::NotStarted(error) => Error::unavailable(format!("cannot start {program}: {error}")),
-            Fault::Ended { how, stderr: Some(said) } => {
-                Error::unavailable(format!("{program} {how}: {}", message_of(&said)))
+            Fault::Ended { how, stderr: Some(stderr) } => {
+                Error::unavailable(format!("{program} {how}: {}", message_of(&stderr)))
             }
             Fault::Ended { how, stderr: None } => {
                 Error::unavailable(format!("{program} {how} without an error message"))
@@ -213,12 +213,12 @@ impl Drop for CountGuard<'_> {
 }
 
 /// The message of an error line that the tool wrote; any other line is returned unchanged.
-fn message_of(said: &str) -> String {
+fn message_of(line: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Line {
         error: Error,
     }
-    serde_json::from_str::<Line>(said).map_or_else(|_| said.to_owned(), |line| line.error.message)
+    serde_json::from_str::<Line>(line).map_or_else(|_| line.to_owned(), |line| line.error.message)
 }
 
 fn is_passed(name: &str, protocol: &Protocol) -> bool {

@@ -15,7 +15,7 @@ use crate::scope::Scope;
 pub(crate) enum Template {
     /// JSON without placeholders.
     Fixed(String),
-    Hole(Placeholder),
+    Placeholder(Placeholder),
     Words(Vec<Piece>),
     List(Vec<Template>),
     Object(Vec<(String, Template)>),
@@ -32,7 +32,7 @@ pub(crate) struct Placeholder {
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Text(String),
-    Hole(Placeholder),
+    Placeholder(Placeholder),
 }
 
 /// The source text of a placeholder that has no value.
@@ -75,7 +75,7 @@ impl Template {
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Hole(Placeholder::parse(&format!("/{inner}"), node, references)?));
+            pieces.push(Piece::Placeholder(Placeholder::parse(&format!("/{inner}"), node, references)?));
             rest = after;
         }
         if !rest.is_empty() {
@@ -83,7 +83,7 @@ impl Template {
         }
         Ok(match pieces.as_slice() {
             [] | [Piece::Text(_)] => Template::Fixed(Value::from(text).to_string()),
-            [Piece::Hole(hole)] => Template::Hole(hole.clone()),
+            [Piece::Placeholder(hole)] => Template::Placeholder(hole.clone()),
             _ => Template::Words(pieces),
         })
     }
@@ -100,7 +100,7 @@ impl Template {
     fn push(&self, scope: &Scope<'_>, to: &mut String) -> Result<Part, Unfilled> {
         match self {
             Template::Fixed(json) => to.push_str(json),
-            Template::Hole(hole) => return hole.push(scope, |found| found.push_json(to)),
+            Template::Placeholder(hole) => return hole.push(scope, |found| found.push_json(to)),
             Template::Words(pieces) => push_text(to, &words(pieces, scope)?),
             Template::List(items) => {
                 let items = items.iter().map(|item| ("", item));
@@ -150,7 +150,7 @@ fn words(pieces: &[Piece], scope: &Scope<'_>) -> Result<String, Unfilled> {
     for piece in pieces {
         match piece {
             Piece::Text(text) => words.push_str(text),
-            Piece::Hole(hole) => _ = hole.push(scope, |found| found.push_words(&mut words))?,
+            Piece::Placeholder(hole) => _ = hole.push(scope, |found| found.push_words(&mut words))?,
         }
     }
     Ok(words)

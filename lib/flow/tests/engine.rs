@@ -366,7 +366,7 @@ fn planted_results_are_refused() {
 /// with `refuses`.
 #[derive(Default)]
 struct RecordingObserver {
-    told: Mutex<Vec<String>>,
+    lines: Mutex<Vec<String>>,
     supplies: Vec<(StepName, Recorded)>,
     refuses: Option<&'static str>,
 }
@@ -374,12 +374,12 @@ struct RecordingObserver {
 impl RecordingObserver {
     fn note(&self, line: String) -> Result<(), Error> {
         let is_refused = self.refuses.is_some_and(|start| line.starts_with(start));
-        self.told.lock().unwrap().push(line);
+        self.lines.lock().unwrap().push(line);
         if is_refused { Err(Error::unavailable("the disk is full")) } else { Ok(()) }
     }
 
     fn log(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+        self.lines.lock().unwrap().clone()
     }
 }
 

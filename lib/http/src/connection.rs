@@ -72,7 +72,7 @@ pub enum WriteResult {
     /// A part of it was written. The stream's own task, which has to be woken, writes the rest.
     Part,
     /// Nothing was written: the stream's own task is in the middle of a frame, or the socket is full or broken.
-    Not,
+    Nothing,
 }
 
 impl Resources {
@@ -170,7 +170,7 @@ impl Connection {
     pub(crate) fn write_between(&self, bytes: &Bytes) -> WriteResult {
         let mut frames = self.frames();
         if frames.by_hyper || !frames.rest.is_empty() {
-            return WriteResult::Not;
+            return WriteResult::Nothing;
         }
         match self.writer.try_write(bytes) {
             Ok(count) if count == bytes.len() => WriteResult::Whole,
@@ -179,7 +179,7 @@ impl Connection {
                 WriteResult::Part
             }
             // If the socket is broken, the next write of the stream's own task fails.
-            Err(_) => WriteResult::Not,
+            Err(_) => WriteResult::Nothing,
         }
     }
 

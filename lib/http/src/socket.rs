@@ -61,7 +61,7 @@ enum Stage {
     },
     Chunks(ChunkReader),
     /// Further bytes are ignored.
-    Over,
+    Ended,
 }
 
 impl Socket {
@@ -131,7 +131,7 @@ impl Socket {
 
     fn begin_request(&mut self, head: Head) {
         if !self.is_busy && !self.connection.begin_request() {
-            self.stage = Stage::Over;
+            self.stage = Stage::Ended;
             return;
         }
         self.reading.end();
@@ -172,7 +172,7 @@ impl Socket {
                 Ok(count) => (count, reader.is_at_end()),
                 Err(_) => return self.fail_body(malformed_body("the chunks of the body are malformed")),
             },
-            Stage::Head(_) | Stage::Over => return,
+            Stage::Head(_) | Stage::Ended => return,
         };
         self.checked += count;
         if at_end {
@@ -191,13 +191,13 @@ impl Socket {
         request.extend_from_slice(b"\r\n");
         self.checked = request.len();
         self.input = request;
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         self.connection.refuse(failure);
     }
 
     /// Ends the body early for hyper and notes why.
     fn fail_body(&mut self, failure: Failure) {
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         self.connection.fail_body(failure);
     }
 
@@ -253,7 +253,7 @@ impl Socket {
         }
         self.peer_is_done = true;
         match self.stage {
-            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Over,
+            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Ended,
             Stage::Head(_) => self.refuse(malformed_body("the request ends inside its headers")),
             _ => self.fail_body(malformed_body("the body ends early")),
         }
@@ -275,7 +275,7 @@ impl Socket {
 
     fn give_up(&mut self) {
         match self.stage {
-            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Over,
+            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Ended,
             Stage::Head(_) => self.refuse(Failure::too_slow("the headers took too long")),
             _ => self.fail_body(Failure::too_slow("the body paused too long")),
         }
@@ -296,7 +296,7 @@ impl Read for Socket {
             if self.checked == 0 {
                 self.check();
             }
-            if self.checked > 0 || matches!(self.stage, Stage::Over) {
+            if self.checked > 0 || matches!(self.stage, Stage::Ended) {
                 self.pass(&mut out);
                 return Poll::Ready(Ok(()));
             }

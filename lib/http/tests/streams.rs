@@ -133,7 +133,7 @@ fn the_rest_of_a_shared_frame_is_sent_before_anything_else() {
             other => break other,
         }
     };
-    assert_eq!(way.send(&frame), WriteResult::Not);
+    assert_eq!(way.send(&frame), WriteResult::Nothing);
     taken += usize::from(last == WriteResult::Part);
     running.app.go.notify_one();
     client.head();

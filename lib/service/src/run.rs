@@ -244,9 +244,9 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
 
 /// Prints the text of clap: help and version on standard output with exit status 0, a usage error on standard error
 /// with exit status 2.
-fn print_clap_error(shown: &clap::Error) -> ExitCode {
-    _ = shown.print();
-    match shown.use_stderr() {
+fn print_clap_error(error: &clap::Error) -> ExitCode {
+    _ = error.print();
+    match error.use_stderr() {
         true => ExitCode::from(Code::Invalid.exit_status()),
         false => ExitCode::SUCCESS,
     }

@@ -26,7 +26,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) lines: bool,
     #[command(flatten)]
-    pub(crate) shown: OutputFlags,
+    pub(crate) output: OutputFlags,
     /// Files to read, each as a separate input; - is standard input, which is then read even if the options are complete
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) struct BareCli<R: Args> {
     #[command(flatten)]
     pub(crate) report: R,
     #[command(flatten)]
-    pub(crate) shown: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 /// How an answer is printed.

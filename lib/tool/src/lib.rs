@@ -178,7 +178,7 @@ fn answer_one<F: Filter>(
     }
     let text = input::read(source, need)?;
     input::check_blank(&text, need)?;
-    let reply = Reply::new(output, &cli.common.shown).about(file);
+    let reply = Reply::new(output, &cli.common.output).about(file);
     Ok(cli.filter.run(&text, reply)?.verdict())
 }
 

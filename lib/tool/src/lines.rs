@@ -29,7 +29,7 @@ pub(crate) fn answer_each<F: Filter>(
     source: &Source<'_>,
     output: &mut Output,
 ) -> Result<Verdict, Failure> {
-    if cli.common.shown.format == Format::Summary {
+    if cli.common.output.format == Format::Summary {
         return Err(Error::invalid("--format", "a summary is more than one line; --lines cannot write it").into());
     }
     let mut reader = BufReader::with_capacity(BUFFER, source.open()?);
@@ -57,7 +57,7 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
     let mark = id_of(line);
     let result = input::text(std::mem::take(line)).and_then(|text| {
         input::check_blank(&text, cli.filter.need())?;
-        let reply = Reply::to_line(output, cli.common.shown.verbose, tag, mark.clone());
+        let reply = Reply::to_line(output, cli.common.output.verbose, tag, mark.clone());
         let sent = cli.filter.run(&text, reply);
         *line = text.into_bytes(); // reuse the allocation
         sent

@@ -75,8 +75,8 @@ impl Replied {
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(output: &'a mut Output, shown: &OutputFlags) -> Reply<'a> {
-        Reply { output, format: shown.format, verbose: shown.verbose, tag: None, mark: None }
+    pub(crate) fn new(output: &'a mut Output, flags: &OutputFlags) -> Reply<'a> {
+        Reply { output, format: flags.format, verbose: flags.verbose, tag: None, mark: None }
     }
 
     /// A reply to a line of `--lines` with this tag and this id.

@@ -27,7 +27,7 @@ pub fn report<R: Report>() -> ExitCode {
     let words = std::env::args_os().skip(1);
     let parsed = cli::parse::<BareCli<R>>(cli::bare::<R>(), words);
     end(R::NAME, parsed, |cli, output| {
-        let reply = Reply::new(output, &cli.shown);
+        let reply = Reply::new(output, &cli.output);
         Ok(cli.report.run(reply)?.verdict())
     })
 }

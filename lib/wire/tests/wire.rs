@@ -68,7 +68,7 @@ impl Op for Times {
 
 #[derive(Default)]
 struct Probe {
-    asked: AtomicUsize,
+    calls: AtomicUsize,
     disconnected: AtomicUsize,
     dropped: Arc<AtomicUsize>,
     /// Connections on which items are being streamed.
@@ -125,7 +125,7 @@ async fn count(state: Arc<Probe>, context: Context<Count>, Number { n: to }: Num
 }
 
 async fn times(state: Arc<Probe>, _: Context<Times>, Nothing {}: Nothing) -> Result<usize, Error> {
-    Ok(state.asked.fetch_add(1, Ordering::SeqCst) + 1)
+    Ok(state.calls.fetch_add(1, Ordering::SeqCst) + 1)
 }
 
 struct Running {

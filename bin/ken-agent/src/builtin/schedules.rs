@@ -19,7 +19,7 @@ use crate::names::ORCHESTRATOR;
 use crate::seams::Caller;
 
 /// How long a call waits for the scheduler, which can be switched off.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connector of scheduled turns.
 const SCHEDULED: &str = "schedule";
 
@@ -99,7 +99,7 @@ fn owner(caller: &Caller) -> Result<Scope, String> {
 }
 
 async fn call<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> {
-    let called = parts.scheduler.call::<O>(args, CALL).await;
+    let called = parts.scheduler.call::<O>(args, CALL_TIMEOUT).await;
     called.map_err(|error| refused(&error))
 }
 

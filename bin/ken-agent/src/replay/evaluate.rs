@@ -200,8 +200,8 @@ impl Tools for Results {
         self.record.built_in.iter().any(|own| own == name)
     }
 
-    fn call(&self, asked: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
-        let call = &asked.call;
+    fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let call = &requested.call;
         let key = (call.name.clone(), call.arguments.to_string());
         // The model may repeat a call more often than the record contains it. The last result is then returned again.
         let found = lock(&self.calls).get_mut(&key).and_then(|results| match results.len() {

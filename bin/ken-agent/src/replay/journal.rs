@@ -28,11 +28,11 @@ pub(super) struct ComparingJournal {
 pub(super) enum Calls {
     #[default]
     None,
-    Run,
+    Running,
     /// The calls are running, and one of them has recorded an event that is after the end of the record.
-    RunPast,
+    RunningPastEnd,
     /// The calls have ended, after the end of the record.
-    Past,
+    EndedPastEnd,
 }
 
 impl Journal for ComparingJournal {
@@ -46,7 +46,7 @@ impl Journal for ComparingJournal {
 
     fn ended(&mut self) -> Option<Ending> {
         self.calls = match self.calls {
-            Calls::RunPast => Calls::Past,
+            Calls::RunningPastEnd => Calls::EndedPastEnd,
             _ => Calls::None,
         };
         lock(&self.tape).ended()
@@ -61,8 +61,8 @@ impl Journal for ComparingJournal {
             return Ok(());
         }
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
-        if matches!(self.calls, Calls::Run | Calls::RunPast) && lock(&self.tape).is_past(&event) {
-            self.calls = Calls::RunPast;
+        if matches!(self.calls, Calls::Running | Calls::RunningPastEnd) && lock(&self.tape).is_past(&event) {
+            self.calls = Calls::RunningPastEnd;
             return Ok(());
         }
         let compared = lock(&self.tape).compare(&event);
@@ -81,9 +81,9 @@ impl Journal for ComparingJournal {
     /// also cause a flush.
     async fn flush(&mut self) -> Result<(), Error> {
         match self.calls {
-            Calls::Past => return Err(stopped()),
-            Calls::None => self.calls = Calls::Run,
-            Calls::Run | Calls::RunPast => {}
+            Calls::EndedPastEnd => return Err(stopped()),
+            Calls::None => self.calls = Calls::Running,
+            Calls::Running | Calls::RunningPastEnd => {}
         }
         Ok(())
     }

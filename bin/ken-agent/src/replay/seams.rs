@@ -98,17 +98,17 @@ impl Tools for TapeTools {
         self.record.built_in.iter().any(|own| own == name)
     }
 
-    fn call(&self, asked: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, requested: RequestedCall, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);
-            let result = tape.result(asked.caller.session.as_str(), &asked.call.id);
-            (result, asked.call.id.is_empty().then(|| tape.not_judged()).flatten())
+            let result = tape.result(requested.caller.session.as_str(), &requested.call.id);
+            (result, requested.call.id.is_empty().then(|| tape.not_judged()).flatten())
         };
         Box::pin(async move {
             match result {
                 Some(Err(why)) if was_refused(&why) => Err(format!("It was refused then, and would run today. {why}")),
                 Some(result) => result,
-                None if asked.call.id.is_empty() => {
+                None if requested.call.id.is_empty() => {
                     Err(not_judged.unwrap_or_else(|| "it was not judged then".to_owned()))
                 }
                 // The record has no result because the call was still running when the record was
@@ -131,10 +131,10 @@ pub(super) struct TapePolicy {
 }
 
 impl Policy for TapePolicy {
-    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let tape = self.tape.clone();
         Box::pin(async move {
-            let session = asked.caller.session.as_str();
+            let session = requested.caller.session.as_str();
             let approvals = lock(&tape).approvals(session);
             let mut open = 0;
             for body in approvals {
@@ -148,8 +148,8 @@ impl Policy for TapePolicy {
             if open > 0 {
                 std::future::pending::<()>().await;
             }
-            let coming = lock(&tape).next_result(session, &asked.call.id).cloned();
-            let Some(Err(why)) = coming else { return Ok(None) };
+            let next = lock(&tape).next_result(session, &requested.call.id).cloned();
+            let Some(Err(why)) = next else { return Ok(None) };
             match why.strip_prefix(NOT_ALLOWED) {
                 Some(reason) if !was_refused(&why) => Err(reason.to_owned()),
                 _ => Ok(None),

@@ -127,9 +127,9 @@ fn events_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
             abort.send_replace(true);
             line
         };
-        let (outcome, told) = tokio::join!(agent.run(claim("hello"), aborted), watch);
+        let (outcome, line) = tokio::join!(agent.run(claim("hello"), aborted), watch);
         assert_eq!(outcome.unwrap(), Outcome::Aborted);
-        told
+        line
     })
 }
 
@@ -171,18 +171,18 @@ const PLAIN: &str = "operation_start agent_start turn_start message_start text_d
 
 #[test]
 fn a_plain_prompt_is_told_in_order() {
-    let left = Case::of(vec![vec![text("Hello "), text("there.")]]).run();
-    assert_eq!(line(&left.events), PLAIN);
-    assert_eq!(left.settled.outcome, Outcome::Completed);
-    let result = left.settled.result.clone().unwrap();
+    let ended = Case::of(vec![vec![text("Hello "), text("there.")]]).run();
+    assert_eq!(line(&ended.events), PLAIN);
+    assert_eq!(ended.settled.outcome, Outcome::Completed);
+    let result = ended.settled.result.clone().unwrap();
     assert_eq!((result.text.as_str(), result.usage.total_tokens), ("Hello there.", 12));
-    assert_eq!(left.settled.context_usage.clone().unwrap()["usedTokens"], 12);
-    check(&left.events);
-    assert_eq!(left.appends, 1, "a quick turn is written with its end");
-    let start = &left.events[2].place;
+    assert_eq!(ended.settled.context_usage.clone().unwrap()["usedTokens"], 12);
+    check(&ended.events);
+    assert_eq!(ended.appends, 1, "a quick turn is written with its end");
+    let start = &ended.events[2].place;
     assert!(start.operation_id.as_ref().unwrap().starts_with("op_"));
     assert!(start.turn_id.as_ref().unwrap().starts_with("turn_"));
-    let idle = &left.events[11].place;
+    let idle = &ended.events[11].place;
     assert_eq!((&idle.operation_id, &idle.turn_id), (&None, &None));
 }
 
@@ -196,8 +196,8 @@ fn a_beginning_is_told_while_the_model_thinks() {
 struct RecordedMayRun(MemoryStore);
 
 impl Policy for RecordedMayRun {
-    fn check(&self, asked: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        let call = asked.call;
+    fn check(&self, requested: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        let call = requested.call;
         let is_start =
             |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
         let is_recorded = self.0.events().iter().any(is_start);
@@ -226,45 +226,45 @@ fn a_tool_runs_when_its_start_is_recorded() {
 
 #[test]
 fn thinking_stands_before_the_text_and_closed() {
-    let left = Case::of(vec![vec![Act::Think("a".into()), Act::Think("b".into()), text("Yes.")]]).run();
+    let ended = Case::of(vec![vec![Act::Think("a".into()), Act::Think("b".into()), text("Yes.")]]).run();
     assert!(
-        line(&left.events)
+        line(&ended.events)
             .contains("message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end")
     );
-    check(&left.events);
+    check(&ended.events);
 }
 
 #[test]
 fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
     let calls = vec![text("Let me see."), call("c1", "fine"), call("c2", "broken"), call("c3", "nonesuch")];
-    let left = Case::of(vec![calls, vec![text("Done.")]]).run();
+    let ended = Case::of(vec![calls, vec![text("Done.")]]).run();
     let wanted = "operation_start agent_start turn_start message_start text_delta message_end tool_start tool_start \
                   tool_start tool tool tool message_start message_end message_start message_end message_start message_end \
                   turn_messages turn turn_start message_start text_delta message_end turn_messages turn agent_end operation \
                   idle submission_settled";
-    assert_eq!(line(&left.events), wanted);
-    assert_eq!(left.ran, ["c1", "c2"]);
-    let failed = left.events.iter().filter(|event| matches!(&event.body, Body::Tool { is_error: true, .. })).count();
+    assert_eq!(line(&ended.events), wanted);
+    assert_eq!(ended.ran, ["c1", "c2"]);
+    let failed = ended.events.iter().filter(|event| matches!(&event.body, Body::Tool { is_error: true, .. })).count();
     assert_eq!(failed, 2);
-    assert_eq!(left.settled.outcome, Outcome::Completed);
-    assert_eq!(left.settled.result.clone().unwrap().text, "Done.");
-    check(&left.events);
+    assert_eq!(ended.settled.outcome, Outcome::Completed);
+    assert_eq!(ended.settled.result.clone().unwrap().text, "Done.");
+    check(&ended.events);
 }
 
 #[test]
 fn a_task_is_told_within_its_call() {
-    let left = Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]).run();
+    let ended = Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]).run();
     assert!(
-        line(&left.events).contains(
+        line(&ended.events).contains(
             "tool_start task_start operation_start agent_start turn_start message_start message_end message_start message_end \
              tool_start tool message_start message_end turn_messages turn turn_start message_start text_delta text_delta \
              message_end turn_messages turn agent_end operation task tool message_start"
         ),
         "{}",
-        line(&left.events)
+        line(&ended.events)
     );
-    check(&left.events);
-    let of_worker = left.events.iter().filter(|event| event.place.parent_session.is_some());
+    check(&ended.events);
+    let of_worker = ended.events.iter().filter(|event| event.place.parent_session.is_some());
     for event in of_worker {
         let place = &event.place;
         assert_eq!(place.session, "task:default:c1");
@@ -272,7 +272,7 @@ fn a_task_is_told_within_its_call() {
         assert!(place.operation_id.as_ref().unwrap().starts_with("op_"));
     }
     // The worker's usage is included.
-    assert_eq!(left.settled.result.unwrap().usage.total_tokens, 4 * 12);
+    assert_eq!(ended.settled.result.unwrap().usage.total_tokens, 4 * 12);
 }
 
 #[test]
@@ -298,13 +298,13 @@ fn what_a_worker_does_is_readable_while_it_does_it() {
 #[test]
 fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     let case = Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]);
-    let left = case.run();
+    let ended = case.run();
     let turn = "turn_start message_start text_delta message_end turn_messages turn ";
     let wanted = format!("operation_start agent_start {}agent_end operation idle submission_settled", turn.repeat(4));
-    assert_eq!(line(&left.events), wanted);
-    assert_eq!(left.settled.outcome, Outcome::Failed);
-    assert_eq!(left.settled.error.clone().unwrap().name, "provider");
-    check(&left.events);
+    assert_eq!(line(&ended.events), wanted);
+    assert_eq!(ended.settled.outcome, Outcome::Failed);
+    assert_eq!(ended.settled.error.clone().unwrap().name, "provider");
+    check(&ended.events);
 }
 
 /// The jitter shortens only the pauses that ken chooses, not those that a provider requests.
@@ -324,22 +324,22 @@ fn a_provider_is_left_alone_for_as_long_as_it_asks() {
 fn a_wrong_key_goes_to_each_next_model_at_once() {
     let mut case = Case::of(vec![vec![Act::Fail(Error::new(ken_types::Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
-    let left = case.run();
-    let asked: Vec<_> =
+    let ended = case.run();
+    let models: Vec<_> =
         case.model.requests.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
-    assert_eq!(asked, ["test/one", "test/two", "test/three"]);
-    assert_eq!(left.settled.outcome, Outcome::Failed);
-    check(&left.events);
+    assert_eq!(models, ["test/one", "test/two", "test/three"]);
+    assert_eq!(ended.settled.outcome, Outcome::Failed);
+    check(&ended.events);
 }
 
 #[test]
 fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
     let case = Case::of(vec![vec![text("Hello "), Act::Die, text("there.")]]);
     *case.model.deaths.lock().unwrap() = 1;
-    let left = case.run();
-    assert_eq!(line(&left.events), PLAIN);
+    let ended = case.run();
+    assert_eq!(line(&ended.events), PLAIN);
     assert_eq!(case.model.requests.lock().unwrap()[1].prefix, "Hello ");
-    assert_eq!(left.settled.result.clone().unwrap().text, "Hello there.");
+    assert_eq!(ended.settled.result.clone().unwrap().text, "Hello there.");
 }
 
 /// Thoughts and tool calls cannot be continued. Therefore the call fails, and the next attempt is a new turn.
@@ -350,19 +350,19 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
     {
         let case = Case::of(vec![acts, vec![text("Done.")]]);
         *case.model.deaths.lock().unwrap() = 1;
-        let left = case.run();
-        let turns = types(&left.events).iter().filter(|name| *name == "turn_start").count();
-        assert!(turns >= 2, "{}", line(&left.events));
-        let asked = case.model.requests.lock().unwrap();
-        assert!(asked.iter().all(|request| request.prefix.is_empty()), "{asked:?}");
-        let failed = left.events.iter().find_map(|event| match &event.body {
+        let ended = case.run();
+        let turns = types(&ended.events).iter().filter(|name| *name == "turn_start").count();
+        assert!(turns >= 2, "{}", line(&ended.events));
+        let requests = case.model.requests.lock().unwrap();
+        assert!(requests.iter().all(|request| request.prefix.is_empty()), "{requests:?}");
+        let failed = ended.events.iter().find_map(|event| match &event.body {
             Body::Turn { error, .. } => error.clone(),
             _ => None,
         });
         assert_eq!(failed.unwrap().name, "unavailable");
-        assert!(left.ran.len() <= 1, "a call of a cut answer was run: {:?}", left.ran);
-        assert_eq!(left.settled.outcome, Outcome::Completed);
-        check(&left.events);
+        assert!(ended.ran.len() <= 1, "a call of a cut answer was run: {:?}", ended.ran);
+        assert_eq!(ended.settled.outcome, Outcome::Completed);
+        check(&ended.events);
     }
 }
 
@@ -370,16 +370,16 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
 fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
     let mut case = Case::of(vec![vec![text("Hello.")], vec![Act::Fail(Error::invalid("", "bad"))]]);
     case.history = history(60, &"long ".repeat(2_000));
-    let left = case.run();
-    assert!(line(&left.events).contains("compaction_start turn_start turn compaction turn_start message_start"));
-    assert_eq!(left.settled.outcome, Outcome::Completed);
+    let ended = case.run();
+    assert!(line(&ended.events).contains("compaction_start turn_start turn compaction turn_start message_start"));
+    assert_eq!(ended.settled.outcome, Outcome::Completed);
     let usable = 98_304 - 8_192;
     for request in case.model.requests.lock().unwrap().iter() {
         let texts = request.messages.iter().map(|message| ken_types::event::estimated_tokens(&message.text()));
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
     }
-    check(&left.events);
+    check(&ended.events);
 }
 
 /// The model counts more tokens than the estimate.
@@ -391,8 +391,8 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     // The model refuses the prompt as long as the request contains the history.
     case.model.answers = Arc::new(vec![vec![], vec![text("A summary.")]]);
     case.model.refuses_history = true;
-    let left = case.run();
-    let shown = line(&left.events);
+    let ended = case.run();
+    let shown = line(&ended.events);
     assert!(
         shown.starts_with(
             "operation_start agent_start turn_start message_start message_end turn_messages turn compaction_start \
@@ -400,14 +400,14 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
         ),
         "{shown}"
     );
-    assert_eq!(left.settled.outcome, Outcome::Completed);
-    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
-    check(&left.events);
+    assert_eq!(ended.settled.outcome, Outcome::Completed);
+    assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
+    check(&ended.events);
     check_every_cut(&case);
     // Without a history there is nothing to compact. The submission fails, and the model is not called again and again.
-    let left = Case::of(vec![vec![too_long()]]).run();
-    assert_eq!(left.settled.outcome, Outcome::Failed);
-    assert!(!line(&left.events).contains("compaction"));
+    let ended = Case::of(vec![vec![too_long()]]).run();
+    assert_eq!(ended.settled.outcome, Outcome::Failed);
+    assert!(!line(&ended.events).contains("compaction"));
 }
 
 #[test]
@@ -416,8 +416,8 @@ fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
     for (code, name) in
         [(ken_types::Code::Invalid, "provider"), (ken_types::Code::Unauthenticated, "model_not_configured")]
     {
-        let left = Case::of(vec![vec![error(code)]]).run();
-        let cause = left.settled.error.unwrap();
+        let ended = Case::of(vec![vec![error(code)]]).run();
+        let cause = ended.settled.error.unwrap();
         assert_eq!((cause.name.as_str(), cause.message.as_str()), (name, "The model test/one failed: no"));
     }
 }
@@ -425,27 +425,27 @@ fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
 #[test]
 fn a_model_that_never_stops_calling_tools_is_stopped() {
     let again = |turn: usize| vec![call(&format!("c{turn}"), "again")];
-    let left = Case::of((0..200).map(again).collect()).run();
-    assert_eq!(left.settled.outcome, Outcome::Failed);
-    assert_eq!(left.settled.error.unwrap().name, "loop");
-    assert_eq!(left.ran.len(), crate::turn_state::MAX_TURNS as usize);
-    check(&left.events);
+    let ended = Case::of((0..200).map(again).collect()).run();
+    assert_eq!(ended.settled.outcome, Outcome::Failed);
+    assert_eq!(ended.settled.error.unwrap().name, "loop");
+    assert_eq!(ended.ran.len(), crate::turn_state::MAX_TURNS as usize);
+    check(&ended.events);
 }
 
 #[test]
 fn a_model_that_repeats_itself_is_told_and_then_stopped() {
     let again = |turn: usize| vec![call(&format!("same{turn}"), "again")];
-    let left = Case::of((0..200).map(again).collect()).run();
-    assert_eq!(left.settled.outcome, Outcome::Failed);
-    assert_eq!(left.settled.error.unwrap().name, "loop");
-    let results = left.events.iter().filter_map(|event| match &event.body {
+    let ended = Case::of((0..200).map(again).collect()).run();
+    assert_eq!(ended.settled.outcome, Outcome::Failed);
+    assert_eq!(ended.settled.error.unwrap().name, "loop");
+    let results = ended.events.iter().filter_map(|event| match &event.body {
         Body::Tool { result, .. } => Some(serde_json::to_string(result).unwrap()),
         _ => None,
     });
     let has_note: Vec<bool> = results.map(|result| result.contains("times in a row")).collect();
     assert_eq!(has_note, [false, false, true, true, true]);
-    assert_eq!(left.ran.len(), 4, "the fifth is not run");
-    check(&left.events);
+    assert_eq!(ended.ran.len(), 4, "the fifth is not run");
+    check(&ended.events);
     // A different call in between resets the count.
     let mut answers: Vec<Vec<Act>> = (0..4).map(again).collect();
     answers.push(vec![call("c1", "fine")]);
@@ -457,9 +457,9 @@ fn a_model_that_repeats_itself_is_told_and_then_stopped() {
 #[test]
 fn a_hundred_calls_at_once_are_all_answered() {
     let calls = (0..100).map(|number| call(&format!("c{number}"), "fine")).collect();
-    let left = Case::of(vec![calls, vec![text("Done.")]]).run();
-    assert_eq!((left.ran.len(), left.settled.outcome), (100, Outcome::Completed));
-    check(&left.events);
+    let ended = Case::of(vec![calls, vec![text("Done.")]]).run();
+    assert_eq!((ended.ran.len(), ended.settled.outcome), (100, Outcome::Completed));
+    check(&ended.events);
 }
 
 /// The clock jumps to the limit. If the limit has no effect, it jumps further, and the test fails.
@@ -483,8 +483,8 @@ fn a_submission_ends_at_its_time_limit() {
 struct SlowApproval;
 
 impl Policy for SlowApproval {
-    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        let request_id = format!("apr_{}", asked.call.id);
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        let request_id = format!("apr_{}", requested.call.id);
         Box::pin(async move {
             events
                 .send(Body::ApprovalRequested {
@@ -525,23 +525,23 @@ fn waiting_for_an_approval_is_no_running_time() {
 
 #[test]
 fn a_compaction_shows_no_message_and_leaves_a_summary() {
-    let left = Case::compact(vec![vec![], vec![text("A summary.")]]).run();
+    let ended = Case::compact(vec![vec![], vec![text("A summary.")]]).run();
     let wanted = "operation_start compaction_start turn_start turn compaction operation idle submission_settled";
-    assert_eq!(line(&left.events), wanted);
-    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
-    let budget = left.settled.result.clone().unwrap().context_budget.unwrap();
+    assert_eq!(line(&ended.events), wanted);
+    assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
+    let budget = ended.settled.result.clone().unwrap().context_budget.unwrap();
     assert_eq!((&budget["compactions"], &budget["turns"]), (&1.into(), &2.into()));
-    check(&left.events);
+    check(&ended.events);
 }
 
 #[test]
 fn with_nothing_to_compact_no_model_is_asked() {
     let mut case = Case::compact(vec![]);
     case.history = History::default();
-    let left = case.run();
+    let ended = case.run();
     let wanted = "operation_start compaction_start compaction operation idle submission_settled";
-    assert_eq!(line(&left.events), wanted);
-    assert_eq!((left.settled.outcome, left.settled.summary), (Outcome::Completed, None));
+    assert_eq!(line(&ended.events), wanted);
+    assert_eq!((ended.settled.outcome, ended.settled.summary), (Outcome::Completed, None));
     assert!(case.model.requests.lock().unwrap().is_empty());
 }
 
@@ -551,18 +551,18 @@ fn a_full_window_is_compacted_before_the_prompt() {
     case.history = history(60, &"long ".repeat(500));
     // The request for the summary ends with an answer of the history, so the model's next answer is the summary.
     case.model.answers = std::sync::Arc::new(vec![vec![text("Hello.")], vec![text("A summary.")]]);
-    let left = case.run();
+    let ended = case.run();
     assert!(
-        line(&left.events).starts_with(
+        line(&ended.events).starts_with(
             "operation_start agent_start compaction_start turn_start turn compaction turn_start message_start"
         ),
         "{}",
-        line(&left.events)
+        line(&ended.events)
     );
-    let asked = case.model.requests.lock().unwrap();
-    assert!(asked[1].system.contains("A summary.") && asked[1].messages.len() == 1);
-    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
-    check(&left.events);
+    let requests = case.model.requests.lock().unwrap();
+    assert!(requests[1].system.contains("A summary.") && requests[1].messages.len() == 1);
+    assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
+    check(&ended.events);
 }
 
 #[test]
@@ -573,10 +573,10 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
         (Case::compact(vec![]), "operation_start compaction_start compaction operation idle submission_settled"),
     ] {
         case.model.models.clear();
-        let left = case.run();
-        assert_eq!(line(&left.events), wanted);
-        assert_eq!(left.settled.outcome, Outcome::Failed);
-        assert_eq!(left.settled.error.unwrap().name, "model_not_configured");
+        let ended = case.run();
+        assert_eq!(line(&ended.events), wanted);
+        assert_eq!(ended.settled.outcome, Outcome::Failed);
+        assert_eq!(ended.settled.error.unwrap().name, "model_not_configured");
     }
 }
 
@@ -603,11 +603,11 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
             if name == "timeout" {
                 claim.time_left_ms = 1_000;
             }
-            let left = case.run_with(MemoryStore::default(), claim, name == "aborted");
-            check(&left.events);
-            assert_eq!(left.settled.error.clone().unwrap().name, name);
-            assert_eq!(left.settled.result.clone().unwrap().text, "Half");
-            let stops = left.events.iter().filter_map(|event| match &event.body {
+            let ended = case.run_with(MemoryStore::default(), claim, name == "aborted");
+            check(&ended.events);
+            assert_eq!(ended.settled.error.clone().unwrap().name, name);
+            assert_eq!(ended.settled.result.clone().unwrap().text, "Half");
+            let stops = ended.events.iter().filter_map(|event| match &event.body {
                 Body::Turn { stop_reason, .. } => Some(*stop_reason),
                 _ => None,
             });
@@ -627,11 +627,11 @@ fn check_every_cut(case: &Case) {
     check(&whole.events);
     for cut in 0..whole.events.len() {
         let recorded = &whole.events[..cut];
-        let left = case.resume(recorded, 2, None);
-        check_resumed(&whole, recorded, &left);
-        for again in [cut + 1, cut + (left.events.len() - cut) / 2] {
-            if again < left.events.len() {
-                let recorded = &left.events[..again];
+        let ended = case.resume(recorded, 2, None);
+        check_resumed(&whole, recorded, &ended);
+        for again in [cut + 1, cut + (ended.events.len() - cut) / 2] {
+            if again < ended.events.len() {
+                let recorded = &ended.events[..again];
                 check_resumed(&whole, recorded, &case.resume(recorded, 3, None));
             }
         }
@@ -759,16 +759,16 @@ fn check_starts_and_ends(events: &[Event]) {
 /// The text of a message is the sum of its deltas. There is one final answer at most, and no turn after it.
 fn check_messages(events: &[Event]) {
     let shown = line(events);
-    let (mut said, mut finals) = (String::new(), 0);
+    let (mut streamed, mut finals) = (String::new(), 0);
     for event in events {
         match &event.body {
             Body::MessageStart { message: Message::Assistant { content, .. } } => {
                 assert!(content.is_empty());
-                said.clear();
+                streamed.clear();
             }
-            Body::TextDelta { text } => said.push_str(text),
+            Body::TextDelta { text } => streamed.push_str(text),
             Body::MessageEnd { message: message @ Message::Assistant { stop_reason, .. } } => {
-                assert_eq!(message.text(), said, "{shown}");
+                assert_eq!(message.text(), streamed, "{shown}");
                 finals += u32::from(stop_reason.is_some_and(StopReason::is_final));
             }
             Body::TurnStart { .. } => assert_eq!(finals, 0, "asked after the answer: {shown}"),

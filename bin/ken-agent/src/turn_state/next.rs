@@ -84,7 +84,7 @@ impl TurnState {
             None if self.must_end(plan) => None,
             None if self.has_answer() => match self.objection(plan)? {
                 Objection::IsNotJudged => Some(Step::Validate),
-                Objection::Says(_) => self.another_turn(Purpose::Agent),
+                Objection::Note(_) => self.another_turn(Purpose::Agent),
             },
             None => self.another_turn(Purpose::Agent),
         }
@@ -129,7 +129,7 @@ impl TurnState {
             _ if !is_fresh || plan.ending.is_some() => return None,
             Some(prompt) if !self.is_prompted => Message::User { content: vec![Block::text(prompt)], timestamp },
             _ => match self.objection(plan).filter(|_| !turn.has_note)? {
-                Objection::Says(note) => Message::Signal { content: vec![Block::text(note)], timestamp },
+                Objection::Note(note) => Message::Signal { content: vec![Block::text(note)], timestamp },
                 Objection::IsNotJudged => return None,
             },
         };
@@ -171,7 +171,7 @@ impl TurnState {
     /// each call.
     fn tools(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let is_ending = plan.ending.is_some();
-        let start = turn.calls.iter().find(|call| call.stage == Stage::Asked && !is_ending);
+        let start = turn.calls.iter().find(|call| call.stage == Stage::Requested && !is_ending);
         if let Some(call) = start {
             return record(events::tool_start(call));
         }
@@ -189,7 +189,7 @@ impl TurnState {
         }
         turn.calls.iter().find_map(|call| match &call.stage {
             Stage::Done(message) => record(Body::MessageStart { message: message.clone() }),
-            Stage::Announced(message) => record(Body::MessageEnd { message: message.clone() }),
+            Stage::MessageStarted(message) => record(Body::MessageEnd { message: message.clone() }),
             _ => None,
         })
     }

@@ -75,7 +75,7 @@ pub(crate) fn task_end(is_error: bool, result: &Value) -> Result<Value, String> 
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
-    Asked,
+    Requested,
     Running {
         since: Timestamp,
         /// Whether a crash of the holder interrupted the call. What the call did is then unknown.
@@ -83,8 +83,8 @@ pub(crate) enum Stage {
     },
     Done(Message),
     /// Its `message_start` is recorded.
-    Announced(Message),
-    Told(Message),
+    MessageStarted(Message),
+    MessageEnded(Message),
 }
 
 impl Turn {
@@ -114,7 +114,7 @@ impl Turn {
 
     /// Whether the model's message is complete and none of its calls has begun.
     pub(super) fn is_answered(&self) -> bool {
-        let fresh = |call: &Call| call.stage == Stage::Asked;
+        let fresh = |call: &Call| call.stage == Stage::Requested;
         matches!(self.message, MessageState::Ended(_)) && self.calls.iter().all(fresh)
     }
 
@@ -139,9 +139,9 @@ impl Turn {
                     task.result = Some(task_end(*is_error, result));
                 }
             }
-            said => {
+            other => {
                 if let MessageState::Open(draft) = &mut self.message {
-                    draft.apply(said);
+                    draft.apply(other);
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Turn {
                 self.message = MessageState::Open(Draft::new(api.clone(), provider.clone(), model.clone()));
             }
             Message::ToolResult { tool_call_id, .. } => {
-                self.stage(tool_call_id, Stage::Announced(message.clone()));
+                self.stage(tool_call_id, Stage::MessageStarted(message.clone()));
             }
             Message::User { .. } | Message::Signal { .. } => {}
         }
@@ -173,7 +173,7 @@ impl Turn {
             }
             Message::ToolResult { tool_call_id, .. } => {
                 let id = tool_call_id.clone();
-                self.stage(&id, Stage::Told(message.clone()));
+                self.stage(&id, Stage::MessageEnded(message.clone()));
             }
             Message::User { .. } | Message::Signal { .. } => {}
         }
@@ -218,7 +218,7 @@ impl Turn {
     /// Returns the results that exist so far, in the order of the calls.
     pub(super) fn results(&self) -> Vec<Message> {
         let results = self.calls.iter().filter_map(|call| match &call.stage {
-            Stage::Told(message) => Some(message.clone()),
+            Stage::MessageEnded(message) => Some(message.clone()),
             _ => None,
         });
         results.collect()
@@ -232,7 +232,7 @@ impl Call {
             id: String::new(),
             name: name.to_owned(),
             arguments,
-            stage: Stage::Asked,
+            stage: Stage::Requested,
             task: None,
             turn: String::new(),
         }
@@ -251,7 +251,7 @@ impl Call {
                 turn: turn.to_owned(),
                 name: name.clone(),
                 arguments: arguments.clone(),
-                stage: Stage::Asked,
+                stage: Stage::Requested,
                 task: None,
             }),
             _ => None,

@@ -15,7 +15,7 @@ use super::live_readers::{Arrival, LiveReaders};
 use super::page::PAUSE;
 use super::piece::Piece;
 use super::subject::{Form, Subject};
-use crate::store::CALL;
+use crate::store::CALL_TIMEOUT;
 
 /// How long one read waits for entries before it is repeated.
 const WAIT_MS: u64 = 300_000;
@@ -75,10 +75,10 @@ impl FollowedStreams {
         }
         streams.retain(|_, stream| stream.strong_count() > 0);
         let readers = Arc::new(LiveReaders::at(target.end));
-        let (store, told) = (self.store.clone(), readers.clone());
+        let (store, followers) = (self.store.clone(), readers.clone());
         let follower = tokio::spawn(async move {
-            follow(store, target, &told).await;
-            told.finish();
+            follow(store, target, &followers).await;
+            followers.finish();
         });
         let stream = Arc::new(FollowedStream { readers, follower: follower.abort_handle() });
         streams.insert(key, Arc::downgrade(&stream));
@@ -104,7 +104,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
             // `After` is used even for 0, because `-1` means the oldest entry that still exists.
             ..target.subject.read_from(Offset::After(next))
         };
-        let time = Duration::from_millis(WAIT_MS) + CALL;
+        let time = Duration::from_millis(WAIT_MS) + CALL_TIMEOUT;
         match store.call::<StreamsRead>(&args, time).await {
             Ok(page) => {
                 // Nothing arrived while the read waited.

@@ -144,9 +144,9 @@ impl LiveReader {
         }
         let sent = match piece.frames(self.cursor) {
             Some(frames) if relation == Relation::Next => self.outlet.send(frames),
-            _ => WriteResult::Not,
+            _ => WriteResult::Nothing,
         };
-        if sent != WriteResult::Not {
+        if sent != WriteResult::Nothing {
             state.position = piece.end;
             state.since = Instant::now();
         }

@@ -17,7 +17,7 @@ use super::read::read as read_stream;
 use super::subject::{Kind, Subject};
 use crate::app::Gateway;
 use crate::page;
-use crate::store::{CALL, CHANGE};
+use crate::store::{CALL_TIMEOUT, CHANGE};
 
 /// The CORS headers of every response.
 pub(crate) const CORS_HEADERS: PageHeaders = &[
@@ -54,7 +54,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         limit: page::limit(&query, 1_000, 100)?,
         after: page::cursor(&query, "after")?,
     };
-    Response::json(200, &gateway.store.call::<StreamsList>(&args, CALL).await?)
+    Response::json(200, &gateway.store.call::<StreamsList>(&args, CALL_TIMEOUT).await?)
 }
 
 /// GET and HEAD /streams/*path

@@ -18,7 +18,7 @@ pub(super) fn of(request: &Generate) -> String {
     parts.extend(request.messages.iter().map(message));
     parts.push(match request.prefix.as_str() {
         "" => "Assistant:".to_owned(), // the model's first token begins with the space
-        said => format!("Assistant: {said}"),
+        text => format!("Assistant: {text}"),
     });
     parts.join("\n")
 }

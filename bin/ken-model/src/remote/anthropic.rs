@@ -230,7 +230,7 @@ impl Events {
                 }
                 return Ok(deltas);
             }
-            Line::Error { error } => return Err(Broken::Said(error)),
+            Line::Error { error } => return Err(Broken::Reported(error)),
             Line::Other => {}
         }
         Ok(Vec::new())

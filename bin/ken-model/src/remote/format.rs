@@ -17,7 +17,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The provider sent an error event.
-    Said(Value),
+    Reported(Value),
     Failed(Error),
 }
 

@@ -191,7 +191,7 @@ impl Endpoint {
     fn broken(&self, model: &str, broken: Broken) -> Error {
         match broken {
             Broken::Failed(error) => Error { message: format!("{model}: {}", error.message), ..error },
-            Broken::Said(body) => {
+            Broken::Reported(body) => {
                 let (kind, message) = error_words(&body);
                 let refusal = Refusal { model, status: 0, kind: &kind, message: &message, retry_after_ms: None };
                 refusal.error(self.key.as_deref())

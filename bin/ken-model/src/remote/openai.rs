@@ -163,7 +163,7 @@ impl Chunks {
         }
         let chunk: Chunk = parse(&event.data)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(Broken::Said(error));
+            return Err(Broken::Reported(error));
         }
         if let Some(tokens) = chunk.usage {
             self.usage = usage(&tokens).or(self.usage);

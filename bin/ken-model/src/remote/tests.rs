@@ -17,7 +17,7 @@ fn read(new: fn() -> Stream, chunks: &[&[u8]]) -> Read {
     for chunk in chunks {
         match stream.push(chunk) {
             Ok(more) => deltas.extend(more),
-            Err(Broken::Said(error)) => return Err(error.to_string()),
+            Err(Broken::Reported(error)) => return Err(error.to_string()),
             Err(Broken::Failed(error)) => return Err(error.message),
         }
     }

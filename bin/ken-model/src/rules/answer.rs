@@ -38,7 +38,7 @@ fn quote(hits: &[Hit<'_>]) -> String {
         let ends = hits.get(index + 1).is_none_or(|next| next.origin != hit.origin);
         // Writing to a String cannot fail.
         _ = write!(text, "{before}{}", sentence(hit, goes_on));
-        if let (true, Origin::Source(source) | Origin::Told(source)) = (ends, hit.origin) {
+        if let (true, Origin::Source(source) | Origin::PastPrompt(source)) = (ends, hit.origin) {
             _ = write!(text, " [{}]", source.id);
         }
     }
@@ -50,9 +50,9 @@ fn sentence(hit: &Hit<'_>, goes_on: bool) -> String {
     match hit.origin {
         Origin::Source(_) => text.clone(),
         _ if goes_on => format!("“{text}”"),
-        Origin::Told(_) => format!("You told me in a past turn: “{text}”"),
-        Origin::Here => format!("You said earlier in this conversation: “{text}”"),
-        Origin::Now => format!("Your message says: “{text}”"),
+        Origin::PastPrompt(_) => format!("You told me in a past turn: “{text}”"),
+        Origin::EarlierMessage => format!("You said earlier in this conversation: “{text}”"),
+        Origin::CurrentMessage => format!("Your message says: “{text}”"),
     }
 }
 
@@ -136,10 +136,10 @@ mod tests {
             assert!(text.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{text}");
         }
         // A statement alone is not quoted back, and the sentences beside a question are not treated as questions.
-        for (asked, begin) in
+        for (question, begin) in
             [("Our pump P7 runs at 40 bar.", "I keep that"), ("The pump is loud. Who is Ada?", "I found nothing")]
         {
-            let text = of(&request(asked), asked, NONE);
+            let text = of(&request(question), question, NONE);
             assert!(text.starts_with(begin), "{text}");
         }
     }

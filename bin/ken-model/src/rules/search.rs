@@ -28,11 +28,11 @@ pub(super) enum Origin<'a> {
     /// A knowledge entry, or the answer of a past turn.
     Source(&'a Source),
     /// A message of the user in a past turn.
-    Told(&'a Source),
+    PastPrompt(&'a Source),
     /// An earlier message of the user in this conversation.
-    Here,
+    EarlierMessage,
     /// The current message: text of the user besides the question, such as the text of an attached file.
-    Now,
+    CurrentMessage,
 }
 
 /// A sentence that answers the question.
@@ -51,7 +51,7 @@ pub(super) fn search<'a>(request: &'a Generate, question: &'a str) -> Vec<Hit<'a
     match terms.is_empty() {
         // If there is no question, or only one like "Do you know?", the topic is in the rest of the message.
         true => terms = self::terms(question),
-        false => of_user(question, Origin::Now, &terms, &mut candidates),
+        false => of_user(question, Origin::CurrentMessage, &terms, &mut candidates),
     }
     if terms.is_empty() {
         return Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn search<'a>(request: &'a Generate, question: &'a str) -> Vec<Hit<'a
         of_source(source, &terms, &mut candidates);
     }
     for text in earlier_words(request) {
-        of_user(text, Origin::Here, &terms, &mut candidates);
+        of_user(text, Origin::EarlierMessage, &terms, &mut candidates);
     }
     let weights = weights(terms.len(), &candidates);
     let mut scored: Vec<(f64, usize)> = (0..)
@@ -142,7 +142,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
             of_text(source, contained_terms(&source.title, terms), terms, into)
         }
         SourceKind::Memory => {
-            of_user(&source.title, Origin::Told(source), terms, into);
+            of_user(&source.title, Origin::PastPrompt(source), terms, into);
             // An answer of this engine, or one that cites entries, only repeats sources that the search finds directly.
             let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN];
             if !second_hand.iter().any(|mark| source.text.contains(mark)) {

@@ -27,7 +27,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 /// The interval between two reads from the store, and the maximum pause after a failure of the collector.
 const POLL: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of submissions and runs that wait. If there are more, the oldest are dropped.
 const QUEUE: u64 = 4_096;
 /// The approximate number of spans of one request.
@@ -103,7 +103,7 @@ impl Exporter {
     /// Sends the traces of everything that has ended since the last round.
     async fn round(&self) -> Result<(), Error> {
         loop {
-            let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
+            let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL_TIMEOUT).await?;
             if ended.since.is_none() {
                 self.acknowledge(self.started, 0).await?;
                 continue;
@@ -150,7 +150,7 @@ impl Exporter {
     async fn acknowledge(&self, until: Timestamp, lost: u64) -> Result<(), Error> {
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
         let exported = Exported { until, lost };
-        self.store.call::<TelemetryExported>(&exported, CALL).await.map(drop)
+        self.store.call::<TelemetryExported>(&exported, CALL_TIMEOUT).await.map(drop)
     }
 
     async fn spans(&self, run: &EndedRun) -> Result<Vec<Value>, Error> {
@@ -158,7 +158,7 @@ impl Exporter {
         let mut offset = run.recorded_from;
         'stream: loop {
             let page = ReadStream { stream: run.stream.clone(), offset, ..ReadStream::default() };
-            let page = match self.store.call::<StreamsRead>(&page, CALL).await {
+            let page = match self.store.call::<StreamsRead>(&page, CALL_TIMEOUT).await {
                 // The session was deleted in the meantime.
                 Err(error) if error.code == ken_types::Code::NotFound => break,
                 page => page?,

@@ -104,7 +104,7 @@ impl Spans<'_> {
     fn tool(&mut self, event: &Value) {
         let answer = event.pointer("/result/content/0/text").and_then(Value::as_str);
         // If the tool does not exist, the model invented its name.
-        let is_made_up = answer.is_some_and(|said| said.starts_with(NO_TOOL));
+        let is_made_up = answer.is_some_and(|text| text.starts_with(NO_TOOL));
         let name = match is_made_up {
             true => UNKNOWN,
             false => checked_name(text(event, "toolName")),

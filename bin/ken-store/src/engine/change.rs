@@ -27,8 +27,8 @@ impl Change {
     }
 
     /// Adds an event to the system's stream. `kind` is its type, and `fields` are its other fields, a JSON object.
-    pub(crate) fn tell(&mut self, kind: &'static str, fields: Value) {
-        self.push(Effect::Happened(kind, fields));
+    pub(crate) fn publish(&mut self, kind: &'static str, fields: Value) {
+        self.push(Effect::Published(kind, fields));
     }
 }
 
@@ -42,15 +42,15 @@ pub enum Effect {
     /// The request for an approval with this id was made, or it has ended.
     Approval(String),
     /// There is work of this kind that can be claimed.
-    Opened(Work),
+    Claimable(Work),
     /// An event of the system's stream. It is written before the commit.
-    Happened(&'static str, Value),
+    Published(&'static str, Value),
     /// The submission must be aborted by its holder.
-    AbortWanted(SubmissionId),
+    AbortRequested(SubmissionId),
     /// The holder has renewed the lease on this connection.
     Renewed { lease: Lease, connection: ConnectionId },
     /// The lease has ended.
-    LeaseOver(Lease),
+    LeaseEnded(Lease),
     /// There is background work that can be done now.
     Background,
     /// There is background work to do at this time.

@@ -11,12 +11,12 @@ use crate::ConnectionId;
 use crate::tables::OldLease;
 
 /// How long a holder has to renew its lease after a restart of the store, in milliseconds.
-const GRACE_MS: i64 = 500;
+const RESTART_GRACE_MS: i64 = 500;
 /// How long a holder has to end a submission after it was asked to abort it, in milliseconds. After that, another holder can claim the
 /// submission.
-const ABORT_MS: i64 = 10_000;
+const ABORT_TIMEOUT_MS: i64 = 10_000;
 /// How long a holder has to end a submission that has used up its time, in milliseconds.
-const CLOSE_MS: i64 = 30_000;
+const CLOSE_TIMEOUT_MS: i64 = 30_000;
 
 /// The leases that are held.
 #[derive(Debug, Default)]
@@ -39,15 +39,15 @@ struct HeldLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Abort {
     No,
-    Wanted,
+    Requested,
     /// The holder was asked to abort, and must end the submission by this time.
-    Told(i64),
+    Sent(i64),
 }
 
 impl HeldLease {
     fn due_at(&self) -> i64 {
         let abort_at = match self.abort {
-            Abort::Told(by) => by,
+            Abort::Sent(by) => by,
             _ => i64::MAX,
         };
         self.silent_at.min(abort_at).min(self.time_up_at)
@@ -56,7 +56,7 @@ impl HeldLease {
 
 /// The reason why a lease must be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum CheckReason {
     /// The holder has not renewed the lease, or has not aborted in time.
     Lost,
     /// The submission may have used up its time.
@@ -65,25 +65,25 @@ pub(crate) enum Due {
 
 impl Leases {
     pub(crate) fn restore(&mut self, old: OldLease, now: i64) {
-        let abort = if old.aborting { Abort::Wanted } else { Abort::No };
+        let abort = if old.aborting { Abort::Requested } else { Abort::No };
         let held = HeldLease {
             number: old.lease.number,
             connection: None,
-            silent_at: now + GRACE_MS,
+            silent_at: now + RESTART_GRACE_MS,
             abort,
             time_up_at: i64::MAX,
         };
         self.held.insert(old.lease.submission_id, held);
     }
 
-    pub(crate) fn claimed(&mut self, claim: &Claim, connection: ConnectionId, now: i64) {
+    pub(crate) fn add_claimed(&mut self, claim: &Claim, connection: ConnectionId, now: i64) {
         // A claim with a verdict is made only to end the submission as the verdict says. It has a time limit of its own.
         let closing = claim.verdict.is_some();
         let abort = match claim.verdict {
-            Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
+            Some(Verdict::Abort) => Abort::Sent(now + ABORT_TIMEOUT_MS),
             _ => Abort::No,
         };
-        let time = if closing { CLOSE_MS } else { claim.time_left_ms + CLOSE_MS };
+        let time = if closing { CLOSE_TIMEOUT_MS } else { claim.time_left_ms + CLOSE_TIMEOUT_MS };
         let held = HeldLease {
             number: claim.lease.number,
             connection: Some(connection),
@@ -95,7 +95,7 @@ impl Leases {
     }
 
     /// Records that the holder has renewed the lease on this connection. The lease is added again if it had been released.
-    pub(crate) fn renewed(&mut self, lease: Lease, connection: ConnectionId, now: i64) {
+    pub(crate) fn add_renewed(&mut self, lease: Lease, connection: ConnectionId, now: i64) {
         let held = self.held.entry(lease.submission_id).or_insert(HeldLease {
             number: lease.number,
             connection: None,
@@ -111,7 +111,7 @@ impl Leases {
         }
     }
 
-    pub(crate) fn over(&mut self, lease: &Lease) {
+    pub(crate) fn remove(&mut self, lease: &Lease) {
         let same = |held: &HeldLease| held.number <= lease.number;
         if self.held.get(&lease.submission_id).is_some_and(same) {
             self.held.remove(&lease.submission_id);
@@ -119,7 +119,7 @@ impl Leases {
     }
 
     /// Makes the lease count as lost at the next check. Used if its connection has ended but the release could not be stored.
-    pub(crate) fn let_go(&mut self, lease: &Lease) {
+    pub(crate) fn mark_lost(&mut self, lease: &Lease) {
         if let Some(held) = self.held.get_mut(&lease.submission_id)
             && held.number == lease.number
         {
@@ -128,38 +128,38 @@ impl Leases {
         }
     }
 
-    /// Calls [`Leases::let_go`] for all leases of a connection.
-    pub(crate) fn let_go_of(&mut self, connection: ConnectionId) {
+    /// Calls [`Leases::mark_lost`] for all leases of a connection.
+    pub(crate) fn mark_all_lost(&mut self, connection: ConnectionId) {
         for lease in self.of(connection) {
-            self.let_go(&lease);
+            self.mark_lost(&lease);
         }
     }
 
     /// Marks requests to abort that did not reach their holder, so that they are sent again.
-    pub(crate) fn untell(&mut self, aborts: &[Lease]) {
+    pub(crate) fn mark_aborts_unsent(&mut self, aborts: &[Lease]) {
         for lease in aborts {
             if let Some(held) = self.held.get_mut(&lease.submission_id)
                 && held.number == lease.number
             {
-                held.abort = Abort::Wanted;
+                held.abort = Abort::Requested;
             }
         }
     }
 
-    pub(crate) fn want_abort(&mut self, submission: &SubmissionId) {
+    pub(crate) fn request_abort(&mut self, submission: &SubmissionId) {
         if let Some(held) = self.held.get_mut(submission)
             && held.abort == Abort::No
         {
-            held.abort = Abort::Wanted;
+            held.abort = Abort::Requested;
         }
     }
 
     /// Returns the leases on this connection that must be aborted and whose holder does not know it yet. Marks them as sent.
-    pub(crate) fn tell_aborts(&mut self, connection: ConnectionId, now: i64) -> Vec<Lease> {
+    pub(crate) fn take_aborts(&mut self, connection: ConnectionId, now: i64) -> Vec<Lease> {
         let mut aborts = Vec::new();
         for (submission, held) in &mut self.held {
-            if held.abort == Abort::Wanted && held.connection == Some(connection) {
-                held.abort = Abort::Told(now + ABORT_MS);
+            if held.abort == Abort::Requested && held.connection == Some(connection) {
+                held.abort = Abort::Sent(now + ABORT_TIMEOUT_MS);
                 aborts.push(lease(submission, held));
             }
         }
@@ -175,10 +175,10 @@ impl Leases {
         self.held.values().map(HeldLease::due_at).min()
     }
 
-    pub(crate) fn due(&self, now: i64) -> Vec<(Lease, Due)> {
+    pub(crate) fn due(&self, now: i64) -> Vec<(Lease, CheckReason)> {
         let due = self.held.iter().filter(|(_, held)| held.due_at() <= now);
         due.map(|(submission, held)| {
-            let why = if held.due_at() < held.time_up_at { Due::Lost } else { Due::TimeUp };
+            let why = if held.due_at() < held.time_up_at { CheckReason::Lost } else { CheckReason::TimeUp };
             (lease(submission, held), why)
         })
         .collect()
@@ -186,7 +186,7 @@ impl Leases {
 
     pub(crate) fn set_time_left(&mut self, lease: &Lease, ms: i64, now: i64) {
         if let Some(held) = self.held.get_mut(&lease.submission_id) {
-            held.time_up_at = now + ms + CLOSE_MS;
+            held.time_up_at = now + ms + CLOSE_TIMEOUT_MS;
         }
     }
 
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn a_lease_that_ended_leaves_a_newer_one_held() {
         let mut leases = Leases::default();
-        leases.renewed(lease_of(2), 7, 0);
-        leases.over(&lease_of(1));
+        leases.add_renewed(lease_of(2), 7, 0);
+        leases.remove(&lease_of(1));
         assert_eq!(leases.of(7), [lease_of(2)]);
-        leases.let_go(&lease_of(1));
-        leases.untell(&[lease_of(1)]);
+        leases.mark_lost(&lease_of(1));
+        leases.mark_aborts_unsent(&[lease_of(1)]);
         assert_eq!(leases.of(7), [lease_of(2)]);
-        leases.over(&lease_of(2));
+        leases.remove(&lease_of(2));
         assert_eq!(leases.len(), 0);
     }
 }

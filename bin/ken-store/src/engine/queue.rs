@@ -44,7 +44,7 @@ impl<T> Queue<T> {
     /// Adds an item, which goes before all others if it `comes_first`. Fails with `busy` when the queue is full, and with `unavailable` when
     /// it is closed.
     pub(crate) fn push(&self, item: T, comes_first: bool) -> Result<(), Error> {
-        drop(self.push_quietly(item, comes_first)?);
+        drop(self.push_without_wake(item, comes_first)?);
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl<T> Queue<T> {
     }
 
     /// Adds an item as [`Queue::push`] does. A thread is woken only when the returned value is dropped.
-    pub(crate) fn push_quietly(&self, item: T, comes_first: bool) -> Result<Pushed<'_, T>, Error> {
+    pub(crate) fn push_without_wake(&self, item: T, comes_first: bool) -> Result<Pushed<'_, T>, Error> {
         self.put(item, self.limit, comes_first)?;
         Ok(Pushed(self))
     }
@@ -182,13 +182,13 @@ mod tests {
     #[test]
     fn what_was_pushed_quietly_is_taken_by_its_caller_alone_or_by_the_thread() {
         let queue = Queue::new("test", 2);
-        let first = queue.push_quietly(1, false).unwrap();
+        let first = queue.push_without_wake(1, false).unwrap();
         assert_eq!(first.take_if_alone(), Some(1));
         drop(first);
         std::thread::scope(|scope| {
             let popped = scope.spawn(|| queue.pop_many(2, None));
-            let first = queue.push_quietly(2, false).unwrap();
-            let second = queue.push_quietly(3, false).unwrap();
+            let first = queue.push_without_wake(2, false).unwrap();
+            let second = queue.push_without_wake(3, false).unwrap();
             assert_eq!(first.take_if_alone(), None);
             drop((first, second));
             assert!(popped.join().unwrap().is_some_and(|items| items[0] == 2));

@@ -65,7 +65,7 @@ struct Waiting {
 #[derive(Default)]
 struct Waiter {
     news: Mutex<Option<News>>,
-    told: Notify,
+    wake: Notify,
 }
 
 /// Returns the error of a call that the store cannot finish because it is stopping.
@@ -92,14 +92,14 @@ impl Watch {
         Ok(Subscription { watch: self.clone(), topic, waiter })
     }
 
-    pub(crate) fn spread(&self, topic: &Topic, news: &News) {
+    pub(crate) fn notify(&self, topic: &Topic, news: &News) {
         let waiting = lock(&self.waiting);
         for waiter in waiting.topics.get(topic).into_iter().flatten() {
             let mut unseen = lock(&waiter.news);
             let next = if unseen.is_none() { news.clone() } else { News::Missed };
             *unseen = Some(next);
             drop(unseen);
-            waiter.told.notify_one();
+            waiter.wake.notify_one();
         }
     }
 
@@ -125,10 +125,10 @@ impl Watch {
     }
 
     /// Waits until `so` returns a value for the current condition. Returns that value.
-    pub(crate) async fn until<T>(&self, so: impl Fn(&Condition) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, find: impl Fn(&Condition) -> Option<T>) -> T {
         let mut conditions = self.condition.subscribe();
         loop {
-            let found = so(&conditions.borrow_and_update());
+            let found = find(&conditions.borrow_and_update());
             if let Some(found) = found {
                 return found;
             }
@@ -169,7 +169,7 @@ impl Subscription {
             if let Some(news) = lock(&self.waiter.news).take() {
                 return news;
             }
-            self.waiter.told.notified().await;
+            self.waiter.wake.notified().await;
         }
     }
 }
@@ -194,11 +194,11 @@ mod tests {
         let watch = Arc::new(Watch::default());
         let topic = Topic::Stream("s".into());
         let subscription = watch.subscribe(topic.clone()).unwrap();
-        watch.spread(&topic, &entries(1));
+        watch.notify(&topic, &entries(1));
         assert!(matches!(subscription.news().await, News::Entries(new) if new.first == 1));
-        watch.spread(&topic, &entries(2));
-        watch.spread(&topic, &entries(3));
-        watch.spread(&Topic::Stream("other".into()), &entries(4));
+        watch.notify(&topic, &entries(2));
+        watch.notify(&topic, &entries(3));
+        watch.notify(&Topic::Stream("other".into()), &entries(4));
         assert!(matches!(subscription.news().await, News::Missed));
         assert_eq!(watch.len(), 1);
         drop(subscription);

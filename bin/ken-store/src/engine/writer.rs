@@ -19,7 +19,7 @@ use tokio::task::yield_now;
 use crate::ConnectionId;
 use crate::engine::change::{Change, Effect, Left};
 use crate::engine::clock::Clock;
-use crate::engine::leases::{Due, Leases};
+use crate::engine::leases::{CheckReason, Leases};
 use crate::engine::queue::{Pushed, Queue};
 use crate::engine::thread;
 use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
@@ -32,21 +32,21 @@ const QUEUE: usize = 1_024;
 const BATCH: usize = 256;
 /// The time that the changes of one transaction take before those that do not come first are left to the next one. A change that comes first
 /// waits for about twice this time.
-const SHARE: Duration = Duration::from_millis(10);
+const MAX_CHANGE_TIME: Duration = Duration::from_millis(10);
 /// The time after a failure until leases and background work are tried again, in milliseconds.
 const RETRY_MS: i64 = 1_000;
 /// The pause between two slices of background work, in milliseconds, so that other changes are not delayed.
 const SLICE_PAUSE_MS: i64 = 5;
 /// A caller writes its change itself only if the last batch took no longer than this. Otherwise the thread writes it, so that the caller's
 /// thread can serve other calls meanwhile.
-const QUICK: Duration = Duration::from_millis(1);
+const MAX_QUICK_BATCH: Duration = Duration::from_millis(1);
 /// The time after the last write at which the database is tidied up, in milliseconds.
 const IDLE_MS: i64 = 1_000;
 /// The interval at which to look for background work that no change has announced, such as expired keys; in milliseconds.
-const ROUND_MS: i64 = 600_000;
+const BACKGROUND_INTERVAL_MS: i64 = 600_000;
 
 /// A request to the writer.
-pub(crate) enum Order {
+pub(crate) enum WriterRequest {
     Write(Box<dyn Job>),
     Claim(PendingClaim),
     /// Claims and requests to abort that did not reach their holder.
@@ -71,7 +71,7 @@ pub(crate) struct PendingClaim {
 /// Claims on their way to their holder. If this value is dropped before the holder takes them, they are released.
 pub(crate) struct Delivery {
     claims: Option<Claims>,
-    queue: Arc<Queue<Order>>,
+    queue: Arc<Queue<WriterRequest>>,
 }
 
 impl Delivery {
@@ -83,7 +83,7 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         if let Some(claims) = self.claims.take() {
-            self.queue.push_always(Order::Undelivered(claims));
+            self.queue.push_always(WriterRequest::Undelivered(claims));
         }
     }
 }
@@ -160,7 +160,7 @@ fn count(counter: &AtomicU64, by: usize) {
 
 /// The handle through which callers use the writer.
 pub(crate) struct Writer {
-    queue: Arc<Queue<Order>>,
+    queue: Arc<Queue<WriterRequest>>,
     counters: Arc<Counters>,
     batches: Arc<Mutex<BatchWriter>>,
     thread: Option<JoinHandle<()>>,
@@ -187,7 +187,7 @@ impl Writer {
             watch,
             leases,
             pending: VecDeque::new(),
-            maybe_open: Openings::all(),
+            maybe_open: ClaimableWork::all(),
             background_at: clock.elapsed_ms(),
             idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
@@ -209,8 +209,8 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let gate = ChangeGate::current();
         let job = WriteJob { gate: gate.clone(), comes_first, work, result: None, reply };
-        let pushed = self.queue.push_quietly(Order::Write(Box::new(job)), comes_first)?;
-        if self.is_at_hand() {
+        let pushed = self.queue.push_without_wake(WriterRequest::Write(Box::new(job)), comes_first)?;
+        if self.can_write_directly() {
             // Other callers can add their changes meanwhile and so share the batch.
             yield_now().await;
             self.write_alone(&pushed);
@@ -225,21 +225,21 @@ impl Writer {
     }
 
     /// Returns whether nobody is writing and the last batch was fast.
-    fn is_at_hand(&self) -> bool {
+    fn can_write_directly(&self) -> bool {
         let batches = self.batches.try_lock();
-        batches.is_ok_and(|batches| batches.last_took <= QUICK)
+        batches.is_ok_and(|batches| batches.last_took <= MAX_QUICK_BATCH)
     }
 
     /// Writes the order if it is the only one in the queue and nobody else is writing.
-    fn write_alone(&self, pushed: &Pushed<'_, Order>) {
+    fn write_alone(&self, pushed: &Pushed<'_, WriterRequest>) {
         let Ok(mut batches) = self.batches.try_lock() else {
             return;
         };
         if let Some(order) = pushed.take_if_alone() {
             let due = batches.due();
-            batches.run_orders(vec![order]);
+            batches.run_requests(vec![order]);
             if batches.due() < due {
-                self.queue.push_always(Order::Earlier);
+                self.queue.push_always(WriterRequest::Earlier);
             }
         }
     }
@@ -253,17 +253,17 @@ impl Writer {
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Order::Claim(PendingClaim { connection, work, most, waits, reply }), false)?;
+        self.queue.push(WriterRequest::Claim(PendingClaim { connection, work, most, waits, reply }), false)?;
         Ok(answer)
     }
 
     pub(crate) fn disconnected(&self, connection: ConnectionId) {
-        self.queue.push_always(Order::Disconnected(connection));
+        self.queue.push_always(WriterRequest::Disconnected(connection));
     }
 
     pub(crate) async fn tick(&self) {
         let (reply, done) = oneshot::channel();
-        self.queue.push_always(Order::Tick(reply));
+        self.queue.push_always(WriterRequest::Tick(reply));
         _ = done.await;
     }
 
@@ -286,14 +286,14 @@ impl Drop for Writer {
 }
 
 /// Runs the writer thread until the queue is closed.
-fn run(queue: &Queue<Order>, batches: &Mutex<BatchWriter>) {
+fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
     loop {
-        let patience = lock(batches).patience();
-        let Some(orders) = queue.pop_many(BATCH, Some(patience)) else {
+        let timeout = lock(batches).max_wait();
+        let Some(orders) = queue.pop_many(BATCH, Some(timeout)) else {
             return;
         };
         let mut batches = lock(batches);
-        batches.run_orders(orders);
+        batches.run_requests(orders);
         batches.probe();
         batches.run_background();
         batches.run_idle();
@@ -309,14 +309,14 @@ struct BatchWriter {
     database: Box<dyn tables::Writer>,
     /// Kept because it holds the lock on the database.
     _backend: Box<dyn Backend>,
-    queue: Arc<Queue<Order>>,
+    queue: Arc<Queue<WriterRequest>>,
     counters: Arc<Counters>,
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
     leases: Leases,
     /// Claims that wait for work, in the order in which they came.
     pending: VecDeque<PendingClaim>,
-    maybe_open: Openings,
+    maybe_open: ClaimableWork,
     background_at: i64,
     /// When to tidy up the database if nothing is written until then.
     idle_at: i64,
@@ -328,14 +328,14 @@ struct BatchWriter {
 
 /// For each kind of work, whether there may be work to claim.
 #[derive(Debug, Clone, Copy)]
-struct Openings {
+struct ClaimableWork {
     turns: bool,
     runs: bool,
 }
 
-impl Openings {
-    fn all() -> Openings {
-        Openings { turns: true, runs: true }
+impl ClaimableWork {
+    fn all() -> ClaimableWork {
+        ClaimableWork { turns: true, runs: true }
     }
 
     fn of(&mut self, work: Work) -> &mut bool {
@@ -365,7 +365,7 @@ struct Batch {
 }
 
 impl BatchWriter {
-    fn run_orders(&mut self, orders: Vec<Order>) {
+    fn run_requests(&mut self, orders: Vec<WriterRequest>) {
         let (batch, releases) = self.sort(orders);
         self.run_batch(batch, releases);
     }
@@ -378,13 +378,13 @@ impl BatchWriter {
     }
 
     /// Returns how long the thread can wait for a request.
-    fn patience(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         let wait = self.due() - self.clock.elapsed_ms();
         Duration::from_millis(u64::try_from(wait).unwrap_or_default())
     }
 
     /// Sorts orders. Returns the batch to write, and the leases that the batch has to release first.
-    fn sort(&mut self, orders: Vec<Order>) -> (Batch, Vec<Lease>) {
+    fn sort(&mut self, orders: Vec<WriterRequest>) -> (Batch, Vec<Lease>) {
         let mut releases = Vec::new();
         let mut batch = Batch {
             jobs: Vec::with_capacity(orders.len()),
@@ -396,19 +396,19 @@ impl BatchWriter {
         };
         for order in orders {
             match order {
-                Order::Write(job) => batch.jobs.push(job),
-                Order::Claim(claim) => self.pending.push_back(claim),
-                Order::Undelivered(claims) => {
-                    self.leases.untell(&claims.aborts);
+                WriterRequest::Write(job) => batch.jobs.push(job),
+                WriterRequest::Claim(claim) => self.pending.push_back(claim),
+                WriterRequest::Undelivered(claims) => {
+                    self.leases.mark_aborts_unsent(&claims.aborts);
                     releases.extend(claims.claims.into_iter().map(|claim| claim.lease));
                 }
-                Order::Disconnected(connection) => {
+                WriterRequest::Disconnected(connection) => {
                     self.pending.retain(|claim| claim.connection != connection);
                     releases.extend(self.leases.of(connection));
                     batch.gone.push(connection);
                 }
-                Order::Earlier => {}
-                Order::Tick(reply) => batch.ticks.push(reply),
+                WriterRequest::Earlier => {}
+                WriterRequest::Tick(reply) => batch.ticks.push(reply),
             }
         }
         self.pending.retain(|claim| !claim.reply.is_closed());
@@ -428,7 +428,7 @@ impl BatchWriter {
             }
             self.last_took = begun.elapsed();
         }
-        self.tell_holders();
+        self.answer_claims_with_aborts();
         self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
         for job in batch.jobs {
             job.answer();
@@ -438,13 +438,13 @@ impl BatchWriter {
         }
     }
 
-    fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, Due)]) -> Result<(), Error> {
+    fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, CheckReason)]) -> Result<(), Error> {
         self.database.begin()?;
         for lease in releases {
             leases::release(self.database.tables(), lease, &mut batch.change)?;
         }
         for (lease, why) in due {
-            self.look_at(lease, *why, batch)?;
+            self.check_lease(lease, *why, batch)?;
         }
         let alone = batch.jobs.len() == 1 && releases.is_empty() && due.is_empty();
         let run = if alone { alone_in_transaction } else { in_savepoint };
@@ -452,7 +452,7 @@ impl BatchWriter {
         for job in &mut batch.jobs {
             if !job.comes_first() {
                 // One is always made, so that these changes make progress even if many come first.
-                if others > 0 && begun.elapsed() > SHARE {
+                if others > 0 && begun.elapsed() > MAX_CHANGE_TIME {
                     break;
                 }
                 others += 1;
@@ -463,7 +463,7 @@ impl BatchWriter {
                 false => given_up += 1,
             }
         }
-        self.queue.put_back(batch.jobs.drain(taken..).map(Order::Write));
+        self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));
         let mut followed = schedules::follow(self.database.tables(), &mut batch.change, 0)?;
         self.serve_claims(batch)?;
         loop {
@@ -485,10 +485,12 @@ impl BatchWriter {
     }
 
     /// Checks a lease that is lost or whose submission may have used up its time. Releases the lease unless the submission has time left.
-    fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
+    fn check_lease(&mut self, lease: &Lease, why: CheckReason, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
-            Due::Lost => None,
-            Due::TimeUp => leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0),
+            CheckReason::Lost => None,
+            CheckReason::TimeUp => {
+                leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0)
+            }
         };
         match left {
             Some(left) => batch.time_left.push((lease.clone(), left)),
@@ -505,7 +507,7 @@ impl BatchWriter {
     fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mut maybe_open = self.maybe_open;
         for effect in &batch.change.effects {
-            if let Effect::Opened(work) = effect {
+            if let Effect::Claimable(work) = effect {
                 *maybe_open.of(*work) = true;
             }
         }
@@ -517,7 +519,7 @@ impl BatchWriter {
             }
             let claims = leases::claim(self.database.tables(), pending.work, pending.most, &mut batch.change);
             // An error fails the whole batch, and then the claims continue to wait.
-            let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
+            let claims = claims.inspect_err(|_| self.maybe_open = ClaimableWork::all());
             match claims {
                 Ok(claims) if claims.is_empty() => {
                     *maybe_open.of(pending.work) = false;
@@ -544,50 +546,50 @@ impl BatchWriter {
         for (lease, left) in batch.time_left.drain(..) {
             self.leases.set_time_left(&lease, left, now);
         }
-        self.spread(std::mem::take(&mut batch.change.effects), batch.change.now);
+        self.notify(std::mem::take(&mut batch.change.effects), batch.change.now);
         // A lease may have been renewed in this batch on a connection that has ended since. It is released at the next check.
         for connection in batch.gone.drain(..) {
-            self.leases.let_go_of(connection);
+            self.leases.mark_all_lost(connection);
         }
         for (pending, mut claims) in batch.claims.drain(..) {
             for claim in &claims.claims {
-                self.leases.claimed(claim, pending.connection, now);
+                self.leases.add_claimed(claim, pending.connection, now);
             }
             count(&self.counters.claims, claims.claims.len());
-            claims.aborts = self.leases.tell_aborts(pending.connection, now);
+            claims.aborts = self.leases.take_aborts(pending.connection, now);
             self.deliver(pending, claims);
         }
     }
 
     /// Reports effects to the waiting calls and to the lease table. `at` is the time of their change.
-    fn spread(&mut self, effects: Vec<Effect>, at: Timestamp) {
+    fn notify(&mut self, effects: Vec<Effect>, at: Timestamp) {
         let now = self.clock.elapsed_ms();
         for effect in effects {
             match effect {
                 Effect::Appended(new) => {
                     let topic = Topic::Stream(new.stream.clone());
-                    self.watch.spread(&topic, &News::Entries(new));
+                    self.watch.notify(&topic, &News::Entries(new));
                 }
                 Effect::Status(status) => {
                     let topic = Topic::Submission(status.submission_id.clone());
-                    self.watch.spread(&topic, &News::Status(status));
+                    self.watch.notify(&topic, &News::Status(status));
                 }
                 Effect::Approval(id) => {
-                    self.watch.spread(&Topic::Approval(id), &News::Missed);
-                    self.watch.spread(&Topic::Approvals, &News::Missed);
+                    self.watch.notify(&Topic::Approval(id), &News::Missed);
+                    self.watch.notify(&Topic::Approvals, &News::Missed);
                 }
-                Effect::Opened(_) | Effect::Happened(..) => {}
-                Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
-                Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
-                Effect::LeaseOver(lease) => self.leases.over(&lease),
+                Effect::Claimable(_) | Effect::Published(..) => {}
+                Effect::AbortRequested(submission) => self.leases.request_abort(&submission),
+                Effect::Renewed { lease, connection } => self.leases.add_renewed(lease, connection, now),
+                Effect::LeaseEnded(lease) => self.leases.remove(&lease),
                 Effect::Background => self.background_at = now,
                 Effect::Expires(then) => {
                     let wait = then.millis().saturating_sub(at.millis());
                     self.background_at = self.background_at.min(now.saturating_add(wait));
                 }
-                Effect::Outgoing => self.watch.spread(&Topic::Outbox, &News::Missed),
-                Effect::Documents => self.watch.spread(&Topic::Documents, &News::Missed),
-                Effect::Changed(stream) => self.watch.spread(&Topic::Stream(stream), &News::Missed),
+                Effect::Outgoing => self.watch.notify(&Topic::Outbox, &News::Missed),
+                Effect::Documents => self.watch.notify(&Topic::Documents, &News::Missed),
+                Effect::Changed(stream) => self.watch.notify(&Topic::Stream(stream), &News::Missed),
             }
         }
     }
@@ -598,13 +600,13 @@ impl BatchWriter {
     }
 
     /// Answers the claims of holders that have to abort something, and the claims that do not wait.
-    fn tell_holders(&mut self) {
+    fn answer_claims_with_aborts(&mut self) {
         let now = self.clock.elapsed_ms();
         for _ in 0..self.pending.len() {
             let Some(pending) = self.pending.pop_front() else {
                 return;
             };
-            let aborts = self.leases.tell_aborts(pending.connection, now);
+            let aborts = self.leases.take_aborts(pending.connection, now);
             if aborts.is_empty() && pending.waits {
                 self.pending.push_back(pending);
             } else {
@@ -661,10 +663,10 @@ impl BatchWriter {
         for (pending, _) in batch.claims.drain(..).rev() {
             self.pending.push_front(pending);
         }
-        self.maybe_open = Openings::all();
+        self.maybe_open = ClaimableWork::all();
         for lease in releases {
             // The connection of the holder has ended, so the next check finds the lease lost.
-            self.leases.let_go(&lease);
+            self.leases.mark_lost(&lease);
         }
     }
 
@@ -676,16 +678,16 @@ impl BatchWriter {
         let mut change = Change::at(self.clock.now());
         let pause = match self.do_slice(&mut change) {
             Ok(Left::More) => SLICE_PAUSE_MS,
-            Ok(Left::At(then)) => then.millis().saturating_sub(change.now.millis()).clamp(1, ROUND_MS),
-            Ok(Left::Nothing) => ROUND_MS,
+            Ok(Left::At(then)) => then.millis().saturating_sub(change.now.millis()).clamp(1, BACKGROUND_INTERVAL_MS),
+            Ok(Left::Nothing) => BACKGROUND_INTERVAL_MS,
             Err(error) => {
                 self.has_failed(&error);
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
                 change.effects.clear();
-                ROUND_MS
+                BACKGROUND_INTERVAL_MS
             }
         };
-        self.spread(change.effects, change.now);
+        self.notify(change.effects, change.now);
         self.background_at = self.clock.elapsed_ms() + pause;
     }
 
@@ -702,13 +704,13 @@ impl BatchWriter {
 /// Runs a change in a savepoint, so that a refused change undoes only its own writes. Returns false if it was refused. Fails if the whole
 /// transaction has ended.
 fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
-    let told = change.effects.len();
+    let effects_before = change.effects.len();
     database.mark()?;
     if job.run(database.tables(), change) {
         database.keep()?;
         return Ok(true);
     }
-    change.effects.truncate(told);
+    change.effects.truncate(effects_before);
     if !database.is_open() {
         return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
     }

@@ -62,7 +62,7 @@ pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<Pendi
 fn publish(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
     let fields =
         json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
-    change.tell(kind, fields);
+    change.publish(kind, fields);
     change.push(Effect::Approval(request.id.clone()));
 }
 

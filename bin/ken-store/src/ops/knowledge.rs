@@ -68,7 +68,7 @@ impl Write for KnowledgePut {
         let key = tables.put_knowledge(&id, args, None, change.now)?;
         index(tables, key)?;
         change.push(Effect::Documents);
-        change.tell("knowledge.added", json!({"id": id, "status": "ok"}));
+        change.publish("knowledge.added", json!({"id": id, "status": "ok"}));
         by_id(tables, &id)
     }
 }
@@ -97,7 +97,7 @@ impl Write for KnowledgeDelete {
     fn run(tables: &dyn Tables, args: &ById, change: &mut Change) -> Result<Nothing, Error> {
         let key = tables.delete_knowledge(&args.id)?.ok_or_else(|| unknown(&args.id))?;
         unindex(tables, key)?;
-        change.tell("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
+        change.publish("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
         Ok(Nothing {})
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn renew(
         }
         change.push(Effect::Renewed { lease: lease.clone(), connection: holder });
         if found.abort {
-            change.push(Effect::AbortWanted(found.id));
+            change.push(Effect::AbortRequested(found.id));
         }
     }
     Ok(LostLeases { lost })
@@ -113,10 +113,10 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
             (kind.close)(tables, &found, log, verdict, change)?;
         } else {
             tables.set_open(found.key, true)?;
-            change.push(Effect::Opened(kind.work));
+            change.push(Effect::Claimable(kind.work));
         }
     }
-    change.push(Effect::LeaseOver(lease.clone()));
+    change.push(Effect::LeaseEnded(lease.clone()));
     Ok(())
 }
 

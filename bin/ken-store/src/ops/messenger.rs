@@ -169,7 +169,7 @@ fn publish(kind: &'static str, status: &str, mut fields: serde_json::Value, chan
         fields.insert("connector".into(), CONNECTOR.into());
         fields.insert("status".into(), status.into());
     }
-    change.tell(kind, fields);
+    change.publish(kind, fields);
 }
 
 impl Read for MessengerUpdates {

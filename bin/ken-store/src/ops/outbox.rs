@@ -110,7 +110,7 @@ fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change:
     tables.rewrite_message(known.id, message, if is_whole { change.now } else { known.created_at })?;
     let shown = known.shown.unwrap_or_default();
     let next = MessageRow {
-        shown: Some(Shown { revision: shown.revision + 1, ..shown }),
+        shown: Some(DisplayedMessage { revision: shown.revision + 1, ..shown }),
         tries: if is_whole { 0 } else { known.tries },
         state: match known.state {
             MessageState::Sending => MessageState::Sending,
@@ -126,7 +126,7 @@ fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change:
 fn publish(connector: &str, id: i64, state: MessageState, change: &mut Change) {
     change.push(Effect::Outgoing);
     let fields = json!({"connector": connector, "id": id, "status": state});
-    change.tell("connector.outbox", fields);
+    change.publish("connector.outbox", fields);
 }
 
 /// Queues the answer of a turn for the chat from which its message came, in the transaction that ends the turn.
@@ -201,14 +201,14 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
 }
 
 /// Returns the text that the chat gets at the end of a turn; `None` if there is none.
-fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String> {
+fn text(found: &SubmissionRow, ending: &Ending<'_>, answer: &str) -> Option<String> {
     let why = ending.error.as_ref().map(|error| error.message.as_str());
     let text = match (found.kind, ending.outcome()) {
         (SubmissionKind::Workflow, _) => return None,
         (SubmissionKind::Compact, Outcome::Completed) => "Compacted the history of this session.",
-        (_, Outcome::Completed) => said,
-        (_, Outcome::Aborted) if said.trim().is_empty() => "Stopped.",
-        (_, Outcome::Aborted) => said,
+        (_, Outcome::Completed) => answer,
+        (_, Outcome::Aborted) if answer.trim().is_empty() => "Stopped.",
+        (_, Outcome::Aborted) => answer,
         (_, Outcome::Failed) => {
             return Some(format!("That did not work: {}", why.unwrap_or("the turn failed.")));
         }
@@ -318,7 +318,7 @@ impl Write for OutboxShow {
             let message = format!("message {} is no draft that waits to be sent", args.id);
             return Err(Error::conflict(message));
         };
-        let row = MessageRow { shown: Some(Shown { pieces: args.pieces.clone(), ..known }), ..row };
+        let row = MessageRow { shown: Some(DisplayedMessage { pieces: args.pieces.clone(), ..known }), ..row };
         let Some(end) = &args.end else {
             tables.update_message(&MessageRow { state: MessageState::Sending, ..row })?;
             return Ok(Nothing {});

@@ -50,7 +50,7 @@ impl Write for StreamsCreate {
             match there.liveness(change.now) {
                 Liveness::Live => return Ok(public::compare(&there, args)),
                 Liveness::Gone => return Ok(Creation::Exists(public::kept_for_forks(&args.stream))),
-                Liveness::Over => remove(tables, &there, change)?,
+                Liveness::Expired => remove(tables, &there, change)?,
             }
         }
         let made = match &args.fork {

@@ -55,10 +55,10 @@ pub(super) fn enqueue(
         next_index: 0,
     })?;
     if entrance.open {
-        change.push(Effect::Opened(Work::Turns));
+        change.push(Effect::Claimable(Work::Turns));
     }
     let fields = json!({"sessionId": log.instance(), "submissionId": entry.id});
-    change.tell("submission.queued", fields);
+    change.publish("submission.queued", fields);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Resul
         return Ok(None);
     };
     tables.set_abort(found.key)?;
-    change.push(Effect::AbortWanted(found.id.clone()));
+    change.push(Effect::AbortRequested(found.id.clone()));
     Ok(Some(found.id))
 }
 

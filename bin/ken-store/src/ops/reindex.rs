@@ -68,7 +68,7 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
 }
 
 fn publish(job: &str, status: &str, change: &mut Change) {
-    change.tell("knowledge.reindex", json!({"jobId": job, "status": status}));
+    change.publish("knowledge.reindex", json!({"jobId": job, "status": status}));
 }
 
 /// Returns the first items whose sizes together are at most `most_bytes`, but at least one item.

@@ -79,8 +79,8 @@ impl Write for RunsAdmit {
             next_index: log.entries,
         })?;
         tables.insert_run(submission, &args.workflow, change.now)?;
-        change.push(Effect::Opened(Work::Runs));
-        change.tell("run.started", json!({"runId": args.run_id, "workflowName": args.workflow}));
+        change.push(Effect::Claimable(Work::Runs));
+        change.publish("run.started", json!({"runId": args.run_id, "workflowName": args.workflow}));
         Ok(Nothing {})
     }
 }
@@ -214,9 +214,9 @@ fn finish(
     tables.set_next_index(found.key, found.next_index + 1)?;
     tables.settle_submission(found.key, ending.state())?;
     // A queued run can now be claimed.
-    change.push(Effect::Opened(Work::Runs));
+    change.push(Effect::Claimable(Work::Runs));
     let fields = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
-    change.tell("run.ended", fields);
+    change.publish("run.ended", fields);
     turns::report_end(found, &ending, change);
     Ok(())
 }
@@ -232,7 +232,7 @@ impl Write for RunsAbort {
         }
         if found.state == State::Running && !found.open {
             tables.set_abort(found.key)?;
-            change.push(Effect::AbortWanted(found.id));
+            change.push(Effect::AbortRequested(found.id));
         } else {
             let log = tables.log_by_key(found.stream)?;
             close(tables, &found, log, Verdict::Abort, change)?;

@@ -32,10 +32,10 @@ use crate::tables::{
 const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
 /// The maximum number of schedules that one answer of `schedules.advance` contains.
-const DUE: usize = 2_000;
+const MAX_DUE: usize = 2_000;
 /// The maximum length of a result that is added to a session, in bytes. It is so small that the event stays within its limit even if all of
 /// the text is escaped. The run keeps the complete result.
-const POSTED_BYTES: usize = 32 * 1024;
+const MAX_POSTED_BYTES: usize = 32 * 1024;
 /// The maximum number of deleted schedules that one slice of background work removes.
 const SLICE: usize = 20;
 
@@ -58,7 +58,7 @@ fn unknown(slug: &str) -> Error {
 }
 
 /// Returns the schedule with this slug. If an owner is given, the schedule must belong to it.
-fn named(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
+fn by_slug(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
     let found = tables.schedule_by_slug(slug)?.ok_or_else(|| unknown(slug))?;
     match owner {
         Some(owner) if found.owner.is_none() || found.owner != tables.scope_key(owner)? => Err(unknown(slug)),
@@ -70,7 +70,7 @@ fn owner_of(tables: &dyn Tables, row: &ScheduleRow) -> Result<Option<Scope>, Err
     Ok(row.owner.map(|key| tables.scope(key)).transpose()?.flatten())
 }
 
-fn shown(tables: &dyn Tables, row: ScheduleRow) -> Result<Schedule, Error> {
+fn to_record(tables: &dyn Tables, row: ScheduleRow) -> Result<Schedule, Error> {
     let owner = owner_of(tables, &row)?;
     Ok(Schedule {
         owner_scope: owner.map_or_else(|| OPERATOR.to_owned(), |scope| scope_text(&scope)),
@@ -96,8 +96,8 @@ fn scope_text(scope: &Scope) -> String {
 }
 
 /// Reports a change of a schedule on the system stream.
-fn tell(kind: &'static str, slug: &str, change: &mut Change) {
-    change.tell(kind, json!({"slug": slug}));
+fn publish(kind: &'static str, slug: &str, change: &mut Change) {
+    change.publish(kind, json!({"slug": slug}));
 }
 
 impl Write for SchedulesPut {
@@ -117,7 +117,7 @@ impl Write for SchedulesPut {
                 return Err(Error::conflict(format!("the schedule {:?} has just been changed", args.slug)));
             }
         };
-        shown(tables, row)
+        to_record(tables, row)
     }
 }
 
@@ -145,7 +145,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         deleted: false,
     };
     row.key = tables.insert_schedule(&row)?;
-    tell("schedule.created", &row.slug, change);
+    publish("schedule.created", &row.slug, change);
     Ok(row)
 }
 
@@ -175,7 +175,7 @@ fn update(
         ..old
     };
     tables.update_schedule(&row)?;
-    tell(kind, &row.slug, change);
+    publish(kind, &row.slug, change);
     Ok(row)
 }
 
@@ -209,18 +209,18 @@ fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> 
 
 impl Read for SchedulesGet {
     fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<Schedule, Error> {
-        shown(tables, named(tables, &args.slug, args.owner.as_ref())?)
+        to_record(tables, by_slug(tables, &args.slug, args.owner.as_ref())?)
     }
 }
 
 impl Read for SchedulesState {
     fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<ScheduleState, Error> {
-        let row = named(tables, &args.slug, args.owner.as_ref())?;
+        let row = by_slug(tables, &args.slug, args.owner.as_ref())?;
         Ok(ScheduleState {
             owner: owner_of(tables, &row)?,
             generation: row.generation,
             progress: row.progress,
-            schedule: shown(tables, row)?,
+            schedule: to_record(tables, row)?,
         })
     }
 }
@@ -239,11 +239,11 @@ impl Read for SchedulesList {
 
 impl Write for SchedulesPause {
     fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Schedule, Error> {
-        let mut row = named(tables, &args.slug, args.owner.as_ref())?;
+        let mut row = by_slug(tables, &args.slug, args.owner.as_ref())?;
         if row.enabled {
             pause(tables, &mut row, change)?;
         }
-        shown(tables, row)
+        to_record(tables, row)
     }
 }
 
@@ -253,13 +253,13 @@ fn pause(tables: &dyn Tables, row: &mut ScheduleRow, change: &mut Change) -> Res
     row.generation += 1;
     row.updated_at = change.now;
     tables.update_schedule(row)?;
-    tell("schedule.paused", &row.slug, change);
+    publish("schedule.paused", &row.slug, change);
     Ok(())
 }
 
 impl Write for SchedulesDelete {
     fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Nothing, Error> {
-        let row = named(tables, &args.slug, args.owner.as_ref())?;
+        let row = by_slug(tables, &args.slug, args.owner.as_ref())?;
         delete(tables, &row, change)?;
         Ok(Nothing {})
     }
@@ -271,7 +271,7 @@ fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result
         end(tables, row, &mut waiting, RunState::Skipped, change)?;
     }
     tables.mark_schedule_deleted(row.key, change.now)?;
-    tell("schedule.deleted", &row.slug, change);
+    publish("schedule.deleted", &row.slug, change);
     Ok(())
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> 
 
 impl Write for SchedulesStart {
     fn run(tables: &dyn Tables, args: &StartRun, change: &mut Change) -> Result<ScheduleRun, Error> {
-        let schedule = named(tables, &args.slug, args.owner.as_ref())?;
+        let schedule = by_slug(tables, &args.slug, args.owner.as_ref())?;
         if tables.schedule_run(&args.run_id)?.is_none() {
             let run = NewScheduleRun {
                 id: &args.run_id,
@@ -298,7 +298,7 @@ impl Write for SchedulesStart {
             admit(tables, change)?;
         }
         let run = tables.schedule_run(&args.run_id)?;
-        run.map(ScheduleRunRow::shown).ok_or_else(|| unknown_run(&args.run_id))
+        run.map(ScheduleRunRow::into_schedule_run).ok_or_else(|| unknown_run(&args.run_id))
     }
 }
 
@@ -319,7 +319,7 @@ impl Read for SchedulesRuns {
     }
 
     fn run(tables: &dyn Tables, args: &ListScheduleRuns) -> Result<ScheduleRunPage, Error> {
-        let schedule = named(tables, &args.slug, args.owner.as_ref())?;
+        let schedule = by_slug(tables, &args.slug, args.owner.as_ref())?;
         let name = List::named("schedule_runs", &[Some(&schedule.id)]);
         let before = name.newest_or(args.after.as_ref(), "?after")?;
         let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
@@ -344,7 +344,7 @@ impl Write for SchedulesAdvance {
             time_out(tables, id, change)?;
         }
         admit(tables, change)?;
-        let due = args.due_until.map(|until| tables.due_schedules(until, DUE));
+        let due = args.due_until.map(|until| tables.due_schedules(until, MAX_DUE));
         let due = due.transpose()?.unwrap_or_default();
         let now = change.now.millis();
         let running = tables.working_schedule_runs()?.into_iter().map(|run| Running {
@@ -374,9 +374,9 @@ fn record_slots(
 ) -> Result<(), Error> {
     let mut count = active.get(&fire.id).copied().unwrap_or_default();
     let is_free = count == (0, 0);
-    let fires = |slot: &Slot| slot.fate == Fate::CatchUp || slot.fate == Fate::Run && is_free;
-    let surely = fire.slots.iter().any(fires);
-    let Some(fired) = tables.advance_schedule(fire, surely.then_some(now))? else {
+    let fires = |slot: &Slot| slot.fate == SlotOutcome::CatchUp || slot.fate == SlotOutcome::Run && is_free;
+    let fires_now = fire.slots.iter().any(fires);
+    let Some(fired) = tables.advance_schedule(fire, fires_now.then_some(now))? else {
         return Ok(());
     };
     let mut ended = None;
@@ -399,7 +399,7 @@ fn record_slots(
         }
     }
     let has_fired = active.insert(fire.id.clone(), count).unwrap_or_default() != count;
-    if has_fired && !surely || ended.is_some() {
+    if has_fired && !fires_now || ended.is_some() {
         let mut schedule = tables.schedule_by_key(fired.key)?;
         schedule.last_fired = has_fired.then_some(now).or(schedule.last_fired);
         schedule.last_status = ended.or(schedule.last_status);
@@ -411,18 +411,18 @@ fn record_slots(
 
 fn add_run(tables: &dyn Tables, slug: &str, run: &NewScheduleRun<'_>, change: &mut Change) -> Result<(), Error> {
     if tables.insert_schedule_run(run)? {
-        tell_state(slug, run.id, run.slot_at, run.status, change);
+        publish_run_state(slug, run.id, run.slot_at, run.status, change);
     }
     Ok(())
 }
 
-fn tell_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change) {
-    tell_state(&schedule.slug, &run.id, run.slot_at, run.status, change);
+fn publish_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change) {
+    publish_run_state(&schedule.slug, &run.id, run.slot_at, run.status, change);
 }
 
-fn tell_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
+fn publish_run_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
     let fields = json!({"slug": slug, "runId": run, "slotAt": slot_at, "status": status.name()});
-    change.tell("schedule.run", fields);
+    change.publish("schedule.run", fields);
 }
 
 /// Starts queued runs, as long as the number of active runs allows it.
@@ -434,7 +434,7 @@ fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
         let schedule = tables.schedule_by_key(run.schedule)?;
         submit(tables, &schedule, &mut run, change)?;
         tables.update_schedule_run(&run)?;
-        tell_run(&schedule, &run, change);
+        publish_run(&schedule, &run, change);
     }
     Ok(())
 }
@@ -525,20 +525,20 @@ fn session(
 
 /// How far the effects of a change have been followed, and whether this has made a submission available for claims.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Followed {
+pub(crate) struct FollowProgress {
     pub(crate) until: usize,
     pub(crate) opened: bool,
 }
 
 /// Updates the runs whose submissions have begun or settled, in the same transaction. Looks at the effects of the change from number `from`
 /// on, including those that this function adds.
-pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<Followed, Error> {
+pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<FollowProgress, Error> {
     let mut until = from;
     let mut opened = false;
     while let Some(effect) = change.effects.get(until) {
         until += 1;
-        opened |= matches!(effect, Effect::Opened(Work::Turns));
-        let Effect::Happened(kind @ ("submission.running" | "submission.settled"), fields) = effect else {
+        opened |= matches!(effect, Effect::Claimable(Work::Turns));
+        let Effect::Published(kind @ ("submission.running" | "submission.settled"), fields) = effect else {
             continue;
         };
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -556,7 +556,7 @@ pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> R
             }
         }
     }
-    Ok(Followed { until, opened })
+    Ok(FollowProgress { until, opened })
 }
 
 /// Records that the agent has begun with a run.
@@ -570,7 +570,7 @@ fn started(
         run.status = RunState::Running;
         run.started_at = Some(change.now.millis());
         tables.update_schedule_run(&run)?;
-        tell_run(schedule, &run, change);
+        publish_run(schedule, &run, change);
     }
     Ok(())
 }
@@ -595,42 +595,42 @@ fn settle(
     }
     let failure = status.and_then(|status| status.error);
     run.error = failure.as_ref().map(|failure| failure.message.clone());
-    let deeds = deeds(tables, &found)?;
+    let activity = activity_of(tables, &found)?;
     let attempts = (run.attempt, schedule.settings.max_attempts);
-    match attempt_end(found.state, failure.as_ref(), &deeds, attempts) {
-        Ended::Finally(state) => end(tables, schedule, &mut run, state, change)?,
-        Ended::Again(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change)?,
-        Ended::Again(pause) => {
+    match attempt_end(found.state, failure.as_ref(), &activity, attempts) {
+        Ended::Final(state) => end(tables, schedule, &mut run, state, change)?,
+        Ended::Retry(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change)?,
+        Ended::Retry(pause) => {
             run.status = RunState::Queued;
             run.not_before = change.now.millis() + pause;
             tables.update_schedule_run(&run)?;
-            tell_run(schedule, &run, change);
+            publish_run(schedule, &run, change);
         }
     }
     admit(tables, change)
 }
 
 /// Returns what a submission did, according to its events.
-fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Activity, Error> {
+fn activity_of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Activity, Error> {
     #[derive(serde::Deserialize)]
     struct Turn {
         error: Option<ken_types::event::Failure>,
     }
     let log = tables.log_by_key(found.stream)?;
-    let mut deeds = Activity::default();
+    let mut activity = Activity::default();
     tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
         let kind = check::event_type(event);
         if !event.contains(found.id.as_str()) {
             return true;
         }
-        deeds.called_tools |= kind == "tool_start";
+        activity.called_tools |= kind == "tool_start";
         if kind == "turn" {
             let turn = serde_json::from_str::<Turn>(event).ok();
-            deeds.failure = turn.and_then(|turn| turn.error).map(|error| error.name);
+            activity.failure = turn.and_then(|turn| turn.error).map(|error| error.name);
         }
         true
     })?;
-    Ok(deeds)
+    Ok(activity)
 }
 
 /// Ends a run that has reached its time limit. Its submission ends when its holder receives the request to abort.
@@ -662,7 +662,7 @@ fn end(
         run.delivery = deliver(tables, schedule, run, change)?;
     }
     tables.update_schedule_run(run)?;
-    tell_run(schedule, run, change);
+    publish_run(schedule, run, change);
     if schedule.deleted {
         return Ok(());
     }
@@ -751,7 +751,7 @@ fn post(
     text: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let text = ken_text::head(text.trim_end(), POSTED_BYTES);
+    let text = ken_text::head(text.trim_end(), MAX_POSTED_BYTES);
     let id = submission_id(&format!("{}:delivery", run.id));
     let mut log = tables.log_by_key(session.stream)?;
     let event = tables.insert_event(&NewEvent {

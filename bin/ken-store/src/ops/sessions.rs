@@ -225,7 +225,7 @@ pub(super) fn insert(
 fn publish(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     let scope = tables.scope(session.scope)?;
     let connector = scope.map(|scope| scope.connector);
-    change.tell(kind, json!({"sessionId": session.id, "connector": connector}));
+    change.publish(kind, json!({"sessionId": session.id, "connector": connector}));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const SLICE: usize = 1_000;
 
 /// Writes the events of a change to the system's stream, in order.
 pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
-    let is_told = |effect: &mut Effect| matches!(effect, Effect::Happened(..));
+    let is_told = |effect: &mut Effect| matches!(effect, Effect::Published(..));
     let events: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
     if events.is_empty() {
         return Ok(());
@@ -31,7 +31,7 @@ pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Err
     let at = extent.newest.max(change.now);
     let mut entries = Vec::with_capacity(events.len());
     for (number, effect) in (extent.entries..).zip(events) {
-        if let Effect::Happened(kind, fields) = effect {
+        if let Effect::Published(kind, fields) = effect {
             let event = event(kind, fields, number, at)?;
             tables.insert_system_event(number, at, &event)?;
             entries.push(event);

@@ -104,7 +104,7 @@ pub(super) fn publish_status(tables: &dyn Tables, found: &SubmissionRow, change:
         State::Waiting => "submission.waiting",
         _ => "submission.running",
     };
-    change.tell(kind, json!({"sessionId": log.instance(), "submissionId": found.id}));
+    change.publish(kind, json!({"sessionId": log.instance(), "submissionId": found.id}));
     Ok(())
 }
 
@@ -196,7 +196,7 @@ pub(super) fn finish(
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
     let fields = json!({"sessionId": log.instance(), "submissionId": found.id, "outcome": ending.outcome()});
-    change.tell("submission.settled", fields);
+    change.publish("submission.settled", fields);
     report_end(found, ending, change);
     Ok(())
 }
@@ -224,7 +224,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
     }
     if let Some(next) = tables.next_queued(stream)? {
         tables.set_open(next, true)?;
-        change.push(Effect::Opened(Work::Turns));
+        change.push(Effect::Claimable(Work::Turns));
     }
     Ok(())
 }
@@ -232,7 +232,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
 /// Reports the end of a submission to its holder and to the calls that wait for it.
 pub(super) fn report_end(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
-        change.push(Effect::LeaseOver(Lease { submission_id: found.id.clone(), number: found.lease }));
+        change.push(Effect::LeaseEnded(Lease { submission_id: found.id.clone(), number: found.lease }));
     }
     change.push(Effect::Status(Arc::new(SubmissionStatus {
         submission_id: found.id.clone(),

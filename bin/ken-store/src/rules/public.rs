@@ -13,7 +13,7 @@ pub(crate) enum Liveness {
     /// The stream is deleted or has expired, but is kept because it has forks.
     Gone,
     /// The stream has expired, but it is not removed yet.
-    Over,
+    Expired,
 }
 
 const FOLDER: &str = "streams/";
@@ -51,7 +51,7 @@ impl PublicRow {
         match (self.gone, over) {
             (true, _) => Liveness::Gone,
             (false, true) if self.forks > 0 => Liveness::Gone,
-            (false, true) => Liveness::Over,
+            (false, true) => Liveness::Expired,
             (false, false) => Liveness::Live,
         }
     }

@@ -1,7 +1,7 @@
 //! Rules for scheduled runs: how they begin, end and are repeated.
 
 use ken_types::event::Failure;
-use ken_types::ops::schedules::{Fate, Overlap, QUEUED_RUNS, Reason, RunState};
+use ken_types::ops::schedules::{Overlap, QUEUED_RUNS, Reason, RunState, SlotOutcome};
 use ken_types::ops::store::State;
 
 /// The pauses before the second attempt, before the third, and before each later one, in milliseconds.
@@ -11,22 +11,26 @@ const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
 
 /// Returns the initial state of a run and, if it does not run, the reason. The last argument is the number of queued runs and the number of
 /// active ones.
-pub(crate) fn initial_state(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
-    match fate {
-        Fate::Missed(reason) => (RunState::Missed, Some(reason)),
-        Fate::CatchUp => (RunState::Queued, None),
-        Fate::Run if queued + working == 0 => (RunState::Queued, None),
-        Fate::Run if overlap == Overlap::Queue && queued < QUEUED_RUNS => (RunState::Queued, None),
-        Fate::Run => (RunState::Skipped, Some(Reason::Overlap)),
+pub(crate) fn initial_state(
+    outcome: SlotOutcome,
+    overlap: Overlap,
+    (queued, working): (u64, u64),
+) -> (RunState, Option<Reason>) {
+    match outcome {
+        SlotOutcome::Missed(reason) => (RunState::Missed, Some(reason)),
+        SlotOutcome::CatchUp => (RunState::Queued, None),
+        SlotOutcome::Run if queued + working == 0 => (RunState::Queued, None),
+        SlotOutcome::Run if overlap == Overlap::Queue && queued < QUEUED_RUNS => (RunState::Queued, None),
+        SlotOutcome::Run => (RunState::Skipped, Some(Reason::Overlap)),
     }
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    Finally(RunState),
+    Final(RunState),
     /// The run is repeated after this many milliseconds.
-    Again(i64),
+    Retry(i64),
 }
 
 /// What a submission did, in addition to its outcome.
@@ -42,18 +46,18 @@ pub(crate) struct Activity {
 pub(crate) fn attempt_end(
     state: State,
     error: Option<&Failure>,
-    deeds: &Activity,
+    activity: &Activity,
     (attempt, most): (u32, u32),
 ) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
-    let is_transient = deeds.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));
-    Ended::Finally(match (state, name) {
+    let is_transient = activity.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));
+    Ended::Final(match (state, name) {
         (State::Completed, _) => RunState::Ok,
         (State::Failed, "timeout") => RunState::Timeout,
         (State::Failed, "retry_exhausted" | "interrupted") => RunState::Unknown,
-        (State::Failed, "provider") if is_transient && !deeds.called_tools && attempt < most => {
+        (State::Failed, "provider") if is_transient && !activity.called_tools && attempt < most => {
             let pause = PAUSES_MS.get(attempt.saturating_sub(1) as usize);
-            return Ended::Again(*pause.or(PAUSES_MS.last()).unwrap_or(&0));
+            return Ended::Retry(*pause.or(PAUSES_MS.last()).unwrap_or(&0));
         }
         _ => RunState::Error,
     })
@@ -66,14 +70,14 @@ mod tests {
     #[test]
     fn only_a_transient_failure_without_tools_is_tried_again_and_later_each_time() {
         let provider = Failure::new("provider", "");
-        let deeds = |called_tools, failure: &str| Activity { called_tools, failure: Some(failure.into()) };
+        let activity = |called_tools, failure: &str| Activity { called_tools, failure: Some(failure.into()) };
         let failed = |deeds: &Activity, attempt| attempt_end(State::Failed, Some(&provider), deeds, (attempt, 5));
-        let error = Ended::Finally(RunState::Error);
-        let pauses: Vec<Ended> = (1..=5).map(|attempt| failed(&deeds(false, "busy"), attempt)).collect();
-        let again = Ended::Again;
+        let error = Ended::Final(RunState::Error);
+        let pauses: Vec<Ended> = (1..=5).map(|attempt| failed(&activity(false, "busy"), attempt)).collect();
+        let again = Ended::Retry;
         assert_eq!(pauses, [again(60_000), again(120_000), again(300_000), again(300_000), error]);
-        assert_eq!(failed(&deeds(true, "busy"), 1), error);
-        assert_eq!(failed(&deeds(false, "invalid"), 1), error);
+        assert_eq!(failed(&activity(true, "busy"), 1), error);
+        assert_eq!(failed(&activity(false, "invalid"), 1), error);
     }
 
     #[test]
@@ -87,7 +91,7 @@ mod tests {
         ] {
             let error = Failure::new(name, "");
             let ended = attempt_end(state, Some(&error), &Activity::default(), (1, 3));
-            assert_eq!(ended, Ended::Finally(expected), "{name}");
+            assert_eq!(ended, Ended::Final(expected), "{name}");
         }
     }
 
@@ -102,8 +106,8 @@ mod tests {
             (Overlap::Queue, (9, 1), queued),
             (Overlap::Queue, (10, 1), skipped),
         ] {
-            assert_eq!(initial_state(Fate::Run, overlap, active), expected, "{overlap:?} {active:?}");
+            assert_eq!(initial_state(SlotOutcome::Run, overlap, active), expected, "{overlap:?} {active:?}");
         }
-        assert_eq!(initial_state(Fate::CatchUp, Overlap::Skip, (50, 1)), queued);
+        assert_eq!(initial_state(SlotOutcome::CatchUp, Overlap::Skip, (50, 1)), queued);
     }
 }

@@ -145,18 +145,18 @@ impl Fold {
         }
     }
 
-    fn count(&mut self, shown: &EventSummary, event: &str) {
-        let is_end = |kind: &str| shown.r#type == kind;
-        self.counts.errors += u64::from(shown.is_error == Some(true));
+    fn count(&mut self, summary: &EventSummary, event: &str) {
+        let is_end = |kind: &str| summary.r#type == kind;
+        self.counts.errors += u64::from(summary.is_error == Some(true));
         self.counts.tool_calls += u64::from(is_end("tool"));
         self.counts.tasks += u64::from(is_end("task_start"));
         self.counts.approvals += u64::from(is_end("approval_requested"));
-        self.delegated |= is_end("task_start") && shown.agent.as_deref() == Some(RESEARCHER);
-        self.researched |= shown.tool_name.as_deref() == Some(WEB_RESEARCH);
-        match shown.r#type.as_str() {
+        self.delegated |= is_end("task_start") && summary.agent.as_deref() == Some(RESEARCHER);
+        self.researched |= summary.tool_name.as_deref() == Some(WEB_RESEARCH);
+        match summary.r#type.as_str() {
             "turn" => {
                 self.counts.turns += 1;
-                self.usage += shown.usage.unwrap_or_default();
+                self.usage += summary.usage.unwrap_or_default();
                 let spent: TurnFields = serde_json::from_str(event).unwrap_or_default();
                 self.spend(&spent.provider, &spent.model, spent.usage.cost.total);
             }
@@ -186,13 +186,13 @@ impl Fold {
 }
 
 /// Replaces names that do not have the form of a name. A model can invent the name of a tool, so it could contain any text.
-fn replace_odd_names(shown: &mut EventSummary) {
+fn replace_odd_names(summary: &mut EventSummary) {
     let is_tool =
         |name: &str| name.len() <= TOOL_BYTES && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if shown.tool_name.as_deref().is_some_and(|name| !is_tool(name)) {
-        shown.tool_name = Some(NO_NAME.to_owned());
+    if summary.tool_name.as_deref().is_some_and(|name| !is_tool(name)) {
+        summary.tool_name = Some(NO_NAME.to_owned());
     }
-    for name in [&mut shown.agent, &mut shown.operation_kind] {
+    for name in [&mut summary.agent, &mut summary.operation_kind] {
         if name.as_ref().is_some_and(|name| !is_name(name)) {
             *name = Some(NO_NAME.to_owned());
         }

@@ -10,11 +10,11 @@ use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, CallWithApproval, Decision, ListApprovals, Request, Status};
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
-use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
+use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
 use ken_types::ops::rules::StoredRule;
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
-    Delivery, Due, Fire, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    Delivery, DueSchedule, Fire, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Producer;
@@ -880,7 +880,7 @@ impl ScheduleRunRow {
     }
 
     /// Returns the run in the form in which the API shows it.
-    pub fn shown(self) -> ScheduleRun {
+    pub fn into_schedule_run(self) -> ScheduleRun {
         let instance = self.instance();
         ScheduleRun {
             instance_id: instance.clone(),
@@ -922,7 +922,7 @@ pub trait Schedules {
     /// Deletes at most `most` schedules that were marked as deleted before a time, with their runs. Returns how many were deleted.
     fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
     /// Returns the schedules that are due, in the order in which they fire.
-    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error>;
+    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<DueSchedule>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
     /// Inserts a run. Returns false if its slot already has a record.
     fn insert_schedule_run(&self, run: &NewScheduleRun<'_>) -> Result<bool, Error>;
@@ -1029,7 +1029,7 @@ pub struct MessageRow {
     pub message_id: Option<String>,
     pub error: Option<String>,
     /// The state of the draft, for a message that is or was one.
-    pub shown: Option<Shown>,
+    pub shown: Option<DisplayedMessage>,
 }
 
 impl MessageRow {

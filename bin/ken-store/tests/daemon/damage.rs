@@ -78,7 +78,7 @@ fn check(database: &Path) -> (Option<i32>, String) {
 /// reported a loss.
 fn try_all(state: &Path) -> (usize, usize) {
     let scratch = tempfile::tempdir().unwrap();
-    let (mut refused, mut told) = (0, 0);
+    let (mut refused, mut reported) = (0, 0);
     let intact = scratch.path().join("intact");
     copy(state, &intact);
     let sound = Sqlite::open(&intact.join("ken.db")).unwrap();
@@ -98,13 +98,13 @@ fn try_all(state: &Path) -> (usize, usize) {
             continue;
         }
         fault.inflict(&path);
-        let (status, said) = check(&database);
+        let (status, stderr) = check(&database);
         match Sqlite::open(&database) {
             Err(error) => {
                 refused += 1;
                 assert!(error.to_string().contains("ken.db"), "{error}");
                 assert_eq!(status, Some(2), "--check is content: {fault:?} {name} {error}");
-                assert!(said.starts_with("ken-store: "), "{said}");
+                assert!(stderr.starts_with("ken-store: "), "{stderr}");
             }
             Ok(opened) => {
                 let complaint = opened.found().problem();
@@ -112,13 +112,13 @@ fn try_all(state: &Path) -> (usize, usize) {
                 let is_complete = stored(&database).as_ref() == Some(&complete);
                 assert!(is_complete || complaint.is_some(), "silent loss: {fault:?} of {name}");
                 if let Some(complaint) = complaint {
-                    told += 1;
+                    reported += 1;
                     assert_eq!(status, Some(2), "--check is content: {fault:?} {name} {complaint}");
                 }
             }
         }
     }
-    (refused, told)
+    (refused, reported)
 }
 
 fn files(state: &Path) -> Vec<String> {
@@ -144,9 +144,9 @@ fn nothing_is_lost_in_silence_after_a_stop() {
     assert_eq!(check(&state.join("ken.db")).0, Some(0));
     assert_eq!(files(&state), ["ken.db", "ken.db.lock", "ken.db.mark"], "--check leaves files");
     assert!(fs::read(state.join("ken.db")).unwrap() == before);
-    let (refused, told) = try_all(&state);
+    let (refused, reported) = try_all(&state);
     // Whether a fault is refused or reported depends on what the damaged page contains. Each of the twelve must be noticed.
-    assert_eq!((refused >= 5, refused + told), (true, 12), "{refused} {told}");
+    assert_eq!((refused >= 5, refused + reported), (true, 12), "{refused} {reported}");
 }
 
 #[test]
@@ -160,8 +160,8 @@ fn nothing_is_lost_in_silence_after_a_kill() {
     daemon.end(Signal::SIGKILL);
     let state = state_of(home.path());
     assert!(fs::metadata(state.join("ken.db-wal")).unwrap().len() > 0);
-    let (refused, told) = try_all(&state);
-    assert!(refused >= 5 && told >= 8, "{refused} {told}");
+    let (refused, reported) = try_all(&state);
+    assert!(refused >= 5 && reported >= 8, "{refused} {reported}");
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn nothing_is_lost_in_silence_after_a_kill_while_idle() {
         assert!(Instant::now() < until, "the marker does not follow");
     }
     daemon.end(Signal::SIGKILL);
-    let (refused, told) = try_all(&state_of(home.path()));
-    assert_eq!((refused >= 5, refused + told), (true, 12), "{refused} {told}");
+    let (refused, reported) = try_all(&state_of(home.path()));
+    assert_eq!((refused >= 5, refused + reported), (true, 12), "{refused} {reported}");
 }
 
 #[test]
@@ -223,14 +223,14 @@ fn a_missing_database_is_refused_with_the_way_back_and_an_older_copy_too() {
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
     let newer = fs::read(&database).unwrap();
     fs::remove_file(&database).unwrap();
-    let (code, said) = crate::refused(command(home.path()));
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("is missing") && said.contains("restore a backup"), "{said}");
+    let (code, stderr) = crate::refused(command(home.path()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("is missing") && stderr.contains("restore a backup"), "{stderr}");
     assert!(!database.exists());
     fs::write(&database, older).unwrap();
-    let (code, said) = crate::refused(command(home.path()));
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("older copy") && said.contains("ken.db.mark"), "{said}");
+    let (code, stderr) = crate::refused(command(home.path()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("older copy") && stderr.contains("ken.db.mark"), "{stderr}");
     fs::write(&database, newer).unwrap();
     let daemon = Daemon::start(home.path());
     assert_eq!(Peer::connect(&daemon.socket()).call("service.stats", json!({}))["database_changed"], 0);

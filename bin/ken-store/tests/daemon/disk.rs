@@ -73,9 +73,9 @@ fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
     let stats = |peer: &mut Peer| -> Value { peer.call("service.stats", json!({})) };
     assert_eq!(stats(&mut peer)["writable"], 0);
     assert!(peer.call("knowledge.list", json!({}))["records"].as_array().unwrap().len() > 1);
-    let told = waiting.join().unwrap();
-    assert!(told["stalled"].as_str().unwrap().contains("disk"), "{told}");
-    assert_eq!(told["state"], "queued");
+    let status = waiting.join().unwrap();
+    assert!(status["stalled"].as_str().unwrap().contains("disk"), "{status}");
+    assert_eq!(status["state"], "queued");
     let pid = daemon.child.id().to_string();
     let raised = Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
     assert!(raised.unwrap().success());

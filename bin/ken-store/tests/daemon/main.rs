@@ -62,7 +62,7 @@ fn a_closed_connection_frees_its_leases() {
 
 /// The answers that clients have got, over all kills.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     /// The answer to each prompt, by submission.
     prompts: BTreeMap<String, Value>,
     /// The number of events whose append was answered, by submission.
@@ -70,14 +70,14 @@ struct Told {
     keys: BTreeMap<String, Value>,
 }
 
-impl Told {
+impl Acknowledged {
     fn answers(&self) -> usize {
         self.prompts.len() + self.events.len() + self.keys.len()
     }
 }
 
 /// Sends changes as one client until the daemon has ended. Returns the number of the next prompt.
-fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told>) -> usize {
+fn write_until_gone(socket: &Path, client: usize, from: usize, acknowledged: &Mutex<Acknowledged>) -> usize {
     let mut peer = Peer::connect(socket);
     for number in from.. {
         let submission = format!("s{client}-{number}");
@@ -86,12 +86,12 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told
         };
         let answer = answer.unwrap();
         assert_eq!(answer.get("refused"), None, "{answer}");
-        told.lock().unwrap().prompts.insert(submission, answer);
+        acknowledged.lock().unwrap().prompts.insert(submission, answer);
         let key = format!("{client}-{number}");
         let Some(answer) = peer.try_call("keys.begin", &key_of(&key)) else {
             return number + 1;
         };
-        told.lock().unwrap().keys.insert(key, answer.unwrap());
+        acknowledged.lock().unwrap().keys.insert(key, answer.unwrap());
         let claim = json!({"holder": "t", "max": 1, "wait_ms": 0});
         let Some(claims) = peer.try_call("submissions.claim", &claim) else {
             return number + 1;
@@ -104,7 +104,7 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told
                     None => return number + 1,
                     Some(answer) => answer.unwrap(),
                 };
-                told.lock().unwrap().events.insert(submission.clone(), index + 1);
+                acknowledged.lock().unwrap().events.insert(submission.clone(), index + 1);
             }
         }
     }
@@ -112,9 +112,9 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told
 }
 
 /// Checks that every answered change is stored exactly once.
-fn compare(daemon: &Daemon, told: &Told) {
+fn compare(daemon: &Daemon, acknowledged: &Acknowledged) {
     let mut peer = Peer::connect(&daemon.socket());
-    for (submission, answer) in &told.prompts {
+    for (submission, answer) in &acknowledged.prompts {
         let (client, number) = submission[1..].split_once('-').unwrap();
         let again = peer.call("chat.accept", prompt(client.parse().unwrap(), number.parse().unwrap()));
         assert_eq!(again, *answer, "{submission}");
@@ -126,8 +126,8 @@ fn compare(daemon: &Daemon, told: &Told) {
     };
     let submissions = count("SELECT count(*) FROM submissions");
     let events = count("SELECT count(*) FROM events");
-    assert!(submissions == events && submissions >= told.prompts.len());
-    for (submission, next) in &told.events {
+    assert!(submissions == events && submissions >= acknowledged.prompts.len());
+    for (submission, next) in &acknowledged.events {
         let sql = "SELECT next_index FROM submissions WHERE id = ?1";
         let stored: i64 = database.query_row(sql, [submission], |row| row.get(0)).unwrap();
         assert!(stored as u64 >= *next, "{submission}: {stored} of {next}");
@@ -135,7 +135,7 @@ fn compare(daemon: &Daemon, told: &Told) {
     let entries = count("SELECT count(*) FROM entries");
     assert_eq!(entries, count("SELECT coalesce(sum(next_index), 0) FROM submissions"));
     assert_eq!(entries, count("SELECT coalesce(sum(entries), 0) FROM streams"));
-    for (key, state) in &told.keys {
+    for (key, state) in &acknowledged.keys {
         let mut args = key_of(key);
         args["seed"] = json!("another");
         assert_eq!(peer.call("keys.begin", args), *state);
@@ -150,23 +150,23 @@ fn key_of(key: &str) -> Value {
 fn kill_9_at_any_time_loses_nothing_that_was_answered() {
     const CLIENTS: usize = 4;
     let home = tempfile::tempdir().unwrap();
-    let told = Mutex::new(Told::default());
+    let acknowledged = Mutex::new(Acknowledged::default());
     let mut from = [0; CLIENTS];
     for round in 0..8usize {
         let daemon = Daemon::start(home.path());
-        compare(&daemon, &told.lock().unwrap());
+        compare(&daemon, &acknowledged.lock().unwrap());
         let socket = daemon.socket();
         std::thread::scope(|threads| {
-            let (told, socket, begun) = (&told, &socket, from);
+            let (acknowledged, socket, begun) = (&acknowledged, &socket, from);
             let clients: Vec<_> = begun
                 .into_iter()
                 .enumerate()
-                .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, told)))
+                .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, acknowledged)))
                 .collect();
             // The daemon is killed after a number of further answers and a short time, both of which differ in each round.
-            let enough = told.lock().unwrap().answers() + 20 + 13 * round;
+            let enough = acknowledged.lock().unwrap().answers() + 20 + 13 * round;
             let until = Instant::now() + TIMEOUT;
-            while told.lock().unwrap().answers() < enough && Instant::now() < until {
+            while acknowledged.lock().unwrap().answers() < enough && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_micros(u64::from(std::process::id()) * (round as u64 + 1) % 1_700));
@@ -177,15 +177,15 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
         });
     }
     let daemon = Daemon::start(home.path());
-    let told = told.into_inner().unwrap();
-    assert!(!told.prompts.is_empty() && !told.events.is_empty() && !told.keys.is_empty());
-    assert!(told.answers() >= 160, "{} answers", told.answers());
-    compare(&daemon, &told);
+    let acknowledged = acknowledged.into_inner().unwrap();
+    assert!(!acknowledged.prompts.is_empty() && !acknowledged.events.is_empty() && !acknowledged.keys.is_empty());
+    assert!(acknowledged.answers() >= 160, "{} answers", acknowledged.answers());
+    compare(&daemon, &acknowledged);
     let file = daemon.database();
     daemon.end(Signal::SIGKILL);
     let checked = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
-    let said = (text(&checked.stdout), text(&checked.stderr));
-    assert_eq!(said, (format!("{}: ok\n", file.display()).as_str(), ""));
+    let output = (text(&checked.stdout), text(&checked.stderr));
+    assert_eq!(output, (format!("{}: ok\n", file.display()).as_str(), ""));
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -203,18 +203,18 @@ fn refused(mut command: Command) -> (Option<i32>, String) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    (child.wait().unwrap().code(), said)
+    let mut output = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    (child.wait().unwrap().code(), output)
 }
 
 /// Checks that the output is a single line with an error, whose message contains the words.
-fn assert_says(said: &str, words: &[&str]) {
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
-    let line: Value = serde_json::from_str(said).unwrap();
+fn assert_error_contains(stderr: &str, words: &[&str]) {
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+    let line: Value = serde_json::from_str(stderr).unwrap();
     assert_eq!(line["level"], "ERROR");
     for word in words {
-        assert!(line["message"].as_str().unwrap().contains(word), "{word:?} is not in {said}");
+        assert!(line["message"].as_str().unwrap().contains(word), "{word:?} is not in {stderr}");
     }
 }
 
@@ -227,9 +227,9 @@ fn a_second_one_on_the_same_state_is_refused_and_the_first_goes_on() {
     second.env_clear().stderr(Stdio::piped());
     second.env("KEN_STATE_DIR", home.path().join("state")).env("KEN_RUN_DIR", other.path().join("run"));
     second.env("KEN_CONFIG", other.path().join("ken.toml")).env("HOME", other.path());
-    let (code, said) = refused(second);
-    assert_eq!(code, Some(75), "{said}");
-    assert_says(&said, &["another ken-store has it", &daemon.child.id().to_string()]);
+    let (code, stderr) = refused(second);
+    assert_eq!(code, Some(75), "{stderr}");
+    assert_error_contains(&stderr, &["another ken-store has it", &daemon.child.id().to_string()]);
     Peer::connect(&daemon.socket()).call("service.ping", json!({}));
 }
 
@@ -242,14 +242,14 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
     let newer = rusqlite::Connection::open(&file).unwrap();
     newer.pragma_update(None, "user_version", 4_000).unwrap();
     drop(newer);
-    let (code, said) = refused(command(home.path()));
-    assert_eq!(code, Some(2), "{said}");
-    assert_says(&said, &["version 4000"]);
+    let (code, stderr) = refused(command(home.path()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert_error_contains(&stderr, &["version 4000"]);
     std::fs::write(&file, "garbage").unwrap();
     _ = std::fs::remove_file(file.with_extension("db-wal"));
-    let (code, said) = refused(command(home.path()));
-    assert_eq!(code, Some(2), "{said}");
-    assert_says(&said, &["damaged"]);
+    let (code, stderr) = refused(command(home.path()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert_error_contains(&stderr, &["damaged"]);
     assert_eq!(std::fs::read(&file).unwrap(), b"garbage");
     let Output { status, stderr, stdout, .. } = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
     assert_eq!((status.code(), text(&stdout)), (Some(2), ""));
@@ -282,9 +282,9 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     };
     let store = home.path().join("state/store");
     open(&store, 0o555);
-    let (code, said) = refused(start());
-    assert_eq!(code, Some(2), "{said}");
-    assert_says(&said, &["state/store/ken.db", "cannot be"]);
+    let (code, stderr) = refused(start());
+    assert_eq!(code, Some(2), "{stderr}");
+    assert_error_contains(&stderr, &["state/store/ken.db", "cannot be"]);
     open(&store, 0o777);
     let file = store.join("ken.db");
     drop(ken_store::tables::sqlite::Sqlite::open(&file).unwrap());
@@ -296,26 +296,26 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     }
     open(&file, 0o444);
     if nix::unistd::geteuid().is_root() {
-        let (code, said) = refused(start());
-        assert_eq!(code, Some(2), "{said}");
-        assert_says(&said, &["state/store/ken.db", "cannot be written"]);
+        let (code, stderr) = refused(start());
+        assert_eq!(code, Some(2), "{stderr}");
+        assert_error_contains(&stderr, &["state/store/ken.db", "cannot be written"]);
     }
     std::fs::remove_dir_all(&store).unwrap();
     std::fs::write(&store, "").unwrap();
-    let (code, said) = refused(start());
-    assert_eq!(code, Some(2), "{said}");
-    assert_says(&said, &["state/store", "cannot be created"]);
+    let (code, stderr) = refused(start());
+    assert_eq!(code, Some(2), "{stderr}");
+    assert_error_contains(&stderr, &["state/store", "cannot be created"]);
 }
 
 #[test]
 fn check_stands_alone() {
     let home = tempfile::tempdir().unwrap();
     let mut command = command(home.path());
-    let (code, said) = refused({
+    let (code, stderr) = refused({
         command.arg("--check").arg("x");
         command
     });
-    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(code, Some(2), "{stderr}");
     let help = Command::new(EXE).arg("--help").output().unwrap();
     assert!(help.status.success() && text(&help.stdout).contains("--check <FILE>"));
 }

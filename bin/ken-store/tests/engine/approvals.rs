@@ -95,8 +95,8 @@ async fn a_request_is_kept_and_a_repeat_finds_it() {
     assert_eq!(ask(&kit, put("2", "c1", 'a')).await, first);
     assert_eq!(ask(&kit, put("3", "c2", 'a')).await.request_id, "apr_3");
     assert_eq!(pending(&kit).await, ["apr_1", "apr_3"]);
-    let asked = OfSubmission { submission_id: sub("s1") };
-    assert_eq!(kit.read::<ApprovalsOf>(asked).await.unwrap().calls.len(), 2);
+    let of_submission = OfSubmission { submission_id: sub("s1") };
+    assert_eq!(kit.read::<ApprovalsOf>(of_submission).await.unwrap().calls.len(), 2);
     // A call of a worker with the same id is another call.
     let of_worker = PutApproval { task_id: Some("t".into()), ..put("4", "c1", 'a') };
     assert_eq!(ask(&kit, of_worker).await.request.task_id, "t");
@@ -150,8 +150,8 @@ async fn a_grant_is_for_one_call_once() {
     let known = ask(&kit, put("2", "c1", 'b')).await;
     assert!(known.request_id == "apr_1" && known.used_at.is_some());
     let of = OfSubmission { submission_id: sub("s1") };
-    let asked = kit.read::<ApprovalsOf>(of).await.unwrap().calls;
-    assert_eq!((asked.len(), asked[0].used.as_deref()), (1, Some("apr_1")));
+    let calls = kit.read::<ApprovalsOf>(of).await.unwrap().calls;
+    assert_eq!((calls.len(), calls[0].used.as_deref()), (1, Some("apr_1")));
 }
 
 #[tokio::test]

@@ -30,16 +30,16 @@ fn of_code(code: &str) -> OfCode {
 #[tokio::test]
 async fn a_code_expires_after_an_hour_and_another_one_follows() {
     let kit = Kit::new();
-    let told = |update, code| kit.write::<MessengerAccept>(stranger(update, code));
-    assert_eq!(told(1, "FIRST234").await.unwrap().pairing.unwrap().code, "FIRST234");
+    let accept = |update, code| kit.write::<MessengerAccept>(stranger(update, code));
+    assert_eq!(accept(1, "FIRST234").await.unwrap().pairing.unwrap().code, "FIRST234");
     kit.turn_clock(HOUR_MS - 1).await;
-    let again = told(2, "OTHER234").await.unwrap().pairing.unwrap();
+    let again = accept(2, "OTHER234").await.unwrap().pairing.unwrap();
     assert_eq!((again.code.as_str(), again.replies), ("FIRST234", 2));
     kit.turn_clock(1).await;
     let late = kit.write::<MessengerPair>(of_code("FIRST234")).await.unwrap_err();
     assert_eq!((late.code, late.at.as_deref()), (Code::NotFound, Some("/code")));
     assert!(!kit.write::<MessengerDeny>(of_code("FIRST234")).await.unwrap().denied);
-    let next = told(3, "NEXT2345").await.unwrap().pairing.unwrap();
+    let next = accept(3, "NEXT2345").await.unwrap().pairing.unwrap();
     assert_eq!((next.code.as_str(), next.replies), ("NEXT2345", 1));
     assert_eq!(kit.write::<MessengerPair>(of_code("next2345")).await.unwrap().user_id, "5");
 }
@@ -119,7 +119,7 @@ async fn the_answer_ends_a_draft() {
     let show = |revision, message: Option<&str>, end| ShowMessage {
         id,
         revision,
-        pieces: vec![ShownPiece { message_id: message.map(str::to_owned), digest: revision.to_string() }],
+        pieces: vec![DisplayedPiece { message_id: message.map(str::to_owned), digest: revision.to_string() }],
         end,
     };
     let sent = PieceEnd::Sent { message_id: None };
@@ -230,8 +230,8 @@ async fn only_what_is_new_of_a_text_is_read() {
         read.read.insert(draft.submission_id.clone(), draft.read);
     }
     assert_eq!(text, (1..=1_500).map(|index| format!("w{index}")).collect::<String>());
-    let asked = json!({"toolCallId": "t1", "requestId": "apr_1"});
-    kit.add_events(&claim.lease, 1_501, vec![event("s1", 1_501, "approval_requested", asked)]).await.unwrap();
+    let fields = json!({"toolCallId": "t1", "requestId": "apr_1"});
+    kit.add_events(&claim.lease, 1_501, vec![event("s1", 1_501, "approval_requested", fields)]).await.unwrap();
     assert_eq!(kit.state("s1").await, State::Waiting);
     let found = kit.read::<MessengerDrafts>(ReadTurns::default()).await.unwrap();
     assert_eq!((found.turns, found.drafts.len()), (0, 1));

@@ -159,9 +159,9 @@ struct Stream {
     end: Option<i64>,
     last_seq: Option<u8>,
     producers: BTreeMap<usize, (u64, u64)>,
-    /// The number of the source. `asked` is the fork as it was requested.
+    /// The number of the source. `fork` is the fork as it was requested.
     source: Option<usize>,
-    asked: Option<Fork>,
+    fork: Option<Fork>,
     gone: bool,
     removed: bool,
 }
@@ -259,7 +259,7 @@ impl Model {
             }
         }
         let mut stream =
-            Stream { json: wanted.json, closed: wanted.closed, asked: args.fork.clone(), ..Stream::default() };
+            Stream { json: wanted.json, closed: wanted.closed, fork: args.fork.clone(), ..Stream::default() };
         let mut lifetime = wanted.lifetime;
         if let Some((from, offset, beyond)) = wanted.fork {
             let number = match self.live(from) {
@@ -302,7 +302,7 @@ impl Model {
             (None, end) => end.map(Life::At),
         };
         let same_life = lifetime == wanted.lifetime || (wanted.fork.is_some() && wanted.lifetime.is_none());
-        stream.json == wanted.json && stream.closed == wanted.closed && stream.asked == args.fork && same_life
+        stream.json == wanted.json && stream.closed == wanted.closed && stream.fork == args.fork && same_life
     }
 
     /// Returns the producer, and the epoch and number that it sends.
@@ -463,8 +463,8 @@ impl Both {
     }
 
     async fn compare(&mut self, call: Call, expected: Result<Said, Code>) {
-        let said = self.say(call.clone()).await;
-        assert_eq!(said, expected, "{call:?}");
+        let outcome = self.say(call.clone()).await;
+        assert_eq!(outcome, expected, "{call:?}");
         // A refused call has changed nothing, so a repeat is decided again. A call that took effect gets the same answer as before.
         let done = matches!(
             expected,

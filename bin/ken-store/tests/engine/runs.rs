@@ -290,9 +290,9 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
     let owned = OwnedSession { scope: Some(scope("a")), id: fresh("tui-1").id };
     kit.write::<SessionsArchive>(owned).await.unwrap_err();
     let (_, events) = kit.named("system").await;
-    let told: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(
-        told,
+        types,
         [
             "session.created",
             "submission.queued",

@@ -100,8 +100,8 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
         kit.prompt("tui-1", id).await;
     }
     let first = kit.claim_one(1).await;
-    let told = kit.claim(1, ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 0, wait_ms: 60_000 });
-    let (told, _) = tokio::join!(told, kit.prompt_with("tui-1", "now", "x", Policy::Interrupt));
+    let aborts = kit.claim(1, ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 0, wait_ms: 60_000 });
+    let (told, _) = tokio::join!(aborts, kit.prompt_with("tui-1", "now", "x", Policy::Interrupt));
     assert_eq!(told.unwrap().aborts, std::slice::from_ref(&first.lease));
     // The request to abort is sent once.
     assert!(kit.claims(1, 0).await.aborts.is_empty());
@@ -235,8 +235,8 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
     let wait = |wait_ms, or_waiting| WaitSubmission { submission_id: sub("s1"), wait_ms, or_waiting };
     assert_eq!(kit.wait(wait(10, false)).await.unwrap().state, State::Queued);
     let claim = kit.claim_one(1).await;
-    let asked = event("s1", 0, "approval_requested", serde_json::json!({"requestId": "apr_1"}));
-    let (standing, _) = tokio::join!(kit.wait(wait(60_000, true)), kit.add_events(&claim.lease, 0, vec![asked]));
+    let request = event("s1", 0, "approval_requested", serde_json::json!({"requestId": "apr_1"}));
+    let (standing, _) = tokio::join!(kit.wait(wait(60_000, true)), kit.add_events(&claim.lease, 0, vec![request]));
     let standing = standing.unwrap();
     assert_eq!((standing.state, standing.approvals), (State::Waiting, vec!["apr_1".to_owned()]));
     // Time spent waiting for a decision does not count.
@@ -307,8 +307,8 @@ async fn the_time_of_overlapping_approvals_is_left_out_once() {
     let steps = [("requested", "a"), ("requested", "b"), ("decided", "a"), ("decided", "b")];
     for (index, (what, request)) in (0..).zip(steps) {
         let kind = format!("approval_{what}");
-        let asked = event("s1", index, &kind, serde_json::json!({"requestId": request}));
-        kit.add_events(&claim.lease, index, vec![asked]).await.unwrap();
+        let event = event("s1", index, &kind, serde_json::json!({"requestId": request}));
+        kit.add_events(&claim.lease, index, vec![event]).await.unwrap();
         let waits = kit.state("s1").await == State::Waiting;
         assert_eq!(waits, index < 3, "{index}");
         kit.clock.advance(1_000_000);

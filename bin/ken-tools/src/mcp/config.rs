@@ -169,7 +169,7 @@ impl ServerConfig {
     }
 
     /// Returns what the person who approves a call sees: the program with its arguments, or the address.
-    pub(crate) fn shown(&self) -> Vec<String> {
+    pub(crate) fn describe(&self) -> Vec<String> {
         let what = format!("mcp:{}", self.name);
         match &self.reached {
             Transport::Stdio { command, .. } => std::iter::once(what).chain(command.iter().cloned()).collect(),
@@ -267,9 +267,9 @@ mod tests {
         );
         assert!(settings.problems.is_empty(), "{:?}", settings.problems);
         let [files, remote] = &settings.servers[..] else { panic!("{:?}", settings.servers) };
-        assert_eq!(files.shown(), ["mcp:files", "npx", "-y", "x"]);
+        assert_eq!(files.describe(), ["mcp:files", "npx", "-y", "x"]);
         assert_eq!((files.ken.approval, files.ken.agents.len(), files.is_networked()), (Approval::Ask, 2, false));
-        assert_eq!(remote.shown(), ["mcp:remote", "https://example.org/mcp"]);
+        assert_eq!(remote.describe(), ["mcp:remote", "https://example.org/mcp"]);
         assert!(remote.is_networked());
     }
 

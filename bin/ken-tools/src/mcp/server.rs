@@ -200,7 +200,7 @@ impl Server {
                 Value::Null => None,
                 output => Some(schema(output)?),
             },
-            command: self.config.shown(),
+            command: self.config.describe(),
             touch: own.touch.clone(),
             timeout: self.config.timeout(),
             server: Some((self.config.name.clone(), tool.name.clone())),
@@ -250,7 +250,7 @@ impl Server {
                 "The MCP server {} ended while the call was under way ({why}). Whether it took effect is unknown.",
                 self.config.name
             ),
-            Failed::Told(why) => why,
+            Failed::Reported(why) => why,
         })
     }
 
@@ -262,17 +262,19 @@ impl Server {
         outputs: &Outputs,
     ) -> Result<ToolResult, Failed> {
         let name = &self.config.name;
-        let link = self.ready().await.map_err(Failed::Told)?;
-        self.is_accepted(&link).map_err(|error| Failed::Told(format!("The call was not allowed: {error}.")))?;
+        let link = self.ready().await.map_err(Failed::Reported)?;
+        self.is_accepted(&link).map_err(|error| Failed::Reported(format!("The call was not allowed: {error}.")))?;
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments.as_object().cloned();
         match timeout(entry.timeout, link.service.call_tool_once(params)).await {
             Ok(Ok(CallToolResponse::Complete(answer))) => {
                 let read = result::read(name, answer, entry.output.as_ref(), outputs);
-                read.await.map_err(Failed::Told)
+                read.await.map_err(Failed::Reported)
             }
-            Ok(Ok(_)) => Err(Failed::Told(format!("The MCP server {name} asks for something that ken does not do."))),
-            Ok(Err(ServiceError::McpError(error))) => Err(Failed::Told(format!(
+            Ok(Ok(_)) => {
+                Err(Failed::Reported(format!("The MCP server {name} asks for something that ken does not do.")))
+            }
+            Ok(Err(ServiceError::McpError(error))) => Err(Failed::Reported(format!(
                 "The MCP server {name} refused the call: {}",
                 head(&error.message, ERROR_BYTES)
             ))),
@@ -282,14 +284,14 @@ impl Server {
                 let why = link.end_reason().await;
                 Err(Failed::Ended(link, why))
             }
-            Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Told(format!(
+            Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Reported(format!(
                 "The MCP server {name} did not answer as the protocol says. Whether the call took effect is unknown."
             ))),
-            Ok(Err(error)) => Err(Failed::Told(format!("The call of the MCP server {name} failed: {error}."))),
+            Ok(Err(error)) => Err(Failed::Reported(format!("The call of the MCP server {name} failed: {error}."))),
             Err(_) => {
                 link.check_alive();
                 let seconds = entry.timeout.as_secs_f64();
-                Err(Failed::Told(format!(
+                Err(Failed::Reported(format!(
                     "The MCP server {name} did not answer within {seconds} s. Whether the call took effect is unknown."
                 )))
             }
@@ -356,7 +358,7 @@ enum Failed {
     /// The server ended during the call, for this reason.
     Ended(Arc<Link>, String),
     /// The error message for the model.
-    Told(String),
+    Reported(String),
 }
 
 /// Returns the tool's name for models: `mcp__SERVER__TOOL`, in which `_` replaces characters that are not allowed.

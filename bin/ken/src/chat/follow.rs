@@ -40,18 +40,18 @@ pub(super) struct TurnFollower<'a> {
     turn: &'a Turn,
     show: Show,
     /// Stop with an error when no event has arrived for this long.
-    patience: Duration,
+    timeout: Duration,
     live: LiveText,
     last_event_at: Instant,
     result: TurnResult,
 }
 
 impl<'a> TurnFollower<'a> {
-    pub(super) fn new(turn: &'a Turn, show: Show, patience: Duration) -> TurnFollower<'a> {
+    pub(super) fn new(turn: &'a Turn, show: Show, timeout: Duration) -> TurnFollower<'a> {
         TurnFollower {
             turn,
             show,
-            patience,
+            timeout,
             live: LiveText::default(),
             last_event_at: Instant::now(),
             result: TurnResult::default(),
@@ -91,7 +91,7 @@ impl<'a> TurnFollower<'a> {
             return Ok(());
         }
         let waiting = needed.waiting();
-        if silent >= self.patience {
+        if silent >= self.timeout {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
             let message = format!("no data has come for {} s{for_what}", silent.as_secs());
             return Err(Error::deadline(message)

@@ -122,8 +122,8 @@ impl ChatRun<'_> {
             (false, true) => Show::Nothing,
             (false, false) => Show::Text,
         };
-        let (accepted, said) = self.turn(prompt, show)?;
-        match said {
+        let (accepted, result) = self.turn(prompt, show)?;
+        match result {
             Some(said) if self.chat.json => {
                 print_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?
             }
@@ -142,8 +142,8 @@ impl ChatRun<'_> {
         prompt.text = format!("{}\n\n{}", prompt.text, schema.instruction());
         let mut is_corrected = false;
         loop {
-            let (accepted, said) = self.turn(&prompt, Show::Nothing)?;
-            let result = said.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
+            let (accepted, answered) = self.turn(&prompt, Show::Nothing)?;
+            let result = answered.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
             let session = accepted.session();
             match schema.parse_answer(&result.text) {
                 Ok(value) if self.chat.json => print_json(&self.record(&accepted, Some(&result), value))?,
@@ -195,11 +195,11 @@ impl ChatRun<'_> {
     }
 
     /// Returns the JSON object of `--json`. The model and the usage are null for a slash command.
-    fn record(&self, accepted: &Accepted, said: Option<&TurnResult>, answer: Value) -> Value {
+    fn record(&self, accepted: &Accepted, result: Option<&TurnResult>, answer: Value) -> Value {
         json!({
             "answer": answer,
-            "model": said.map(|said| &said.model),
-            "usage": said.map(|said| &said.usage),
+            "model": result.map(|said| &said.model),
+            "usage": result.map(|said| &said.usage),
             "sessionId": accepted.session(),
             "submissionId": accepted.turn().map(|turn| turn.submission),
         })

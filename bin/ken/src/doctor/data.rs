@@ -41,8 +41,8 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         findings.warning("wal-size", wal.display(), why, "ken restart store");
     }
     let args = [OsStr::new("--check"), database.as_os_str()];
-    if let Some((false, said)) = ask("ken-store", &args) {
-        let why = said.trim().strip_prefix("ken-store: ").unwrap_or(said.trim()).replace('\n', " ");
+    if let Some((false, stderr)) = ask("ken-store", &args) {
+        let why = stderr.trim().strip_prefix("ken-store: ").unwrap_or(stderr.trim()).replace('\n', " ");
         // A lock is no fault while the system runs, because the store uses the database.
         if !(is_up && why.contains("locked")) {
             findings.error("database", database.display(), why, restore);

@@ -28,14 +28,14 @@ fn check_configuration(places: &Places, findings: &mut Findings) {
     let home = places.home.as_deref().map(Path::as_os_str);
     let mut args: Vec<&OsStr> = vec![OsStr::new("--check")];
     args.extend(home.into_iter().flat_map(|home| [OsStr::new("--home"), home]));
-    let Some((good, said)) = ask("kend", &args) else {
+    let Some((good, output)) = ask("kend", &args) else {
         let why = "there is no kend beside ken or on PATH";
         return findings.error("program-missing", "kend", why, "install ken again: make install");
     };
     if good {
         return;
     }
-    for line in said.lines().filter(|line| !line.trim().is_empty()) {
+    for line in output.lines().filter(|line| !line.trim().is_empty()) {
         let line = line.strip_prefix("kend: ").unwrap_or(line);
         let fix = "edit the file; `kend --check` checks it again";
         findings.error("configuration", places.config.display(), line, fix);

@@ -95,19 +95,19 @@ pub struct DueMessage {
     pub edited_id: Option<String>,
     /// Set for a draft, or a message that was a draft. It is sent with `outbox.show` instead of piece by piece.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<Shown>,
+    pub shown: Option<DisplayedMessage>,
 }
 
 /// What the platform shows of a message whose text changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct DisplayedMessage {
     /// The number of times that the text has changed.
     pub revision: u64,
-    pub pieces: Vec<ShownPiece>,
+    pub pieces: Vec<DisplayedPiece>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownPiece {
+pub struct DisplayedPiece {
     /// The platform's id of the piece. `None` while the piece is being sent, or if it is unknown whether it arrived.
     pub message_id: Option<String>,
     /// A digest of the piece's text.
@@ -120,7 +120,7 @@ pub struct ShowMessage {
     pub id: i64,
     /// The revision that is being shown.
     pub revision: u64,
-    pub pieces: Vec<ShownPiece>,
+    pub pieces: Vec<DisplayedPiece>,
     /// How the attempt ended: `Sent` if the platform shows the whole text. `None` if a new piece is about to be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<PieceEnd>,

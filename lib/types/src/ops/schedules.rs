@@ -71,7 +71,7 @@ pub const PAGE_SCHEDULE_RUNS: u32 = 500;
 /// The maximum number of queued runs of a schedule with `overlap: queue`.
 pub const QUEUED_RUNS: u64 = 10;
 /// The maximum number of missed slots that a schedule with `missed: all` runs later.
-pub const CAUGHT_UP: usize = 100;
+pub const MAX_CAUGHT_UP: usize = 100;
 /// The maximum size of a result in a list, and in the record of a run, in bytes. The transcript contains the whole
 /// text.
 pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
@@ -487,13 +487,13 @@ pub struct Slot {
     pub at: i64,
     /// The id of the run if the slot runs, a ULID.
     pub run_id: String,
-    pub fate: Fate,
+    pub fate: SlotOutcome,
 }
 
 /// The decision on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum SlotOutcome {
     /// The slot runs, unless `overlap` prevents it.
     Run,
     /// The slot was missed, and runs later whatever `overlap` is.
@@ -504,7 +504,7 @@ pub enum Fate {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advanced {
     /// The schedules that fire up to [`Advance::due_until`], in the order in which they fire; at most 2,000.
-    pub due: Vec<Due>,
+    pub due: Vec<DueSchedule>,
     /// The time at which the next slot fires.
     pub next_fire: Option<i64>,
     /// The time until a failed run may be started again, in milliseconds.
@@ -514,7 +514,7 @@ pub struct Advanced {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Due {
+pub struct DueSchedule {
     pub id: String,
     pub generation: u64,
     pub settings: Settings,

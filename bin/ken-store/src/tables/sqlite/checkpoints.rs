@@ -37,9 +37,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy)]
 enum Task {
     /// Copy the log while the writer continues.
-    Follow,
+    Copy,
     /// Copy the whole log, truncate it, and update the marker.
-    Cut,
+    Truncate,
     Stop,
 }
 
@@ -65,7 +65,7 @@ impl Checkpoints {
                 finish(wal);
                 at_work.store(false, Ordering::Relaxed);
             } else if pages >= BEGIN_PAGES && !busy {
-                match ask.try_send(Task::Follow) {
+                match ask.try_send(Task::Copy) {
                     Ok(()) => at_work.store(true, Ordering::Relaxed),
                     Err(TrySendError::Full(_)) => {} // the thread is truncating the log
                     Err(TrySendError::Disconnected(_)) => finish(wal),
@@ -82,7 +82,7 @@ impl Checkpoints {
     /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
     pub(super) fn request_truncation(&self) -> bool {
         let is_free = !self.following.load(Ordering::Relaxed);
-        is_free && self.begin.try_send(Task::Cut).is_ok()
+        is_free && self.begin.try_send(Task::Truncate).is_ok()
     }
 
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.
@@ -129,12 +129,12 @@ fn finish(wal: &mut Wal) {
 fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &SyncSender<()>) -> Files {
     while let Ok(task) = begun.recv() {
         match task {
-            Task::Follow => {
+            Task::Copy => {
                 report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
                 _ = end.send(());
             }
-            Task::Cut if files.is_cut() => {}
-            Task::Cut => {
+            Task::Truncate if files.is_cut() => {}
+            Task::Truncate => {
                 report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
                 match truncate(connection, IDLE_TIMEOUT) {
                     Ok(Some(change)) => mark(&mut files, change, true),
@@ -156,9 +156,9 @@ fn report(done: Result<(), Error>) {
 
 /// Copies the whole log and truncates it. Returns the number of the newest change that the database file is then certain to contain; `None`
 /// if another connection prevented the copy.
-fn truncate(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u64>> {
+fn truncate(connection: &Connection, timeout: Duration) -> rusqlite::Result<Option<u64>> {
     let change = open::newest_change(connection)?;
-    connection.busy_timeout(patience)?;
+    connection.busy_timeout(timeout)?;
     let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?;
     let busy: bool = checkpoint.query_row([], |row| row.get(0))?;
     Ok((!busy).then_some(change))

@@ -248,16 +248,16 @@ impl Words for Database {
                              CROSS JOIN json_each(word.value) AS stem
                              CROSS JOIN knowledge_words AS vocabulary ON vocabulary.term = stem.value
                            GROUP BY word.key";
-                let mut holders = vec![0; words.len()];
+                let mut frequencies = vec![0; words.len()];
                 let found = all(self, sql, [to_json(&words)?], |row| {
                     Ok((count(row, "word")? as usize, count(row, "holders")?))
                 })?;
-                for (word, held) in found {
-                    if let Some(to) = holders.get_mut(word) {
-                        *to = held;
+                for (word, frequency) in found {
+                    if let Some(to) = frequencies.get_mut(word) {
+                        *to = frequency;
                     }
                 }
-                Ok(holders)
+                Ok(frequencies)
             }
             // The number of exchanges with a common word is estimated from how old the newest hundred are. Counting all of them would
             // become slower as more is said.
@@ -266,11 +266,11 @@ impl Words for Database {
                     "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
-                let held = |stems: &&[String]| {
+                let frequency = |stems: &&[String]| {
                     let values = params![any_stem(stems), size.cast_signed()];
                     Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
                 };
-                words.iter().map(held).collect()
+                words.iter().map(frequency).collect()
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Messages to chats.
 
-use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
+use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
@@ -41,7 +41,7 @@ impl Outbox for Database {
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at, shown)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
-        let shown = message.draft.then(Shown::default);
+        let shown = message.draft.then(DisplayedMessage::default);
         let values = params![
             message.key,
             message.connector,

@@ -2,7 +2,7 @@
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::schedules::{
-    Delivery, Due, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    Delivery, DueSchedule, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
@@ -84,8 +84,8 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<ScheduleSummary> {
     })
 }
 
-fn due(row: &Row<'_>) -> rusqlite::Result<Due> {
-    Ok(Due {
+fn due(row: &Row<'_>) -> rusqlite::Result<DueSchedule> {
+    Ok(DueSchedule {
         id: row.get("id")?,
         generation: count(row, "generation")?,
         settings: settings(row)?,
@@ -232,7 +232,7 @@ impl Schedules for Database {
         Ok(keys.len())
     }
 
-    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error> {
+    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<DueSchedule>, Error> {
         let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
         all(self, sql, params![now, rows(most)], due)
     }
@@ -266,7 +266,7 @@ impl Schedules for Database {
 
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error> {
         let sql = format!("{RUN} WHERE r.id = ?1 AND s.slug = ?2");
-        Ok(first(self, &sql, [id, slug], run_row)?.map(ScheduleRunRow::shown))
+        Ok(first(self, &sql, [id, slug], run_row)?.map(ScheduleRunRow::into_schedule_run))
     }
 
     fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
@@ -348,7 +348,7 @@ impl Schedules for Database {
         let found = all(self, &sql, params![schedule, before, limit], run_row)?;
         let shown = found.into_iter().map(|mut row| {
             row.result_text = row.result_text.map(|result| ken_text::head(&result, text).to_owned());
-            (row.key, row.shown())
+            (row.key, row.into_schedule_run())
         });
         Ok(shown.collect())
     }
