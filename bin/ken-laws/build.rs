@@ -15,6 +15,9 @@ use hash::{bit_of, hash, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
+/// Phrases by number, each with the hash of one of its words.
+type Starts = BTreeSet<(u64, usize)>;
+
 /// The entry of a word.
 #[derive(Default, Clone)]
 struct Word {
@@ -36,10 +39,12 @@ struct Lexicon {
     phrases: Vec<String>,
     /// The second words of each phrase; none if it has none, or if words outside the lexicon match too.
     seconds: Vec<Vec<String>>,
+    /// The hash of a word near the beginning that each phrase has; 0 if none is near.
+    anchors: Vec<u64>,
 }
 
-/// Stands for the hash of a second word that does not decide.
-const ANY_WORD: u64 = 0;
+/// How far from its start a phrase is searched for its anchor.
+const NEAR: usize = 5;
 
 /// Classes that words get from the lists of verbs and opposites.
 const VERB_CLASSES: [&str; 6] = ["verb_base", "verb_s", "verb_past", "verb_ing", "opposite", "flipped"];
@@ -167,6 +172,7 @@ impl Lexicon {
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
             self.seconds.push(elements.get(1).map_or(Ok(Vec::new()), |element| self.seconds_of(element))?);
+            self.anchors.push(anchor(&elements));
             let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
             self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
         }
@@ -226,15 +232,18 @@ impl Lexicon {
         Ok(format!("Want::{want}"))
     }
 
-    /// The phrases that can start with a word, each with the hash of a word that can be its second, in the order of these.
-    fn starts_of(&self, known: &Word) -> BTreeSet<(u64, usize)> {
-        let rows = known.phrases.iter().flat_map(|phrase| {
-            let words = self.seconds.get(*phrase).map_or(&[][..], Vec::as_slice);
-            let any = words.is_empty().then_some(ANY_WORD);
-            let seconds = words.iter().map(|word| hash(word.as_bytes())).chain(any);
-            seconds.map(|second| (second, *phrase))
-        });
-        rows.collect()
+    /// The phrases that can start with a word: those with known second words, each with the hash of one, in the order of these;
+    /// and the others, each with its anchor.
+    fn starts_of(&self, known: &Word) -> (Starts, Starts) {
+        let (mut closed, mut open) = (Starts::new(), Starts::new());
+        for phrase in &known.phrases {
+            let seconds = self.seconds.get(*phrase).map_or(&[][..], Vec::as_slice);
+            closed.extend(seconds.iter().map(|second| (hash(second.as_bytes()), *phrase)));
+            if seconds.is_empty() {
+                open.insert((self.anchors.get(*phrase).copied().unwrap_or_default(), *phrase));
+            }
+        }
+        (closed, open)
     }
 
     fn source(&self) -> Outcome<String> {
@@ -242,7 +251,7 @@ impl Lexicon {
         for (place, class) in self.classes.iter().enumerate() {
             writeln!(text, "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};", class.to_uppercase())?;
         }
-        let size = (2 * self.words.len()).next_power_of_two();
+        let size = (self.words.len() + self.words.len() / 2).next_power_of_two();
         let mut places = vec![None; size];
         let mut tags = vec![0; size];
         let mut starts: Vec<String> = Vec::new();
@@ -255,22 +264,21 @@ impl Lexicon {
                 }
                 place = (place + 1) % size;
             }
-            let (open, closed): (Vec<_>, Vec<_>) =
-                self.starts_of(known).into_iter().partition(|(second, _)| *second == ANY_WORD);
+            let (closed, open) = self.starts_of(known);
             let entry = format!(
                 "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, seconds: {:#x}, closed: ({}, {}), \
                  open: ({}, {}) }}",
                 hash(stem_of(word, known).as_bytes()),
                 known.classes,
                 known.value,
-                closed.iter().fold(0, |bits, (second, _)| bits | bit_of(*second)),
+                closed.iter().fold(0, |set, (second, _)| set | bit_of(*second)),
                 starts.len(),
                 closed.len(),
                 starts.len() + closed.len(),
                 open.len(),
             );
             let rows = closed.iter().chain(&open);
-            starts.extend(rows.map(|(second, phrase)| format!("Start {{ second: {second:#x}, phrase: {phrase} }}")));
+            starts.extend(rows.map(|(word, phrase)| format!("Start {{ word: {word:#x}, phrase: {phrase} }}")));
             if let Some(free) = places.get_mut(place) {
                 *free = Some((number, entry));
             }
@@ -278,6 +286,8 @@ impl Lexicon {
                 *tag = tag_of(number);
             }
         }
+        writeln!(text, "/// How many of the next words are searched for the anchor of a phrase.")?;
+        writeln!(text, "pub(crate) const NEAR: usize = {NEAR};")?;
         writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
         for entry in places {
             writeln!(text, "{},", entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry))?;
@@ -287,6 +297,12 @@ impl Lexicon {
         writeln!(text, "static PHRASES: [Phrase; {}] = [\n{}\n];", self.phrases.len(), self.phrases.join(",\n"))?;
         Ok(text)
     }
+}
+
+/// The hash of the first word after the start of a phrase that is given and not optional, if it is near.
+fn anchor(elements: &[&str]) -> u64 {
+    let is_given = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
+    elements.iter().take(NEAR + 1).skip(1).find(is_given).map_or(0, |element| hash(element.as_bytes()))
 }
 
 fn class_of(element: &str) -> Option<&str> {
@@ -350,6 +366,9 @@ impl Features {
                 return Err(format!("features.txt: {line}: law, kind, effect, rule, weight and cap are needed").into());
             };
             let (says, advice) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            if line.contains(['"', '\\']) {
+                return Err(format!("features.txt: {line}: JSON would escape a character").into());
+            }
             if says.is_empty() || advice.is_empty() != (*effect != "violation") {
                 return Err(format!("features.txt: {line}: what is wrong, and advice for a violation alone").into());
             }
@@ -368,6 +387,11 @@ impl Features {
             )?;
             names.push(((*law).to_owned(), (*kind).to_owned()));
         }
+        let points: String = (-1000..=1000).map(|tenths| format!("{:6.1}", f64::from(tenths) / 10.0)).collect();
+        writeln!(
+            source,
+            "/// The points from -100.0 to 100.0 as text, in six characters each.\nstatic POINTS: &str = {points:?};"
+        )?;
         writeln!(source, "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];", lines.len())?;
         Ok(Features { names, source })
     }

@@ -7,7 +7,7 @@ use crate::lexicon::{self as lex, hash};
 use crate::repetition::Repetition;
 use crate::rubric::{CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER};
 use crate::scan::{Ending, Scan, Sentence};
-use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
+use crate::token::{COLON, Kind, PLURAL, QUOTED, Token, at, before};
 
 /// Finds the features of a sentence that need no other sentence.
 pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
@@ -17,7 +17,9 @@ pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findi
     if view.claim.any(lex::SUBORDINATOR) {
         examine_reason(view, findings);
     }
-    examine_count(view, all, findings);
+    if view.claim.has(COLON) {
+        examine_count(view, all, findings);
+    }
 }
 
 // Fragments

@@ -42,37 +42,40 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(tokens: &[Token], sentence: &Sentence) -> Claim {
-        let mut claim = Claim { question: sentence.ending == Ending::Question, ..Claim::default() };
-        let mut obliged = false;
+        let count = |is: fn(&Token) -> bool| tokens.iter().filter(|token| is(token)).count();
+        let mut claim = Claim {
+            question: sentence.ending == Ending::Question,
+            classes: tokens.iter().fold(0, |classes, token| classes | token.classes),
+            marks: tokens.iter().fold(0, |marks, token| marks | token.marks),
+            words: count(|token| matches!(token.kind, Kind::Word | Kind::Number)),
+            content: count(Token::is_content),
+            function_words: count(|token| token.is(lex::FUNCTION)),
+            foreign_words: count(|token| token.is(lex::FOREIGN)),
+            grammatical_words: count(|token| token.is(lex::ORDINARY)),
+            finite: (0..tokens.len()).any(|index| is_finite(tokens, index)),
+            ..Claim::default()
+        };
         for (index, token) in tokens.iter().enumerate() {
-            claim.count(tokens, index, token);
-            claim.finite = claim.finite || is_finite(tokens, index);
-            obliged = obliged || obliges(tokens, index);
+            claim.unlisted += usize::from(token.entry.is_none() && is_unlisted(tokens, index));
+            if token.has(QUOTED | CAPITAL | YEAR) || token.kind == Kind::Number || token.is(TELLING) {
+                claim.count_telling(tokens, index, token);
+            }
         }
+        let obliged = claim.any(lex::OBLIGATION | lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
         claim.cited = claim.has(ADDRESS) || claim.numbers > 0 && cites(tokens);
         claim.instruction = !claim.question && (obliged || is_imperative_anywhere(tokens));
         claim
     }
 
-    fn count(&mut self, tokens: &[Token], index: usize, token: &Token) {
-        self.classes |= token.classes;
-        self.marks |= token.marks;
-        if token.kind == Kind::Mark {
-            return;
-        }
+    /// Counts what few words show.
+    fn count_telling(&mut self, tokens: &[Token], index: usize, token: &Token) {
         let says_how_much = token.is_exact() && says_how_much(tokens, index);
         let is_figure = !(token.has(YEAR) || before(tokens, index).is_mark('['));
-        self.words += usize::from(matches!(token.kind, Kind::Word | Kind::Number));
-        self.content += usize::from(token.is_content());
-        self.function_words += usize::from(token.is(lex::FUNCTION));
-        self.foreign_words += usize::from(token.is(lex::FOREIGN));
-        self.grammatical_words += usize::from(token.is(lex::ORDINARY));
         self.quoted += usize::from(token.kind == Kind::Word && token.has(QUOTED));
         self.markers += usize::from(token.is(lex::MARKER));
         self.hedges += usize::from(token.is(lex::HEDGE | lex::SOFT) && !token.has(QUOTED | CAPITAL));
         self.numbers += usize::from(says_how_much);
         self.figures += usize::from(says_how_much && is_figure);
-        self.unlisted += usize::from(is_unlisted(tokens, index));
         let is_name = index > 0 && token.has(CAPITAL);
         self.named |= is_name && !token.is(lex::SELF);
         self.dated |= token.is(lex::CALENDAR) || token.has(YEAR) || is_name && token.is(lex::MONTH);
@@ -132,6 +135,9 @@ impl Claim {
         self.any(lex::CONDITION)
     }
 }
+
+/// Classes of words that say more about a sentence than that it has one more word.
+const TELLING: u128 = lex::MARKER | lex::HEDGE | lex::SOFT | lex::NUMERAL | lex::CALENDAR;
 
 pub(crate) fn has_mark(tokens: &[Token], mark: char) -> bool {
     tokens.iter().any(|token| token.is_mark(mark))

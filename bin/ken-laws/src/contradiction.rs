@@ -16,8 +16,7 @@ use crate::token::{Kind, QUOTED, Token, at, before};
 pub(crate) struct Clause {
     key: u64,
     negative: bool,
-    /// The clause without its last attributes, one entry for each preposition that begins an attribute.
-    prefixes: Vec<u64>,
+    prefixes: Prefixes,
     /// The clause in the form in which "never" negates it: without a time that begins with "after" or "before".
     at_any_time: Option<u64>,
     /// Whether its subject is a pronoun, which has the same meaning only in the next sentence.
@@ -25,6 +24,26 @@ pub(crate) struct Clause {
     /// Its first and last word, as indices into the sentence.
     first: usize,
     last: usize,
+}
+
+/// The keys of a clause without its last attributes, one for each preposition that begins an attribute.
+#[derive(Clone, Default)]
+struct Prefixes {
+    keys: [u64; LONGEST_CLAUSE],
+    count: usize,
+}
+
+impl Prefixes {
+    fn push(&mut self, key: u64) {
+        if let Some(place) = self.keys.get_mut(self.count) {
+            *place = key;
+            self.count += 1;
+        }
+    }
+
+    fn keys(&self) -> &[u64] {
+        self.keys.get(..self.count).unwrap_or_default()
+    }
 }
 
 /// For each normal form, the places where it was affirmed and where it was negated.
@@ -85,7 +104,7 @@ impl Statements {
 impl Clause {
     /// The normal forms under which the clause is stored.
     fn keys(&self) -> impl Iterator<Item = u64> {
-        let prefixes = if self.negative { &[] } else { self.prefixes.as_slice() };
+        let prefixes = if self.negative { &[] } else { self.prefixes.keys() };
         prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
     }
 }
@@ -154,7 +173,7 @@ struct Builder {
     items: usize,
     negative: bool,
     past: bool,
-    prefixes: Vec<u64>,
+    prefixes: Prefixes,
     /// The key before "after" or "before".
     timeless: Option<u64>,
     /// Whether the negation is "never".
@@ -237,7 +256,7 @@ impl Builder {
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
         let mut prefixes = self.prefixes;
-        prefixes.iter_mut().for_each(|prefix| *prefix = join(*prefix, tense));
+        prefixes.keys.iter_mut().take(prefixes.count).for_each(|prefix| *prefix = join(*prefix, tense));
         let timeless =
             if self.negative { Some(self.key).filter(|_| self.never && !self.command) } else { self.timeless };
         Clause {

@@ -5,7 +5,9 @@ use crate::hash::{bit_of, tag_of};
 
 include!(concat!(env!("OUT_DIR"), "/lexicon.rs"));
 
-/// The entry of a word. Its classes are bits; each has a constant named like the class in `classes.txt`.
+/// The entry of a word, which fills one line of the processor's cache. Its classes are bits; each has a constant named like the
+/// class in `classes.txt`.
+#[repr(align(64))]
 pub(crate) struct Entry {
     hash: u64,
     pub(crate) stem: u64,
@@ -25,8 +27,8 @@ const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, seconds: 0,
 
 /// A phrase that can start with a word; one for each second word of the phrase.
 struct Start {
-    /// The hash of the second word; 0 if it does not decide.
-    second: u64,
+    /// The hash of the second word. In an open phrase, that of a word which follows at most [`NEAR`] words later, or 0.
+    word: u64,
     phrase: u16,
 }
 
@@ -40,6 +42,13 @@ pub(crate) struct Phrase {
 pub(crate) struct Element {
     pub(crate) want: Want,
     pub(crate) optional: bool,
+}
+
+impl Element {
+    /// Whether it matches any word, or none.
+    pub(crate) fn is_any_or_none(&self) -> bool {
+        self.optional && matches!(self.want, Want::Any)
+    }
 }
 
 pub(crate) enum Want {
@@ -72,13 +81,26 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The phrases that start with this word and can continue with the word whose hash is `second`, by number, in no order.
-    pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = (u16, &'static Phrase)> {
+    /// Whether a phrase may start with this word and the word whose hash is `second`. Most pairs of words are excluded here.
+    pub(crate) fn starts_with(&self, second: u64) -> bool {
+        self.seconds & bit_of(second) != 0 || self.open.1 > 0
+    }
+
+    /// The phrases that can start with this word, by number, in no order. `next` are the hashes of the next words, of which
+    /// `second` is the first.
+    pub(crate) fn phrases(
+        &self,
+        second: u64,
+        next: impl Iterator<Item = u64>,
+    ) -> impl Iterator<Item = (u16, &'static Phrase)> {
         let closed = if self.seconds & bit_of(second) == 0 { &[] } else { starts(self.closed) };
-        let first = closed.partition_point(|start| start.second < second);
-        let closed = closed.iter().skip(first).take_while(move |start| start.second == second);
-        let starts = closed.chain(starts(self.open)).map(|start| start.phrase);
-        starts.filter_map(|number| Some((number, PHRASES.get(usize::from(number))?)))
+        let first = closed.partition_point(|start| start.word < second);
+        let closed = closed.iter().skip(first).take_while(move |start| start.word == second);
+        let open = starts(self.open);
+        let near = next.take(if open.is_empty() { 0 } else { NEAR }).fold(0, |set, word| set | bit_of(word));
+        let open = open.iter().filter(move |start| start.word == 0 || near & bit_of(start.word) != 0);
+        let numbers = closed.chain(open).map(|start| start.phrase);
+        numbers.filter_map(|number| Some((number, PHRASES.get(usize::from(number))?)))
     }
 }
 

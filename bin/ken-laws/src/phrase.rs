@@ -17,8 +17,10 @@ pub(crate) struct Match {
 pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
     for (first, token) in tokens.iter().enumerate().filter(|(_, token)| !token.has(QUOTED)) {
-        let Some(entry) = token.entry else { continue };
-        for (number, phrase) in entry.phrases(at(tokens, first + 1).hash) {
+        let second = at(tokens, first + 1).hash;
+        let Some(entry) = token.entry.filter(|entry| entry.starts_with(second)) else { continue };
+        let next = tokens.iter().skip(first + 1).map(|token| token.hash);
+        for (number, phrase) in entry.phrases(second, next) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
                 matches.push(Match { phrase: number, feature: phrase.feature, first, last: end - 1 });
             }
@@ -44,6 +46,12 @@ fn end_of(tokens: &[Token], mut index: usize, mut rest: &[Element]) -> Option<us
         }
         index += usize::from(!element.optional);
         rest = behind;
+        // Which ones of several words are absent makes no difference if each can be any word.
+        if element.is_any_or_none() {
+            while let Some((_, behind)) = rest.split_first().filter(|(next, _)| next.is_any_or_none()) {
+                rest = behind;
+            }
+        }
     }
     Some(index)
 }

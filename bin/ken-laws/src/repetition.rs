@@ -24,7 +24,7 @@ pub(crate) struct Repetition {
 struct Stem {
     /// The latest sentences that contain it. Only these are compared, so that a text of many similar sentences takes linear
     /// time.
-    latest: [usize; LATEST],
+    latest: [u32; LATEST],
     /// The number of sentences in `latest`.
     count: usize,
     /// The number of the last sentence that contains it, counted from 1.
@@ -77,7 +77,7 @@ impl Repetition {
             }
             for number in self.used.get(said.stems.clone()).unwrap_or_default() {
                 if let Some(stem) = self.stems.get_mut(*number) {
-                    stem.latest[stem.count % LATEST] = view.index;
+                    stem.latest[stem.count % LATEST] = view.index as u32; // a text has at most 8 MiB
                     stem.count += 1;
                 }
             }
@@ -121,7 +121,7 @@ impl Repetition {
         let numbers = self.used.get(said.stems.clone()).unwrap_or_default().iter();
         let stems = numbers.take(LOOKED_UP).filter_map(|number| self.stems.get(*number));
         let mut earlier = stems.flat_map(|stem| stem.latest.iter().take(stem.count));
-        earlier.any(|index| self.said.get(*index).is_some_and(|earlier| self.is_like(earlier, said)))
+        earlier.any(|index| self.said.get(*index as usize).is_some_and(|earlier| self.is_like(earlier, said)))
     }
 
     /// Whether the sentence `now` repeats the earlier one.

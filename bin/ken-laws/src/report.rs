@@ -1,17 +1,16 @@
 //! The answer: scores, verdict, violations, recommendations, strengths, and the evidence for them.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use ken_support::Support;
-use ken_tool::{Answer, Verdict};
+use ken_tool::{Answer, Raw, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
-use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set};
+use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::score::{Score, Status, Tally};
 use crate::sources::Source;
 
@@ -21,8 +20,8 @@ pub(crate) struct Report<'a> {
     scores: Scores,
     pass_fail_status: &'static str,
     violations: Vec<String>,
-    recommendations: Vec<Cow<'static, str>>,
-    strengths: Vec<Cow<'static, str>>,
+    recommendations: Vec<Line>,
+    strengths: Vec<Line>,
     evidence: Vec<Evidence<'a>>,
     support: Option<SupportReport<'a>>,
     #[serde(skip)]
@@ -95,7 +94,7 @@ impl<'a> Report<'a> {
             scores: Scores(score.laws, score.overall),
             pass_fail_status: score.status.name(),
             violations: defects().map(|tally| violation(tally, &listed, &subject.text)).collect(),
-            recommendations: notes.map(Cow::Borrowed).chain(missing(score)).collect(),
+            recommendations: notes.map(|note| Line::new([note])).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
             evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
             support: shown.map(|support| support_report(support, subject, sources)),
@@ -216,36 +215,52 @@ fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
     format!("{line}, at bytes {start} to {end}: \"{shown}\"{more}")
 }
 
-fn strength(tally: &Tally) -> Cow<'static, str> {
-    match (tally.feature.line, tally.feature.effect) {
-        (line, Effect::Once) => Cow::Borrowed(line),
-        (line, _) => Cow::Owned([line, " (", &tally.count.to_string(), ")"].concat()),
+fn strength(tally: &Tally) -> Line {
+    match tally.feature.effect {
+        Effect::Once => Line::new([tally.feature.line]),
+        _ => Line::new([tally.feature.line, " (", &tally.count.to_string(), ")"]),
     }
 }
 
 /// For each law below the bar of the strict verdict, a line with the strengths that it lacks.
-fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
+fn missing(score: &Score) -> impl Iterator<Item = Line> {
     const HIGH: i32 = 850;
-    const LONGEST_LINE: usize = 96; // for most lines; a longer one is reallocated
     let found: Set = score.tallies.iter().fold(0, |set, tally| set | 1 << tally.place);
     let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
     low.filter_map(move |(row, _)| {
         let is_missing = |(place, feature): &(usize, &Feature)| {
             feature.law == row.law && feature.effect != Effect::Violation && found & 1 << place == 0
         };
-        let mut missing = FEATURES.iter().enumerate().filter(is_missing);
-        let (_, first) = missing.next()?;
-        let mut line = String::with_capacity(LONGEST_LINE);
-        line.push_str("law ");
-        line.push(char::from(b'0' + row.law.number()));
-        line.push_str(": not shown: ");
-        line.push_str(first.kind);
-        for (_, feature) in missing {
-            line.push_str(", ");
-            line.push_str(feature.kind);
-        }
-        Some(Cow::Owned(line))
+        let mut missing = FEATURES.iter().enumerate().filter(is_missing).map(|(_, feature)| feature.kind);
+        let (number, first) = (row.law.number().to_string(), missing.next()?);
+        let others = missing.flat_map(|kind| [", ", kind]);
+        Some(Line::new(["law ", &number, ": not shown: ", first].into_iter().chain(others)))
     })
+}
+
+/// A line about features. None of its characters is escaped in JSON, so it is written between its quotation marks as it is.
+struct Line(String);
+
+impl Line {
+    fn new<'a>(parts: impl IntoIterator<Item = &'a str>) -> Line {
+        let mut line = String::with_capacity(128); // more than most lines have
+        line.push('"');
+        line.extend(parts);
+        line.push('"');
+        Line(line)
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.trim_matches('"'))
+    }
+}
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Raw(&self.0).serialize(serializer)
+    }
 }
 
 /// An excerpt of the text for a line of prose, shortened and without line feeds.
@@ -278,7 +293,10 @@ impl fmt::Display for Tenths {
 
 impl Serialize for Tenths {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f32(self.0 as f32 / 10.0) // exact to one decimal, and written faster than an f64
+        match points_as_text(self.0) {
+            Some(text) => Raw(text).serialize(serializer), // several times faster than a float
+            None => serializer.serialize_f64(f64::from(self.0) / 10.0),
+        }
     }
 }
 

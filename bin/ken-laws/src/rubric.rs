@@ -105,6 +105,12 @@ pub(crate) struct Feature {
     pub(crate) remedy: &'static str,
 }
 
+/// Points as text, from their tenths; none beyond 100 percent.
+pub(crate) fn points_as_text(tenths: i32) -> Option<&'static str> {
+    let first = usize::try_from(tenths.checked_add(1000)?).ok()?.checked_mul(6)?;
+    POINTS.get(first..first + 6).map(str::trim_start)
+}
+
 /// A set of features, one bit each.
 pub(crate) type Set = u64;
 
@@ -210,6 +216,15 @@ mod tests {
             }
         }
         lines.join("\n")
+    }
+
+    #[test]
+    fn points_are_written_as_floats_are() {
+        for tenths in -1000..=1000 {
+            let float = serde_json::to_string(&(f64::from(tenths) / 10.0)).unwrap();
+            assert_eq!(points_as_text(tenths), Some(float.as_str()));
+        }
+        assert!([-1001, 1001, i32::MIN, i32::MAX].iter().all(|tenths| points_as_text(*tenths).is_none()));
     }
 
     #[test]

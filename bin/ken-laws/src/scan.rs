@@ -40,6 +40,9 @@ pub(crate) struct Sentence {
 pub(crate) struct Scan {
     tokens: Vec<Token>,
     pub(crate) sentences: Vec<Sentence>,
+    /// Scratch space for a word in lower case, and for its stem.
+    lower: String,
+    stem: String,
 }
 
 impl Scan {
@@ -86,9 +89,6 @@ struct Scanner<'a> {
     /// The token after an opening quotation mark, and the mark that closes it.
     quote: Option<(usize, char)>,
     in_code: bool,
-    /// Scratch space for a word in lower case, and for its stem.
-    lower: String,
-    stem: String,
 }
 
 impl Scanner<'_> {
@@ -98,6 +98,7 @@ impl Scanner<'_> {
             match char {
                 ' ' => self.at += 1,
                 '\n' => self.line(),
+                'a'..='z' | 'A'..='Z' => self.word(),
                 char if is_letter(char) && !char.is_ascii_digit() => self.word(),
                 '0'..='9' => self.number(self.at),
                 char if char.is_whitespace() || char.is_control() => self.at += char.len_utf8(),
@@ -138,9 +139,13 @@ impl Scanner<'_> {
         let start = self.at;
         let rest = self.text.as_bytes().get(start..).unwrap_or_default();
         let (mut word, mut is_small, mut length) = (NO_LETTERS, true, 0);
-        while let Some(byte) = rest.get(length).filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'_') {
-            word = extend(word, byte.to_ascii_lowercase());
-            is_small &= byte.is_ascii_lowercase();
+        for byte in rest {
+            let lower = LOWER[usize::from(*byte)];
+            if lower == 0 {
+                break;
+            }
+            word = extend(word, lower);
+            is_small &= *byte >= b'a'; // digits, capitals and "_" come before the small letters
             length += 1;
         }
         if matches!(rest.get(length), Some(128..|b'\''| b':')) {
@@ -151,8 +156,14 @@ impl Scanner<'_> {
         let mut token = Token::new(start, self.at, word, Kind::Word);
         match look_up(word) {
             Some(entry) => token.learn(entry),
-            None if is_small => token.stem = stem_of(spelled, &mut self.stem),
-            None => token.stem = stem_of(&spelled.to_ascii_lowercase(), &mut self.stem),
+            None if is_small => token.stem = stem_of(spelled, &mut self.scan.stem),
+            None => {
+                let Scan { lower, stem, .. } = &mut self.scan;
+                lower.clear();
+                lower.push_str(spelled);
+                lower.make_ascii_lowercase();
+                token.stem = stem_of(lower, stem);
+            }
         }
         token.marks = if is_small { shape_of(spelled) } else { marks_of(spelled) };
         self.scan.tokens.push(token);
@@ -161,7 +172,7 @@ impl Scanner<'_> {
     /// Reads a word that may have an apostrophe or letters beyond ASCII, or may be the beginning of an address.
     fn long_word(&mut self) {
         let start = self.at;
-        let mut lower = std::mem::take(&mut self.lower);
+        let mut lower = std::mem::take(&mut self.scan.lower);
         lower.clear();
         let mut apostrophe = false;
         while let Some(char) = self.char_at(self.at) {
@@ -183,7 +194,7 @@ impl Scanner<'_> {
         } else if !(apostrophe && self.contraction(start)) {
             self.push_word(start, self.at, &lower);
         }
-        self.lower = lower;
+        self.scan.lower = lower;
     }
 
     /// Reads "isn't" as "is" and "not". Returns false for a possessive.
@@ -207,7 +218,7 @@ impl Scanner<'_> {
         let mut token = Token::new(start, end, hash(lower.as_bytes()), Kind::Word);
         match look_up(token.hash) {
             Some(entry) => token.learn(entry),
-            None => token.stem = stem_of(lower, &mut self.stem),
+            None => token.stem = stem_of(lower, &mut self.scan.stem),
         }
         token.marks = marks_of(self.text.get(start..end).unwrap_or_default());
         self.scan.tokens.push(token);
@@ -464,6 +475,18 @@ impl Scanner<'_> {
         }
     }
 }
+
+/// For each byte of an ASCII word, the byte in lower case; 0 for other bytes.
+static LOWER: [u8; 256] = {
+    let (mut lower, mut byte) = ([0; 256], 0);
+    while byte < 128u8 {
+        if byte.is_ascii_alphanumeric() || byte == b'_' {
+            lower[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte += 1;
+    }
+    lower
+};
 
 fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || matches!(char, '\u{300}'..='\u{36f}')

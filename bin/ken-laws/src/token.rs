@@ -49,6 +49,8 @@ pub(crate) const QUOTED: u32 = 1 << 6;
 pub(crate) const PAST_SHAPED: u32 = 1 << 8;
 /// The token is a mark of punctuation that ends a clause.
 const ENDS: u32 = 1 << 7;
+/// The token is a colon.
+pub(crate) const COLON: u32 = 1 << 9;
 
 impl Token {
     /// A token without an entry of the lexicon.
@@ -57,7 +59,11 @@ impl Token {
     }
 
     pub(crate) fn mark(start: usize, end: usize, char: char) -> Token {
-        let marks = if matches!(char, '/' | '\'') { 0 } else { ENDS };
+        let marks = match char {
+            '/' | '\'' => 0,
+            ':' => ENDS | COLON,
+            _ => ENDS,
+        };
         Token { marks, ..Token::new(start, end, char.into(), Kind::Mark) }
     }
 

@@ -19,9 +19,8 @@ const FIRST_BLOCK: usize = 4 * 1024;
 /// Buffered standard output. After an error all further output is dropped, and [`Output::finish`] reports the error.
 pub struct Output {
     file: Option<File>,
+    /// What waits to be written.
     block: Vec<u8>,
-    /// How many bytes of the block wait to be written.
-    filled: usize,
     /// Set if the output is a terminal. It removes control characters, which quoted text can contain and the terminal would
     /// obey.
     guard: Option<TerminalBytes>,
@@ -42,8 +41,7 @@ impl Output {
         };
         Output {
             file,
-            block: vec![0; FIRST_BLOCK],
-            filled: 0,
+            block: Vec::with_capacity(FIRST_BLOCK),
             guard: io::stdout().is_terminal().then(TerminalBytes::default),
             error,
         }
@@ -51,12 +49,12 @@ impl Output {
 
     #[cfg(test)]
     pub(crate) fn to_memory() -> Output {
-        Output { file: None, block: vec![0; BLOCK], filled: 0, guard: None, error: None }
+        Output { file: None, block: Vec::new(), guard: None, error: None }
     }
 
     #[cfg(test)]
     pub(crate) fn memory(&self) -> &[u8] {
-        self.block.get(..self.filled).unwrap_or_default()
+        &self.block
     }
 
     /// Whether no error has occurred yet.
@@ -71,60 +69,39 @@ impl Output {
 
     /// How many bytes wait to be written.
     pub(crate) fn filled(&self) -> usize {
-        self.filled
+        self.block.len()
     }
 
     /// Writes the block to the file.
     pub fn flush(&mut self) {
-        let whole = self.block.get(..self.filled).unwrap_or_default();
         if let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) {
             let written = match &mut self.guard {
-                Some(guard) => file.write_all(guard.push(whole).as_bytes()),
-                None => file.write_all(whole),
+                Some(guard) => file.write_all(guard.push(&self.block).as_bytes()),
+                None => file.write_all(&self.block),
             };
             self.error = written.err();
         }
-        self.filled = 0;
+        self.block.clear();
     }
 
     /// Appends bytes.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        match self.place(bytes.len()) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => self.push_long(bytes),
-        }
-    }
-
-    /// Reserves bytes at the end of the block, all of which the caller fills. `None` if they do not fit into one block.
-    #[inline(always)]
-    pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.block.len() - self.filled < bytes {
-            self.make_room(bytes);
-        }
-        let start = self.filled;
-        let place = self.block.get_mut(start..start + bytes)?;
-        self.filled = start + bytes;
-        Some(place)
-    }
-
-    /// Enlarges the block, or flushes it once it has its full size.
-    #[cold]
-    fn make_room(&mut self, bytes: usize) {
-        if self.filled + bytes <= BLOCK {
-            let larger = (self.filled + bytes).max(2 * self.block.len()).min(BLOCK);
-            self.block.resize(larger, 0);
+        if BLOCK - self.block.len() < bytes.len() {
+            self.push_by_blocks(bytes);
         } else {
-            self.flush();
-            self.block.resize(BLOCK, 0);
+            self.block.extend_from_slice(bytes);
         }
     }
 
-    fn push_long(&mut self, bytes: &[u8]) {
+    /// Flushes the block before it would become too large, and splits what is larger than a block.
+    #[cold]
+    fn push_by_blocks(&mut self, bytes: &[u8]) {
         for part in bytes.chunks(BLOCK) {
-            if let Some(place) = self.place(part.len()) {
-                place.copy_from_slice(part);
+            if BLOCK - self.block.len() < part.len() {
+                self.flush();
             }
+            self.block.extend_from_slice(part);
         }
     }
 
