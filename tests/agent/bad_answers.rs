@@ -68,7 +68,7 @@ fn check_pairs(provider: &Provider) {
 }
 
 #[test]
-fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
+fn the_model_gets_the_error_of_an_invalid_call_and_the_turn_continues() {
     let hundred: Vec<(String, String)> =
         (0..100).map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}"))).collect();
     let provider = Provider::answering(move |request| {

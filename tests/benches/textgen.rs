@@ -89,11 +89,11 @@ fn name(flags: &[&str]) -> &'static str {
 fn start(folder: &Path, flags: &[&str], size: f64) {
     let mut samples: Vec<f64> = (0..ROUNDS + 4).map(|_| first_token(folder, flags)).collect();
     samples.sort_by(f64::total_cmp);
-    let (least, middle) = (samples[0], samples[samples.len() / 2]);
+    let (min, middle) = (samples[0], samples[samples.len() / 2]);
     let peak = peak(folder, &[flags, &["--max-new-tokens", "32"]].concat());
     let over = (peak / size - 1.0) * 100.0;
     println!(
-        "{:8} median {middle:.0} ms, least {least:.0} ms           {:.0} MiB, weights and {over:.1} %",
+        "{:8} median {middle:.0} ms, least {min:.0} ms           {:.0} MiB, weights and {over:.1} %",
         name(flags),
         peak / MIB
     );

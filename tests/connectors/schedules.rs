@@ -667,7 +667,7 @@ fn with_provider(provider: &Provider, slug: &str) -> System {
 }
 
 #[test]
-fn the_agent_is_told_that_a_turn_is_scheduled() {
+fn the_prompt_says_that_a_turn_is_scheduled() {
     let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
     let system = with_provider(&provider, "x");
     let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);

@@ -71,8 +71,8 @@ impl Home {
         for field in ["where", "why", "fix"] {
             assert!(!found[0][field].as_str().unwrap().is_empty(), "{field}: {findings:?}");
         }
-        let least = if found[0]["severity"] == "error" { 2 } else { 1 };
-        assert!(status >= least, "{status}: {findings:?}");
+        let min = if found[0]["severity"] == "error" { 2 } else { 1 };
+        assert!(status >= min, "{status}: {findings:?}");
         found[0].clone()
     }
 }

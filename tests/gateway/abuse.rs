@@ -11,8 +11,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Raises the limit of open files, because the test holds more connections than the default allows.
 fn allow_many_files() {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, most.min(16_384), most).unwrap();
+    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, max.min(16_384), max).unwrap();
 }
 
 /// Checks that a normal caller gets an answer within this many seconds.

@@ -261,15 +261,15 @@ impl Fuzzer {
         match kind.as_str() {
             Some("object") => self.object(schema, depth),
             Some("array") => {
-                let most = if depth > 4 { 1 } else { 4 };
-                let items = (0..self.chance.below(most)).map(|_| self.value(&schema["items"], depth + 1));
+                let max = if depth > 4 { 1 } else { 4 };
+                let items = (0..self.chance.below(max)).map(|_| self.value(&schema["items"], depth + 1));
                 items.collect()
             }
             Some("integer" | "number") => {
                 let bound = |name: &str, otherwise| schema[name].as_i64().unwrap_or(otherwise);
-                let (least, most) = (bound("minimum", 0), bound("maximum", 1_000));
-                let span = usize::try_from((most - least).clamp(0, 1_000_000)).unwrap();
-                json!(least + self.chance.below(span + 1) as i64)
+                let (min, max) = (bound("minimum", 0), bound("maximum", 1_000));
+                let span = usize::try_from((max - min).clamp(0, 1_000_000)).unwrap();
+                json!(min + self.chance.below(span + 1) as i64)
             }
             Some("boolean") => json!(self.chance.percent(50)),
             Some("null") => Value::Null,
@@ -291,12 +291,12 @@ impl Fuzzer {
     }
 
     fn text(&mut self, schema: &Value) -> String {
-        let least = schema["minLength"].as_u64().unwrap_or(0);
+        let min = schema["minLength"].as_u64().unwrap_or(0);
         match self.chance.below(10) {
             0..5 if !self.known.is_empty() => self.known[self.chance.below(self.known.len())].clone(),
             0..8 => self.chance.of(&TEXTS).to_owned(),
             8 => self.chance.of(&ODD).to_owned(),
-            _ => "y".repeat(usize::try_from(least).unwrap() + self.chance.below(300)),
+            _ => "y".repeat(usize::try_from(min).unwrap() + self.chance.below(300)),
         }
     }
 

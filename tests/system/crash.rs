@@ -147,8 +147,8 @@ fn check(system: &System, session: &str, said: usize, talker: usize) {
     for event in events(system, session) {
         let id = event["submissionId"].as_str().expect("submissionId").to_owned();
         let index = event["eventIndex"].as_u64().expect("eventIndex");
-        let least = next.insert(id.clone(), index + 1).unwrap_or_default();
-        assert!(index >= least, "eventIndex {index} came after {least}: {event}");
+        let min = next.insert(id.clone(), index + 1).unwrap_or_default();
+        assert!(index >= min, "eventIndex {index} came after {min}: {event}");
         assert_eq!(settled.get(&id), None, "an event after submission_settled: {event}");
         if event["type"] == "submission_settled" {
             *settled.entry(id).or_default() += 1;

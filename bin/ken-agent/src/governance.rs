@@ -99,9 +99,9 @@ impl Governance {
             if let Directive::RequireValidation(minimums) = directive {
                 let demand =
                     found.get_or_insert_with(|| Requirement { rule: rule.name.clone(), value: BTreeMap::new() });
-                for (law, least) in minimums {
-                    let known = demand.value.entry(*law).or_insert(*least);
-                    *known = known.max(*least);
+                for (law, min) in minimums {
+                    let known = demand.value.entry(*law).or_insert(*min);
+                    *known = known.max(*min);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl Governance {
     /// Returns the lowest of the maximum costs that rules set, in US dollars.
     pub(crate) fn max_cost(&self) -> Option<Requirement<f64>> {
         let costs = self.directives().filter_map(|(rule, directive)| match directive {
-            Directive::MaxCost(most) => Some(Requirement { rule: rule.name.clone(), value: *most }),
+            Directive::MaxCost(max) => Some(Requirement { rule: rule.name.clone(), value: *max }),
             _ => None,
         });
         costs.min_by(|one, other| one.value.total_cmp(&other.value))

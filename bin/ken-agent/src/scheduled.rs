@@ -42,7 +42,7 @@ mod tests {
     use crate::testing::claim;
 
     #[test]
-    fn a_scheduled_turn_is_told_so_and_no_other() {
+    fn only_a_scheduled_turn_has_the_note() {
         let mut claim = claim("Good morning.");
         assert_eq!((note(&claim), agent(&claim)), (None, ORCHESTRATOR));
         claim.context = Some(json!({"workflow": "x"}));

@@ -64,11 +64,11 @@ pub(crate) async fn by_laws(
     if status == "FAIL" {
         violations.extend(texts(judgement.get("violations")));
     }
-    for (law, least) in &requirement.value {
+    for (law, min) in &requirement.value {
         let score = scores.get(law.name()).and_then(Value::as_f64);
         let score = score.ok_or_else(|| format!("its judgement has no {}", law.name()))?;
-        if score < *least {
-            violations.push(format!("{} is {score}, the rule {} wants {least}", law.name(), requirement.rule));
+        if score < *min {
+            violations.push(format!("{} is {score}, the rule {} wants {min}", law.name(), requirement.rule));
             violations.extend(texts(judgement.get("recommendations")));
         }
     }

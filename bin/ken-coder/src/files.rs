@@ -89,7 +89,7 @@ impl Operation for List {
         run_confined(settings, Access::Read, || {
             // Fail early if the path is not a folder or leads through a link.
             Tree::open(&settings.root)?.folder(&self.path)?;
-            let most = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
+            let max = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
             let mut walk = walk(settings, &self.path, self.all);
             walk.max_depth(Some(self.depth.unwrap_or(2).max(1)));
             let mut entries = walk.build().flatten().skip(1).filter_map(|entry| {
@@ -101,7 +101,7 @@ impl Operation for List {
                     bytes: about.is_file().then_some(about.len()),
                 })
             });
-            let listed: Vec<_> = entries.by_ref().take(most).collect();
+            let listed: Vec<_> = entries.by_ref().take(max).collect();
             Ok(ListResult { path: self.path.clone(), truncated: entries.next().is_some(), entries: listed })
         })
     }
@@ -174,15 +174,15 @@ impl Operation for Read {
 impl Read {
     fn part(&self, text: &str, digest: String) -> ReadResult {
         let first = self.first_line.unwrap_or(1).max(1);
-        let most = self.max_bytes.unwrap_or(TEXT_BYTES).min(MAX_TEXT_BYTES);
+        let max = self.max_bytes.unwrap_or(TEXT_BYTES).min(MAX_TEXT_BYTES);
         let lines = text.split_inclusive('\n').count();
         let wanted = text.split_inclusive('\n').skip(first - 1).take(self.lines.unwrap_or(usize::MAX));
         let (mut part, mut taken) = (String::new(), 0);
         for line in wanted {
-            if part.len() + line.len() > most {
+            if part.len() + line.len() > max {
                 // A single line that is too long is cut off rather than omitted.
                 if part.is_empty() {
-                    let end = (0..=most).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+                    let end = (0..=max).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
                     part.push_str(line.get(..end).unwrap_or_default());
                 }
                 break;

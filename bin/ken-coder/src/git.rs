@@ -292,8 +292,8 @@ looking!(
 
 impl Log {
     fn script(&self) -> Result<(&'static str, Vec<String>), Error> {
-        let most = self.commits.unwrap_or(COMMITS).clamp(1, MAX_COMMITS);
-        let mut words = vec![format!("--max-count={most}")];
+        let max = self.commits.unwrap_or(COMMITS).clamp(1, MAX_COMMITS);
+        let mut words = vec![format!("--max-count={max}")];
         if let Some(from) = &self.from {
             check_name("/from", from)?;
             words.push(from.clone());

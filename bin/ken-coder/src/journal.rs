@@ -248,8 +248,8 @@ impl Journal {
     }
 
     /// Removes the runs that are older than `kept`, then the oldest ones while all contents together take more than
-    /// `most` bytes. Returns how many runs and contents were removed.
-    pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
+    /// `max` bytes. Returns how many runs and contents were removed.
+    pub(crate) fn prune(&self, kept: Duration, max: u64) -> Result<(usize, usize), Error> {
         let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
         let plans = fs::read_dir(self.state.join("plans"));
         for plan in plans.into_iter().flatten().flatten() {
@@ -266,7 +266,7 @@ impl Journal {
         loop {
             let (removed, bytes) = self.sweep(&runs)?;
             objects += removed;
-            if bytes <= most || runs.is_empty() {
+            if bytes <= max || runs.is_empty() {
                 return Ok((gone, objects));
             }
             // A tenth of the runs is removed at a time, because each sweep reads every record.

@@ -101,9 +101,9 @@ impl Place {
     }
 }
 
-/// Returns the first `most` characters of a text, and `…` if there are more.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// Returns the first `max` characters of a text, and `…` if there are more.
+pub(crate) fn shortened(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

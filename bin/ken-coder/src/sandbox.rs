@@ -185,10 +185,10 @@ impl Disk {
 
     fn is_filled(&self) -> Option<String> {
         const MIB: u64 = 1024 * 1024;
-        let most = limit().unwrap_or(DISK);
+        let max = limit().unwrap_or(DISK);
         let free = self.tree.as_ref()?.free_bytes()?;
-        if self.free.saturating_sub(free) > most {
-            return Some(format!("it has filled more than {} MiB of the disk", most / MIB));
+        if self.free.saturating_sub(free) > max {
+            return Some(format!("it has filled more than {} MiB of the disk", max / MIB));
         }
         let was_left = self.free > DISK_LEFT;
         (was_left && free < DISK_LEFT).then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
@@ -218,13 +218,13 @@ pub(crate) struct CapturedOutput {
 
 impl CapturedOutput {
     /// Reads an output to its end, then sends a message to `done`. Keeps the first and the last `most / 2` bytes.
-    fn read(from: Option<impl Read>, most: usize, done: &Sender<()>) -> CapturedOutput {
+    fn read(from: Option<impl Read>, max: usize, done: &Sender<()>) -> CapturedOutput {
         let (mut kept, mut buffer) = (CapturedOutput::default(), [0; 16 * 1024]);
         if let Some(mut from) = from {
             loop {
                 match from.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(count) => kept.add(buffer.get(..count).unwrap_or_default(), most / 2),
+                    Ok(count) => kept.add(buffer.get(..count).unwrap_or_default(), max / 2),
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(_) => break,
                 }

@@ -96,7 +96,7 @@ impl Search {
     fn search(&self, settings: &Settings, pattern: &Regex) -> Result<SearchResult, Error> {
         let tree = Tree::open(&settings.root)?;
         tree.folder(&self.path)?;
-        let most = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
+        let max = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
         let mut walk = walk(settings, &self.path, self.all);
         if let Some(glob) = &self.glob {
             let wrong = |error: ignore::Error| Error::invalid("/glob", error.to_string());
@@ -120,7 +120,7 @@ impl Search {
                 if !pattern.is_match(line) {
                     continue;
                 }
-                if found.matches.len() == most {
+                if found.matches.len() == max {
                     found.truncated = true;
                     return Ok(found);
                 }

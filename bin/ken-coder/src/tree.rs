@@ -83,8 +83,8 @@ impl Tree {
         }
     }
 
-    /// Reads a file of at most `most` bytes. A link is read as a file with [`Links::Follow`], else as its target.
-    pub(crate) fn read(&self, place: &Place, links: Links, most: u64) -> Result<Option<Node>, Error> {
+    /// Reads a file of at most `max` bytes. A link is read as a file with [`Links::Follow`], else as its target.
+    pub(crate) fn read(&self, place: &Place, links: Links, max: u64) -> Result<Option<Node>, Error> {
         let Some(stat) = self.stat(place, links)? else {
             return Ok(None);
         };
@@ -102,8 +102,8 @@ impl Tree {
             let message = format!("has {} hard links, so it may be a file outside of the workspace", stat.st_nlink);
             return Err(forbidden(place, &message));
         }
-        let too_large = || Error::too_large(format!("{place} has more than {most} bytes")).at("/path");
-        if stat.st_size.unsigned_abs() > most {
+        let too_large = || Error::too_large(format!("{place} has more than {max} bytes")).at("/path");
+        if stat.st_size.unsigned_abs() > max {
             return Err(too_large());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -113,9 +113,9 @@ impl Tree {
             return Err(Error::conflict(format!("{place} is being replaced")));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
-        let read = File::from(opened).take(most + 1).read_to_end(&mut bytes);
+        let read = File::from(opened).take(max + 1).read_to_end(&mut bytes);
         read.map_err(|error| Error::unavailable(format!("{place} cannot be read: {error}")))?;
-        match bytes.len() as u64 > most {
+        match bytes.len() as u64 > max {
             true => Err(too_large()),
             false => Ok(Some(Node { version: Version::of(&bytes, mode, false), bytes })),
         }
@@ -176,9 +176,9 @@ impl Tree {
     }
 
     /// Reads a file with a temporary name beside `place`.
-    pub(crate) fn read_aside(&self, place: &Place, staged: &str, most: u64) -> Result<Option<Node>, Error> {
+    pub(crate) fn read_aside(&self, place: &Place, staged: &str, max: u64) -> Result<Option<Node>, Error> {
         let folder = place.split().map(|(folder, _)| folder).unwrap_or_default();
-        self.read(&folder.join(staged), Links::Refuse, most)
+        self.read(&folder.join(staged), Links::Refuse, max)
     }
 
     pub(crate) fn remove(&self, place: &Place) -> Result<(), Error> {

@@ -411,8 +411,8 @@ fn align_state(feelings: &mut [Feeling], valence: Valence) -> bool {
         return false;
     };
     let margin = first.margin;
-    let least = if first.emotion == NEUTRAL { f32::MIN } else { margin - MIN_RELATIVE_INTENSITY };
-    let agreeing = |feeling: &&mut Feeling| feeling.valence() == valence && feeling.margin >= least;
+    let min = if first.emotion == NEUTRAL { f32::MIN } else { margin - MIN_RELATIVE_INTENSITY };
+    let agreeing = |feeling: &&mut Feeling| feeling.valence() == valence && feeling.margin >= min;
     let Some(feeling) = feelings.iter_mut().find(agreeing) else {
         return false;
     };

@@ -41,24 +41,24 @@ pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
 }
 
 /// Checks the length of a text, counted in Unicode scalar values.
-pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> Result<(), Error> {
+pub(crate) fn check_length(at: &str, text: &str, min: usize, max: usize) -> Result<(), Error> {
     let name = at.trim_start_matches(['/', '?']);
     let length = text.chars().count();
-    if length < least {
+    if length < min {
         return Err(Error::invalid(at, format!("{name} is empty")));
     }
-    if length > most {
-        let message = format!("{name} has {length} characters, at most {most} are allowed");
+    if length > max {
+        let message = format!("{name} has {length} characters, at most {max} are allowed");
         return Err(Error::invalid(at, message));
     }
     Ok(())
 }
 
-/// Returns an error if the text of a field has more than `most` bytes.
-pub(crate) fn check_size(name: &str, text: &str, most: usize) -> Result<(), Error> {
+/// Returns an error if the text of a field has more than `max` bytes.
+pub(crate) fn check_size(name: &str, text: &str, max: usize) -> Result<(), Error> {
     let length = text.len();
-    if length > most {
-        let message = format!("{name} has {length} bytes, at most {most} are allowed");
+    if length > max {
+        let message = format!("{name} has {length} bytes, at most {max} are allowed");
         return Err(Error::too_large(message).at(pointer(name)));
     }
     Ok(())

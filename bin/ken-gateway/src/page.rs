@@ -6,10 +6,10 @@ use ken_types::limits::IDENTITY_CHARACTERS;
 
 use crate::body::check_length;
 
-/// Reads `limit`, a number from 1 to `most`.
-pub(crate) fn limit(query: &Query, most: u32, default: u32) -> Result<u32, Error> {
-    let limit = query.number("limit", 1..=u64::from(most), u64::from(default))?;
-    Ok(u32::try_from(limit).unwrap_or(most))
+/// Reads `limit`, a number from 1 to `max`.
+pub(crate) fn limit(query: &Query, max: u32, default: u32) -> Result<u32, Error> {
+    let limit = query.number("limit", 1..=u64::from(max), u64::from(default))?;
+    Ok(u32::try_from(limit).unwrap_or(max))
 }
 
 /// Reads an opaque cursor. An empty one is refused, because none is ever issued.

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_said_is_not_said_again() {
+    fn text_that_was_sent_is_not_sent_again() {
         assert_eq!(after("one two", "one "), "two");
         assert_eq!(after("one two", ""), "one two");
         assert_eq!(after("one two", "eins"), "\n\none two");

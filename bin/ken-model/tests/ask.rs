@@ -114,7 +114,7 @@ fn as_a_co_process_it_answers_each_line_before_the_next_comes() {
 }
 
 #[test]
-fn the_next_model_answers_where_one_fails_and_the_reason_is_told() {
+fn the_next_model_answers_where_one_fails_and_the_reason_is_reported() {
     let script =
         Script::new(&[json!({"events": [{"text": "half"}, {"error": {"class": "auth", "message": "wrong key"}}]})]);
     let request = r#"{"messages":[{"role":"user","content":"Who are you?"}]}"#;
@@ -163,7 +163,7 @@ fn a_filter_below_a_part_does_not_take_its_sockets() {
 }
 
 #[test]
-fn help_tells_of_both_and_touches_nothing() {
+fn help_describes_both_and_touches_nothing() {
     let mut help = command(&["--help"]);
     help.env("KEN_MODEL", "nonsense");
     let text = String::from_utf8(run(help, "").stdout).unwrap();

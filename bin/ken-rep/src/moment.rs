@@ -68,7 +68,7 @@ fn clock(text: &str) -> Option<f64> {
         [hours, minutes, seconds] => (hours, minutes, seconds),
         _ => return None,
     };
-    let within = |text: &str, most: f64| text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
+    let within = |text: &str, max: f64| text.parse::<f64>().ok().filter(|number| (0.0..=max).contains(number));
     Some(within(hours, 24.0)? * 3600.0 + within(minutes, 59.0)? * 60.0 + within(seconds, 60.999)?)
 }
 

@@ -627,10 +627,10 @@ fn quadratic_results_are_bounded() {
         json!({"reasoning_type": "abductive", "observations": observed, "hypotheses": causes, "rules": effects});
     let related = |n: usize, a: &str| json!({"relations": (0..n).map(|i| json!(["r", format!("{a}{i}"), "b"])).collect::<Vec<_>>()});
     let cases = |n: usize| json!({"reasoning_type": "analogical", "source_case": related(n, "a"), "target_case": related(n, "c")});
-    for (document, most) in [(alike, 20), (many, 80), (rivals, 4), (cases(2_000), 1)] {
+    for (document, max) in [(alike, 20), (many, 80), (rivals, 4), (cases(2_000), 1)] {
         let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
         assert_eq!((stderr.as_str(), status), ("", 0));
-        assert!(stdout.len() < most * 1_000_000, "{} bytes", stdout.len());
+        assert!(stdout.len() < max * 1_000_000, "{} bytes", stdout.len());
     }
     let document = cases(2_001).to_string();
     assert_error(&[], document.as_bytes(), "too_large", "/source_case/relations");

@@ -121,10 +121,10 @@ fn a_response_that_never_passes_is_written_with_status_1() {
     assert_eq!((&same["response"], &same["ended"]), (&BAD.into(), &"unchanged".into()));
     assert_eq!(same["attempts"].as_array().unwrap().len(), 1);
     let counting = "n=0; while [ -e $1/$n ]; do n=$((n + 1)); done; : >$1/$n; echo \"Trust me, $(echo x$n | tr 0-9 a-j) always works.\"";
-    for (rounds, most) in [("1", 1), ("4", 4)] {
+    for (rounds, max) in [("1", 1), ("4", 4)] {
         let output = Draft::script(counting).run(&["-t", "Is it safe?", "--rounds", rounds], "");
         let answer = answer(&output, 1);
-        assert_eq!(answer["attempts"].as_array().unwrap().len(), most);
+        assert_eq!(answer["attempts"].as_array().unwrap().len(), max);
         assert_eq!(answer["ended"], "out_of_rounds");
     }
 }

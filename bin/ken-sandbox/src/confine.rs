@@ -55,8 +55,8 @@ impl Command {
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
         process::reset_signals().map_err(step("signals"))?;
         chdir(&self.cwd).map_err(|errno| ("the working directory", format!("{}: {errno}", self.cwd.display())))?;
-        for (resource, most) in &self.limits {
-            limit(*resource, *most).map_err(step("resource limits"))?;
+        for (resource, max) in &self.limits {
+            limit(*resource, *max).map_err(step("resource limits"))?;
         }
         close_others(&self.descriptors).map_err(step("descriptors"))?;
         drop_capabilities().map_err(step("capabilities"))?;
@@ -93,10 +93,10 @@ fn listen(sockets: Sockets, filter: &BpfProgram, channel: &OwnedFd) -> Result<()
 }
 
 /// Sets a limit that cannot be raised again, at most to the hard limit of this process.
-fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
+fn limit(resource: Resource, max: u64) -> Result<(), Errno> {
     let (_, hard) = getrlimit(resource)?;
-    let most = most.min(hard);
-    setrlimit(resource, most, most)
+    let max = max.min(hard);
+    setrlimit(resource, max, max)
 }
 
 /// Makes exec close all descriptors but standard input, output and error and those in `kept`.

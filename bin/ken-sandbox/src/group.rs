@@ -38,12 +38,12 @@ impl Group {
         let mut limits = vec![("pids.max", processes)];
         limits.extend(memory.map(|memory| ("memory.max", memory)));
         limits.extend(memory.map(|_| ("memory.swap.max", 0)));
-        for (name, most) in limits {
+        for (name, max) in limits {
             // There is no such file without the controller.
             let _ = fs::OpenOptions::new()
                 .write(true)
                 .open(group.path.join(name))
-                .and_then(|mut file| std::io::Write::write_all(&mut file, most.to_string().as_bytes()));
+                .and_then(|mut file| std::io::Write::write_all(&mut file, max.to_string().as_bytes()));
         }
         Some(group)
     }

@@ -96,11 +96,9 @@ impl Definition {
 
     fn check(&self) -> Result<(), Error> {
         let settings = &self.settings;
-        let number = |name: &str, value: i64, least: i64, most: i64| match (least..=most).contains(&value) {
+        let number = |name: &str, value: i64, min: i64, max: i64| match (min..=max).contains(&value) {
             true => Ok(()),
-            false => {
-                Err(Error::invalid(format!("/{name}"), format!("{name} is {value}, it must be {least} to {most}")))
-            }
+            false => Err(Error::invalid(format!("/{name}"), format!("{name} is {value}, it must be {min} to {max}"))),
         };
         number("maxAttempts", settings.max_attempts.into(), 1, 10)?;
         number("graceMs", settings.grace_ms, 0, 86_400_000)?;

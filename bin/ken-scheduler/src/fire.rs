@@ -71,7 +71,7 @@ async fn fire(scheduler: &Scheduler) {
         }
         // The next time comes from the store after each call, because other schedulers and clients create and change
         // schedules too.
-        let first = upcoming.front().map(|soon: &UpcomingFire| soon.at);
+        let first = upcoming.front().map(|first: &UpcomingFire| first.at);
         let fetch_at = advanced.next_fire.map(|next| next - FETCH_AHEAD_MS);
         if first != advanced.next_fire && fetch_at.is_some_and(|at| at <= clock.now) {
             due_until = Some(clock.now + FETCH_AHEAD_MS);
@@ -90,8 +90,8 @@ async fn fire(scheduler: &Scheduler) {
             _ = changes.changed(), if !is_close => {}
         }
         let clock = scheduler.clock();
-        let due_count = upcoming.iter().take_while(|soon| soon.at <= clock.now).count();
-        fires.extend(upcoming.drain(..due_count).map(|soon| soon.fire(clock)));
+        let due_count = upcoming.iter().take_while(|next| next.at <= clock.now).count();
+        fires.extend(upcoming.drain(..due_count).map(|next| next.fire(clock)));
     }
 }
 

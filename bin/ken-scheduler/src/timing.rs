@@ -102,16 +102,16 @@ impl Timing {
         slot + random.cast_signed() % (self.jitter + 1).min(room)
     }
 
-    /// Returns the newest slots after `after`, up to and including `until`, in order. These are at least `most` slots
+    /// Returns the newest slots after `after`, up to and including `until`, in order. These are at least `max` slots
     /// if there are that many.
-    pub(crate) fn newest(&self, after: i64, until: i64, most: usize) -> Vec<i64> {
+    pub(crate) fn newest(&self, after: i64, until: i64, max: usize) -> Vec<i64> {
         const FIRST_WINDOW_MS: i64 = 3_600_000;
         let mut window = FIRST_WINDOW_MS;
         loop {
             let from = after.max(until.saturating_sub(window));
             let slots = std::iter::successors(self.slot_after(from), |slot| self.slot_after(*slot));
             let slots: Vec<i64> = slots.take_while(|slot| *slot <= until).collect();
-            if from == after || slots.len() >= most {
+            if from == after || slots.len() >= max {
                 return slots;
             }
             window = window.saturating_mul(4);

@@ -112,8 +112,8 @@ impl Embedder {
             return Err(Error::invalid("/pooling_mode_max_tokens", message));
         }
         let usual: SequenceLimit = optional(&folder.join("sentence_bert_config.json"))?;
-        let most = usual.max_seq_length.unwrap_or(usize::MAX).min(config.max_position_embeddings);
-        let tokenizer = tokenizer(folder, &config, most.max(MIN_TOKENS))?;
+        let max = usual.max_seq_length.unwrap_or(usize::MAX).min(config.max_position_embeddings);
+        let tokenizer = tokenizer(folder, &config, max.max(MIN_TOKENS))?;
         let weights = Weights::open(&folder.join("model.safetensors"))?;
         let prefix = match weights.has("bert.embeddings.word_embeddings.weight") {
             true => "bert.",
@@ -204,7 +204,7 @@ fn optional<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T, 
 }
 
 /// The tokenizer of the directory, for single texts of at most this many tokens.
-fn tokenizer(folder: &Path, config: &Config, most: usize) -> Result<Tokenizer, Error> {
+fn tokenizer(folder: &Path, config: &Config, max: usize) -> Result<Tokenizer, Error> {
     let path = folder.join("tokenizer.json");
     let wrong = |fault: String| Error::new(Code::Invalid, format!("{}: {fault}", path.display()));
     let mut tokenizer = Tokenizer::from_bytes(read_file(&path)?).map_err(|error| wrong(error.to_string()))?;
@@ -213,7 +213,7 @@ fn tokenizer(folder: &Path, config: &Config, most: usize) -> Result<Tokenizer, E
         let fault = format!("it has {own} tokens; the model's vocab_size is {}", config.vocab_size);
         return Err(wrong(fault).at("/vocab_size"));
     }
-    let truncation = TruncationParams { max_length: most, ..TruncationParams::default() };
+    let truncation = TruncationParams { max_length: max, ..TruncationParams::default() };
     tokenizer.with_padding(None);
     let cut = tokenizer.with_truncation(Some(truncation));
     cut.map_err(|error| wrong(error.to_string()))?;

@@ -32,7 +32,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(
         encoder,
         flags,
         stream: cli.stream,
-        most: usize::from(cli.batch),
+        max: usize::from(cli.batch),
         measure,
         slots: VecDeque::new(),
         lines: 0,
@@ -51,7 +51,7 @@ struct Batch {
     encoder: Encoder,
     flags: Parameters,
     stream: bool,
-    most: usize,
+    max: usize,
     measure: bool,
     /// In the order of the lines.
     slots: VecDeque<Slot>,
@@ -75,7 +75,7 @@ impl Batch {
     /// Begins the texts of waiting lines while there is room. Blocks for a line only if no text is being generated. Returns false
     /// once the input has ended.
     fn admit(&mut self, lines: &Receiver<Line>) -> Result<bool, Error> {
-        while self.slots.len() < self.most {
+        while self.slots.len() < self.max {
             let next = match self.slots.is_empty() {
                 true => lines.recv().map_err(|RecvError| TryRecvError::Disconnected),
                 false => lines.try_recv(),

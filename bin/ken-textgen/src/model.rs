@@ -94,10 +94,10 @@ impl Model {
         if self.weights.data_len() < PARTS << 22 {
             return;
         }
-        let most = self.engine.threads.size();
+        let max = self.engine.threads.size();
         let sizes: Vec<usize> =
-            std::iter::successors(Some(most), |size| Some(size / 2)).take_while(|size| *size > 0).collect();
-        let mut best = (most, f64::INFINITY);
+            std::iter::successors(Some(max), |size| Some(size / 2)).take_while(|size| *size > 0).collect();
+        let mut best = (max, f64::INFINITY);
         for (index, size) in sizes.into_iter().enumerate().take(PARTS / 2) {
             self.engine.threads.resize(size);
             let seconds = self.head.read_part(2 * index, PARTS).min(self.head.read_part(2 * index + 1, PARTS));

@@ -99,9 +99,9 @@ impl Sampler {
     /// used, the order is that of the vocabulary.
     fn candidates(&self, logits: &[f32]) -> Vec<Candidate> {
         let (k, p) = (self.sampling.top_k, self.sampling.top_p);
-        let least = self.kth_largest_bound(k);
+        let min = self.kth_largest_bound(k);
         let tokens = (0u32..).zip(logits);
-        let tokens = tokens.filter(|(_, logit)| **logit >= least && logit.is_finite());
+        let tokens = tokens.filter(|(_, logit)| **logit >= min && logit.is_finite());
         let mut list: Vec<_> = tokens.map(|(token, logit)| Candidate { token, weight: *logit }).collect();
         let likelier = |a: &Candidate, b: &Candidate| b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token));
         if k > 0 && k < list.len() {

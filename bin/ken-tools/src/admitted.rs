@@ -35,9 +35,9 @@ impl Admitted<'_> {
         Ok(Admitted { entry, call })
     }
 
-    /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `most`
+    /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `max`
     /// bytes.
-    pub(crate) async fn process(&self, command: &[String], may_change: bool, most: usize) -> Result<Ended, String> {
+    pub(crate) async fn process(&self, command: &[String], may_change: bool, max: usize) -> Result<Ended, String> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
         let variables = [("KEN_RUN", run), ("KEN_SESSION", session)];
         let variables: Vec<_> = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -46,7 +46,7 @@ impl Admitted<'_> {
             command,
             input: &self.call.arguments.to_string(),
             may_change,
-            most,
+            max,
             variables: &variables,
         })
         .await
@@ -54,7 +54,7 @@ impl Admitted<'_> {
 }
 
 /// Returns the standard output of a tool's process, trimmed but not redacted, or an error message for the model.
-pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], most: usize) -> Result<&'a str, String> {
+pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], max: usize) -> Result<&'a str, String> {
     let name = &entry.tool.spec.name;
     match ended.end {
         End::Status(status) if ok_status.contains(&status) => {}
@@ -66,7 +66,7 @@ pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], mos
             let seconds = entry.timeout.as_secs_f64();
             return Err(format!("The tool {name} did not end within {seconds} s."));
         }
-        End::TooMuch => return Err(format!("The tool {name} wrote more than {most} bytes.")),
+        End::TooMuch => return Err(format!("The tool {name} wrote more than {max} bytes.")),
     }
     std::str::from_utf8(&ended.output)
         .map(str::trim)

@@ -67,12 +67,12 @@ impl Caller {
             let server = self.servers.find(server).map_err(|error| error.to_string())?;
             return server.call(tool, &call.call.arguments, call.entry, &self.outputs).await;
         }
-        let most = match call.entry.writes {
+        let max = match call.entry.writes {
             OutputFormat::Text => MAX_TEXT,
             OutputFormat::Json => MAX_JSON,
         };
-        let ended = call.process(&call.entry.command, true, most).await?;
-        read(call.entry, &ended, most, &self.outputs).await
+        let ended = call.process(&call.entry.command, true, max).await?;
+        read(call.entry, &ended, max, &self.outputs).await
     }
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
@@ -83,9 +83,9 @@ impl Caller {
 }
 
 /// Returns the tool's result, or an error message for the model.
-async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> Result<ToolResult, String> {
+async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
-    let written = written(entry, ended, &entry.ok_status, most)?;
+    let written = written(entry, ended, &entry.ok_status, max)?;
     if entry.writes == OutputFormat::Text {
         let output = outputs.show(&ken_service::redacted(written.to_owned())).await;
         return Ok(ToolResult { content: vec![Block::text(output.text)], details: Value::Null, output: output.output });

@@ -114,10 +114,10 @@ fn bounded(mut preview: Preview) -> Preview {
     preview
 }
 
-/// Returns the text, or as much of its beginning as takes at most `most` bytes as a JSON string, followed by a note.
-fn cut(text: &str, most: usize, before_note: &str) -> String {
-    let mut shown = ken_text::head(text, most);
-    while Value::from(shown).to_string().len() > most {
+/// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string, followed by a note.
+fn cut(text: &str, max: usize, before_note: &str) -> String {
+    let mut shown = ken_text::head(text, max);
+    while Value::from(shown).to_string().len() > max {
         shown = ken_text::head(shown, shown.len() / 2);
     }
     match shown.len() == text.len() {

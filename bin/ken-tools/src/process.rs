@@ -50,7 +50,7 @@ pub(crate) struct Work<'a> {
     /// Whether it can change files and reach the network, if the description allows that.
     pub(crate) may_change: bool,
     /// The maximum size of its standard output, in bytes. If it writes more, it is killed.
-    pub(crate) most: usize,
+    pub(crate) max: usize,
     /// Additional environment variables.
     pub(crate) variables: &'a [(&'static str, &'a str)],
 }
@@ -179,14 +179,14 @@ async fn exchange(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     };
     // A tool that writes too much is killed, which also ends its standard error.
     let read = async {
-        let output = head(stdout, work.most).await;
-        if output.len() > work.most {
+        let output = head(stdout, work.max).await;
+        if output.len() > work.max {
             let _ = child.start_kill();
         }
         output
     };
     let (output, errors, ()) = tokio::join!(read, drained(stderr), write);
-    if output.len() > work.most {
+    if output.len() > work.max {
         return Ok(Ended { end: End::TooMuch, output: Vec::new(), errors });
     }
     let status = child.wait().await?;
@@ -198,12 +198,12 @@ async fn exchange(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     Ok(Ended { end, output, errors })
 }
 
-/// Reads to the end, but at most `most` + 1 bytes.
-async fn head(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+/// Reads to the end, but at most `max` + 1 bytes.
+async fn head(from: Option<impl AsyncRead + Unpin>, max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
         // After an error, the bytes read before it are used.
-        let _ = from.take(most as u64 + 1).read_to_end(&mut bytes).await;
+        let _ = from.take(max as u64 + 1).read_to_end(&mut bytes).await;
     }
     bytes
 }
@@ -213,9 +213,9 @@ async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {
         let mut buffer = [0; 4096];
-        let most = MAX_ERRORS + ken_service::longest_secret();
+        let max = MAX_ERRORS + ken_service::longest_secret();
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            let room = most.saturating_sub(kept.len());
+            let room = max.saturating_sub(kept.len());
             kept.extend(buffer.iter().take(count.min(room)));
         }
     }

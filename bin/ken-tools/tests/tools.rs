@@ -84,7 +84,7 @@ fn a_call_gives_arguments_and_takes_the_answer() {
 }
 
 #[test]
-fn what_a_tool_does_wrong_is_told() {
+fn errors_of_a_tool_are_reported() {
     let folder = Folder::new();
     folder
         .tool("prose", "echo not json", json!({}))
@@ -353,7 +353,7 @@ fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
 }
 
 #[test]
-fn what_a_description_shows_is_what_the_model_is_told() {
+fn the_model_gets_the_field_that_a_description_shows() {
     let folder = Folder::new();
     let script = r#"echo '{"context": "for the model", "more": 7}'"#;
     folder.tool("told", script, json!({"approval": "none", "shows": "/context"}));

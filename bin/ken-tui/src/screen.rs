@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_said_after_a_character_of_doubtful_width() {
+    fn the_cursor_is_placed_after_a_character_of_doubtful_width() {
         let mut painter = painter();
         let text = painter.difference(&frame(&["a☀️b✓c"]), None);
         assert!(text.contains("a  \x1b[1;2H☀️\x1b[1;4Hb"), "{text:?}");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+    fn a_panic_restores_the_terminal_before_it_is_printed() {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--exact", "screen::tests::panics", "--nocapture"]);
         let mut terminal = ken_tests::Terminal::start(&command, 80, 24);

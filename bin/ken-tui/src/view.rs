@@ -96,8 +96,8 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
         below.extend(attachment_line(model));
     }
     let editor_width = area.width.saturating_sub(2).max(1);
-    let most = EDITOR_ROWS.min(area.height / 3).max(1);
-    let editor_rows = editor_rows(model, editor_width).min(most);
+    let max = EDITOR_ROWS.min(area.height / 3).max(1);
+    let editor_rows = editor_rows(model, editor_width).min(max);
     let rule = u16::from(!tiny);
     let below_rows = u16::try_from(below.len()).unwrap_or(0).min(area.height / 3);
     let bottom = editor_rows + 1 + rule + below_rows;

@@ -64,16 +64,16 @@ impl Http {
         Ok(Http { agent: Agent::with_parts(config, DefaultConnector::new(), guard) })
     }
 
-    /// Sends a GET request. At most `most` bytes of the body are read.
+    /// Sends a GET request. At most `max` bytes of the body are read.
     pub(crate) fn get(
         &self,
         url: &str,
         headers: &[(&str, &str)],
-        most: usize,
+        max: usize,
         until: Instant,
     ) -> Result<Received, Error> {
         let request = prepared(self.agent.get(url), headers, until)?;
-        read(url, request.call(), most)
+        read(url, request.call(), max)
     }
 
     pub(crate) fn post(
@@ -81,12 +81,12 @@ impl Http {
         url: &str,
         headers: &[(&str, &str)],
         body: &Value,
-        most: usize,
+        max: usize,
         until: Instant,
     ) -> Result<Received, Error> {
         let request = self.agent.post(url).header("content-type", "application/json");
         let request = prepared(request, headers, until)?;
-        read(url, request.send(body.to_string()), most)
+        read(url, request.send(body.to_string()), max)
     }
 }
 
@@ -108,7 +108,7 @@ fn left(until: Instant) -> Result<Duration, Error> {
     }
 }
 
-fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, most: usize) -> Result<Received, Error> {
+fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, max: usize) -> Result<Received, Error> {
     let (head, body) = answered.map_err(|error| failed(url, error))?.into_parts();
     let encoding = head.headers.get("content-encoding").map(|value| value.as_bytes());
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -116,12 +116,12 @@ fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, most: us
         return Err(Error::unavailable(message));
     }
     let mut bytes = Vec::new();
-    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     // This raises the library's own limit, which would cause an error; the body is cut off instead.
     let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit);
     reader.read_to_end(&mut bytes).map_err(|error| failed(url, ureq::Error::from(error)))?;
-    let cut = bytes.len() > most;
-    bytes.truncate(most);
+    let cut = bytes.len() > max;
+    bytes.truncate(max);
     Ok(Received { status: head.status, headers: head.headers, body: bytes, cut })
 }
 

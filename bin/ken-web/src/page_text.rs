@@ -125,19 +125,19 @@ fn title(html: &str) -> Option<String> {
 
 /// Returns an upper bound for the nesting of elements: the maximum of opening tags minus closing tags.
 fn depth(html: &str) -> usize {
-    let (mut now, mut most) = (0usize, 0);
+    let (mut now, mut max) = (0usize, 0);
     let bytes = html.as_bytes();
     for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'<') {
         match bytes.get(at + 1) {
             Some(b'/') => now = now.saturating_sub(1),
             Some(byte) if byte.is_ascii_alphabetic() && !is_void(bytes.get(at + 1..).unwrap_or_default()) => {
                 now += 1;
-                most = most.max(now);
+                max = max.max(now);
             }
             _ => {}
         }
     }
-    most
+    max
 }
 
 /// Whether a tag opens an element that has no end tag or whose end tag can be omitted.

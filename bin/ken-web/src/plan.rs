@@ -4,8 +4,8 @@ use ken_text::{is_filler, words};
 
 const QUERY_CHARACTERS: usize = 300;
 
-/// Returns at most `most` queries. Those given by the caller come first.
-pub(crate) fn queries(question: &str, named: &[String], most: usize) -> Vec<String> {
+/// Returns at most `max` queries. Those given by the caller come first.
+pub(crate) fn queries(question: &str, named: &[String], max: usize) -> Vec<String> {
     let mut planned: Vec<String> = Vec::new();
     let candidates =
         named.iter().cloned().chain([question.to_owned(), key_words(question), names(question)]).chain(parts(question));
@@ -16,7 +16,7 @@ pub(crate) fn queries(question: &str, named: &[String], most: usize) -> Vec<Stri
             planned.push(candidate);
         }
     }
-    planned.truncate(most);
+    planned.truncate(max);
     planned
 }
 

@@ -23,20 +23,20 @@ pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: 
     Ok(text)
 }
 
-/// Reads the file that a flag names as UTF-8 text. Fails if it has more than `most` bytes.
-pub(crate) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
-    let bytes = read_bytes(flag, path, most)?;
+/// Reads the file that a flag names as UTF-8 text. Fails if it has more than `max` bytes.
+pub(crate) fn read_text(flag: &str, path: &Path, max: u64) -> Result<String, Error> {
+    let bytes = read_bytes(flag, path, max)?;
     String::from_utf8(bytes).map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
 }
 
-/// Reads the file that a flag names. Fails if it has more than `most` bytes.
-pub(crate) fn read_bytes(flag: &str, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+/// Reads the file that a flag names. Fails if it has more than `max` bytes.
+pub(crate) fn read_bytes(flag: &str, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
     read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    match bytes.len() as u64 > most {
-        true => Err(wrong(format!("has more than {most} bytes"))),
+    match bytes.len() as u64 > max {
+        true => Err(wrong(format!("has more than {max} bytes"))),
         false => Ok(bytes),
     }
 }

@@ -145,9 +145,9 @@ fn become_supervisor() -> Result<Signals, Failure> {
     nix::sys::prctl::set_child_subreaper(true).map_err(wrong)?;
     nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
-    if let Ok((soft, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+    if let Ok((soft, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Only the soft limit is raised. The hard limit stays as it is for the parts.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(NOFILE.min(most)), most);
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(NOFILE.min(max)), max);
     }
     umask(Mode::from_bits_truncate(0o077));
     Ok(signals)

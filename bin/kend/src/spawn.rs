@@ -56,9 +56,9 @@ pub(crate) struct Spawner {
 
 impl Spawner {
     pub(crate) fn new() -> Spawner {
-        let (_, most) = getrlimit(Resource::RLIMIT_LOCKS).unwrap_or((u64::MAX, u64::MAX));
+        let (_, max) = getrlimit(Resource::RLIMIT_LOCKS).unwrap_or((u64::MAX, u64::MAX));
         // Values near the maximum mean "unlimited".
-        let marks_end = most.min(1 << 60);
+        let marks_end = max.min(1 << 60);
         Spawner {
             stack: vec![0; STACK_BYTES],
             marks_end,
@@ -221,8 +221,8 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
 fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
     setrlimit(Resource::RLIMIT_LOCKS, mark, mark)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let files = launch.nofile.min(most);
+    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let files = launch.nofile.min(max);
     setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     // SAFETY: a plain system call on this process. The nice value of a part can be higher than kend's, but not lower.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };

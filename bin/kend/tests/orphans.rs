@@ -94,7 +94,7 @@ fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
 }
 
 #[test]
-fn the_guard_tells_a_descendant_that_no_signal_reaches() {
+fn the_guard_ends_a_descendant_that_no_signal_reaches() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"watcher:DIR/watchers\", \"ready\", \"hang\"]\n");
     let mut kend = home.start();
     until("the watcher", || home.numbers("watchers").len() == 1);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mood_and_what_is_said_of_it() {
+    fn a_mood_and_a_statement_about_it() {
         let happy = reasoning_result(&["a"], &["the user is very happy"]);
         assert_only_fails(&[emotion_result("negative", 0.8), happy.clone()], "sentiment", &["negative", "happy"]);
         assert_coherent(&[emotion_result("positive", 0.8), happy.clone()]);

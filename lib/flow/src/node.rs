@@ -85,10 +85,10 @@ impl<'a> Node<'a> {
         self.value.as_bool().ok_or_else(|| self.expected("true or false"))
     }
 
-    /// The node's value, which must be a whole number from 1 to `most`.
-    pub(crate) fn count(&self, most: u64) -> Result<u64, Error> {
-        let number = self.value.as_u64().filter(|number| (1..=most).contains(number));
-        number.ok_or_else(|| self.expected(&format!("a whole number from 1 to {most}")))
+    /// The node's value, which must be a whole number from 1 to `max`.
+    pub(crate) fn count(&self, max: u64) -> Result<u64, Error> {
+        let number = self.value.as_u64().filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| self.expected(&format!("a whole number from 1 to {max}")))
     }
 }
 

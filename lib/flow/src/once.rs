@@ -65,8 +65,8 @@ struct End {
 struct Running(Child);
 
 impl Running {
-    /// Waits until the program ends. Returns `None` if it wrote more than `most` bytes.
-    async fn finish(mut self, input: &[u8], most: usize) -> io::Result<Option<End>> {
+    /// Waits until the program ends. Returns `None` if it wrote more than `max` bytes.
+    async fn finish(mut self, input: &[u8], max: usize) -> io::Result<Option<End>> {
         let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -75,8 +75,8 @@ impl Running {
             io::Result::Ok(())
         };
         let read = async {
-            let output = read(stdout, most + 1).await?;
-            match output.len() > most {
+            let output = read(stdout, max + 1).await?;
+            match output.len() > max {
                 true => Err(io::ErrorKind::FileTooLarge.into()),
                 false => Ok(output),
             }
@@ -97,10 +97,10 @@ impl Drop for Running {
     }
 }
 
-async fn read(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> io::Result<Vec<u8>> {
+async fn read(pipe: Option<impl AsyncRead + Unpin>, max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        pipe.take(most as u64).read_to_end(&mut bytes).await?;
+        pipe.take(max as u64).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }

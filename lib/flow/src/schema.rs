@@ -189,10 +189,10 @@ impl Rule {
 
     fn check_items(&self, items: &[Value], at: &str) -> Result<(), Error> {
         let count = items.len() as u64;
-        if self.min_items.is_some_and(|least| count < least) {
+        if self.min_items.is_some_and(|min| count < min) {
             return Err(Error::invalid(at, "has too few items"));
         }
-        if self.max_items.is_some_and(|most| count > most) {
+        if self.max_items.is_some_and(|max| count > max) {
             return Err(Error::invalid(at, "has too many items"));
         }
         for (place, item) in items.iter().enumerate() {
@@ -208,22 +208,21 @@ impl Rule {
         if self.is_not_blank && text.trim().is_empty() {
             return Err(Error::invalid(at, "is blank"));
         }
-        if self.min_length.is_some_and(|least| characters < least) {
+        if self.min_length.is_some_and(|min| characters < min) {
             return Err(Error::invalid(at, "is too short"));
         }
-        match self.max_length.is_some_and(|most| characters > most) {
+        match self.max_length.is_some_and(|max| characters > max) {
             true => Err(Error::invalid(at, "is too long")),
             false => Ok(()),
         }
     }
 
     fn check_number(&self, number: f64, at: &str) -> Result<(), Error> {
-        let is_low =
-            self.minimum.is_some_and(|least| number < least) || self.above.is_some_and(|bound| number <= bound);
+        let is_low = self.minimum.is_some_and(|min| number < min) || self.above.is_some_and(|bound| number <= bound);
         if is_low {
             return Err(Error::invalid(at, "is too low"));
         }
-        match self.maximum.is_some_and(|most| number > most) {
+        match self.maximum.is_some_and(|max| number > max) {
             true => Err(Error::invalid(at, "is too high")),
             false => Ok(()),
         }

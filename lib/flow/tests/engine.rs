@@ -273,10 +273,10 @@ fn parallel_steps_overlap_as_far_as_they_may() {
             [ "$(ls "$0.at" | wc -l)" -ge "$want" ] && : > "$0.all"; tries=$((tries-1)); sleep 0.02; done
         [ -e "$0.all" ] && seen=$want; rm "$0.at/$$"; echo "{\"seen\":$seen}""#;
     let steps: Vec<_> = (0..4).map(|n| json!({"step": "WORK", "id": format!("w{n}")})).collect();
-    for (most, want, tries) in [(1, 2, 3), (4, 4, 500)] {
+    for (max, want, tries) in [(1, 2, 3), (4, 4, 500)] {
         let bench = Bench::new().tool("WORK", script);
         let workflow = bench.workflow(json!([{ "parallel": steps }]));
-        let settings = Settings { max_parallel: most, ..Settings::default() };
+        let settings = Settings { max_parallel: max, ..Settings::default() };
         let data = Data::from_value(&json!({"tries": tries, "want": want})).unwrap();
         on_runtime(async {
             let engine = bench.engine();
@@ -284,7 +284,7 @@ fn parallel_steps_overlap_as_far_as_they_may() {
             let outcome = engine.run(&workflow, &data, request).await.unwrap();
             let seen: Vec<&str> = outcome.results.iter().filter_map(|(_, answer)| answer.field("seen")).collect();
             assert_eq!(seen.len(), 4, "{outcome:?}");
-            let expected = if most == 1 { "1" } else { "4" };
+            let expected = if max == 1 { "1" } else { "4" };
             assert!(seen.iter().all(|seen| *seen == expected), "{seen:?}");
         });
     }
@@ -414,7 +414,7 @@ async fn watched(
 }
 
 #[test]
-fn an_observer_is_told_each_step_and_what_it_recorded_is_not_asked_again() {
+fn an_observer_gets_each_step_and_a_recorded_step_is_not_run_again() {
     let bench = Bench::new().tool("ECHO", ECHO);
     on_runtime(async {
         let engine = bench.engine();

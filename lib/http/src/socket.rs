@@ -378,8 +378,8 @@ impl Pace {
         if now.duration_since(since) < limits.body_rate_time {
             return false;
         }
-        let least = limits.body_rate * limits.body_rate_time.as_secs();
-        let is_slow = self.bytes < least;
+        let min = limits.body_rate * limits.body_rate_time.as_secs();
+        let is_slow = self.bytes < min;
         *self = Pace { since: Some(now), bytes: 0 };
         is_slow
     }

@@ -109,8 +109,8 @@ impl Closure {
     }
 
     /// Returns the indices of all steps in the proof of a literal, in ascending order; the last one derives the
-    /// literal. Empty for a given literal; `None` if there are more than `most` steps.
-    pub fn proof(&self, literal: Literal, most: usize) -> Option<Vec<usize>> {
+    /// literal. Empty for a given literal; `None` if there are more than `max` steps.
+    pub fn proof(&self, literal: Literal, max: usize) -> Option<Vec<usize>> {
         let mut proof: Vec<usize> = self.step_of(literal).into_iter().collect();
         let mut known: std::collections::HashSet<usize> = proof.iter().copied().collect();
         let mut next = 0;
@@ -121,7 +121,7 @@ impl Closure {
                     proof.push(step);
                 }
             }
-            if proof.len() > most {
+            if proof.len() > max {
                 return None;
             }
             next += 1;

@@ -326,7 +326,7 @@ impl Joins {
             chosen: vec![0; join_rule.parts.len()],
             found: Vec::new(),
             work: 0,
-            most: crate::MAX_WORK - self.work.min(crate::MAX_WORK),
+            max: crate::MAX_WORK - self.work.min(crate::MAX_WORK),
         };
         search.begin();
         let (work, choices) = (search.work, search.found);
@@ -479,7 +479,7 @@ struct Search<'s> {
     chosen: Vec<u32>,
     found: Vec<Choice>,
     work: usize,
-    most: usize,
+    max: usize,
 }
 
 impl Search<'_> {
@@ -499,7 +499,7 @@ impl Search<'_> {
     /// Chooses a tuple for a part, continues with the next lookup, and then undoes the choice.
     fn choose(&mut self, part: usize, number: u32, next: usize) {
         self.work += 1;
-        if self.work > self.most {
+        if self.work > self.max {
             return;
         }
         let before = self.binding.clone();

@@ -156,15 +156,15 @@ pub(crate) struct Matcher<'m, 't> {
     pub(crate) matches: Vec<Vec<&'t str>>,
     /// The number of positions that were tried.
     pub(crate) work: usize,
-    most: usize,
+    max: usize,
 }
 
 impl<'m, 't> Matcher<'m, 't> {
-    /// Runs a match. After more than `most` positions, it stops with the matches found so far; `work` is then greater
-    /// than `most`.
-    pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, most: usize) -> Matcher<'m, 't> {
+    /// Runs a match. After more than `max` positions, it stops with the matches found so far; `work` is then greater
+    /// than `max`.
+    pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, max: usize) -> Matcher<'m, 't> {
         let bound = vec![None; pattern.columns()];
-        let mut matcher = Matcher { pattern, words, bound, matches: Vec::new(), work: 0, most };
+        let mut matcher = Matcher { pattern, words, bound, matches: Vec::new(), work: 0, max };
         if matcher.ends_alike() {
             matcher.go(0, 0);
         }
@@ -195,7 +195,7 @@ impl<'m, 't> Matcher<'m, 't> {
             (token, at) = (token + 1, at + 1);
         }
         self.work += 1;
-        if self.work > self.most {
+        if self.work > self.max {
             return;
         }
         match self.pattern.tokens.get(token) {
@@ -218,7 +218,7 @@ impl<'m, 't> Matcher<'m, 't> {
             }
             self.set(column, Some(before.unwrap_or((at, to))));
             self.go(token + 1, to);
-            if self.work > self.most {
+            if self.work > self.max {
                 break;
             }
         }

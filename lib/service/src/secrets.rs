@@ -49,16 +49,16 @@ pub fn longest_secret() -> usize {
     forms().longest()
 }
 
-/// Returns about the first `most` bytes of a text with secrets redacted. The end contains no part of a secret. `kept`
-/// is the beginning of the text: `most` plus [`longest_secret`] bytes, or the whole text if it is shorter.
-pub fn redacted_head(kept: &[u8], most: usize) -> String {
-    forms().head(kept, most)
+/// Returns about the first `max` bytes of a text with secrets redacted. The end contains no part of a secret. `kept`
+/// is the beginning of the text: `max` plus [`longest_secret`] bytes, or the whole text if it is shorter.
+pub fn redacted_head(kept: &[u8], max: usize) -> String {
+    forms().head(kept, max)
 }
 
-/// Returns about the last `most` bytes of a text with secrets redacted. The beginning contains no part of a secret.
-/// `kept` is the end of the text: `most` plus [`longest_secret`] bytes, or the whole text if it is shorter.
-pub fn redacted_tail(kept: &[u8], most: usize) -> String {
-    forms().tail(kept, most)
+/// Returns about the last `max` bytes of a text with secrets redacted. The beginning contains no part of a secret.
+/// `kept` is the end of the text: `max` plus [`longest_secret`] bytes, or the whole text if it is shorter.
+pub fn redacted_tail(kept: &[u8], max: usize) -> String {
+    forms().tail(kept, max)
 }
 
 fn forms() -> &'static RedactedTexts {
@@ -108,12 +108,12 @@ impl RedactedTexts {
         }
     }
 
-    fn head(&self, kept: &[u8], most: usize) -> String {
+    fn head(&self, kept: &[u8], max: usize) -> String {
         let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
-        if kept.len() > most {
+        if kept.len() > max {
             // The last bytes may be the beginning of a secret that is cut off. Because redacting can shorten the text,
-            // such bytes can even lie before `most`.
-            let mut end = text.len().saturating_sub(self.longest()).min(most);
+            // such bytes can even lie before `max`.
+            let mut end = text.len().saturating_sub(self.longest()).min(max);
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
@@ -122,10 +122,10 @@ impl RedactedTexts {
         text
     }
 
-    fn tail(&self, kept: &[u8], most: usize) -> String {
+    fn tail(&self, kept: &[u8], max: usize) -> String {
         let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
-        if kept.len() > most {
-            let mut start = text.len().saturating_sub(most).max(self.longest()).min(text.len());
+        if kept.len() > max {
+            let mut start = text.len().saturating_sub(max).max(self.longest()).min(text.len());
             while !text.is_char_boundary(start) {
                 start += 1;
             }
@@ -191,18 +191,17 @@ mod tests {
     fn no_part_of_a_secret_is_left_at_a_cut() {
         let secret = "planted-secret-1";
         let forms = forms(&[secret]);
-        let most = 64;
+        let max = 64;
         // Some of the texts contain further secrets, which make the text shorter when they are redacted.
-        for before in (0..most).flat_map(|count| [".".repeat(count), format!("{}{secret}{secret}", ".".repeat(count))])
-        {
-            let text = format!("{before}{secret}{}", ".".repeat(most));
-            let kept = &text.as_bytes()[..text.len().min(most + forms.longest())];
-            let head = forms.head(kept, most);
-            assert!(head.len() <= most && !head.replace(REDACTED, "").contains("pla"), "{head}");
-            let text = format!("{}{secret}{before}", ".".repeat(most));
-            let kept = &text.as_bytes()[text.len().saturating_sub(most + forms.longest())..];
-            let tail = forms.tail(kept, most);
-            assert!(tail.len() <= most && !tail.replace(REDACTED, "").contains("t-1"), "{tail}");
+        for before in (0..max).flat_map(|count| [".".repeat(count), format!("{}{secret}{secret}", ".".repeat(count))]) {
+            let text = format!("{before}{secret}{}", ".".repeat(max));
+            let kept = &text.as_bytes()[..text.len().min(max + forms.longest())];
+            let head = forms.head(kept, max);
+            assert!(head.len() <= max && !head.replace(REDACTED, "").contains("pla"), "{head}");
+            let text = format!("{}{secret}{before}", ".".repeat(max));
+            let kept = &text.as_bytes()[text.len().saturating_sub(max + forms.longest())..];
+            let tail = forms.tail(kept, max);
+            assert!(tail.len() <= max && !tail.replace(REDACTED, "").contains("t-1"), "{tail}");
         }
         assert_eq!((forms.head(b"short", 5), forms.tail(b"short", 5)), ("short".to_owned(), "short".to_owned()));
         let none = RedactedTexts(Vec::new());

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_skill_is_told_by_its_field() {
+    fn the_error_of_a_broken_skill_names_its_field() {
         let long = "x".repeat(1025);
         for (text, at) in [
             ("# No front matter".to_owned(), "line 1"),

@@ -142,7 +142,7 @@ fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
     let length = mark.map_or(0, |mark| line.chars().take_while(|letter| *letter == mark).count());
     match (open, mark) {
         (None, Some(mark)) if length >= 3 => Some((mark, length)),
-        (Some((of, least)), Some(mark)) if mark == of && length >= least => None,
+        (Some((of, min)), Some(mark)) if mark == of && length >= min => None,
         _ => open,
     }
 }

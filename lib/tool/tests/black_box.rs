@@ -288,7 +288,7 @@ fn the_id_of_a_line_comes_back_with_its_answer() {
 }
 
 #[test]
-fn a_wrong_number_is_told_in_plain_words() {
+fn a_wrong_number_is_reported_in_plain_words() {
     for (count, says) in [
         ("x", "invalid value 'x' for '--repeat <N>': it is not a whole number"),
         ("300", "300 is not from 0 to 255"),

@@ -28,15 +28,15 @@ pub enum Others {
     Nothing,
 }
 
-/// Reads a file of at most `most` bytes that only its owner can change. Fails with `invalid` if the file is missing, is
+/// Reads a file of at most `max` bytes that only its owner can change. Fails with `invalid` if the file is missing, is
 /// not a regular file, or belongs to or can be changed by another user, and with `too_large` if it is longer.
-pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    find(path, Others::MayRead, most)?.ok_or_else(missing)
+pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
+    find(path, Others::MayRead, max)?.ok_or_else(missing)
 }
 
 /// Reads a file as [`read`] does, but returns `None` if it does not exist. With [`Others::Nothing`], it also fails with
 /// `invalid` if other users have any access to the file.
-pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, Error> {
+pub fn find(path: &Path, others: Others, max: u64) -> Result<Option<Vec<u8>>, Error> {
     let Some((file, meta)) = open(path)? else {
         return Ok(None);
     };
@@ -47,7 +47,7 @@ pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, E
         return Err(error.hint(format!("chmod 600 {}", path.display())));
     }
     check_mode(path, mode)?;
-    bounded(file, most).map(Some)
+    bounded(file, max).map(Some)
 }
 
 /// Returns the text of `secrets.env`, or an empty text if the file does not exist. Fails if other users have any access
@@ -59,15 +59,15 @@ pub fn secrets(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
 }
 
-/// Reads a file of at most `most` bytes without checking who can change it. It is for files whose content the caller
+/// Reads a file of at most `max` bytes without checking who can change it. It is for files whose content the caller
 /// compares with what was approved before.
-pub fn read_any(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    find_any(path, most)?.ok_or_else(missing)
+pub fn read_any(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
+    find_any(path, max)?.ok_or_else(missing)
 }
 
 /// Reads a file as [`read_any`] does, but returns `None` if it does not exist.
-pub fn find_any(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Error> {
-    let found = open(path)?.map(|(file, _)| bounded(file, most));
+pub fn find_any(path: &Path, max: u64) -> Result<Option<Vec<u8>>, Error> {
+    let found = open(path)?.map(|(file, _)| bounded(file, max));
     found.transpose()
 }
 
@@ -91,7 +91,7 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
 
 /// Reads a file below a folder, without checking who can change it. `path` is relative to the folder. Fails with
 /// `invalid` if the path contains a symbolic link or leads out of the folder.
-pub fn read_below(folder: &Path, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+pub fn read_below(folder: &Path, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     let root = File::open(folder).map_err(|error| unreadable(&error))?;
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
@@ -103,7 +103,7 @@ pub fn read_below(folder: &Path, path: &Path, most: u64) -> Result<Vec<u8>, Erro
         errno => unreadable(&errno.into()),
     })?;
     let (file, _) = regular(opened.into())?;
-    bounded(file, most)
+    bounded(file, max)
 }
 
 /// Replaces a file atomically and durably: even after a power failure it has either the old or the new content. Creates
@@ -163,12 +163,12 @@ fn regular(file: File) -> Result<(File, Metadata), Error> {
     }
 }
 
-fn bounded(file: File, most: u64) -> Result<Vec<u8>, Error> {
+fn bounded(file: File, max: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let read = file.take(most + 1).read_to_end(&mut bytes);
+    let read = file.take(max + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(&error))?;
-    match bytes.len() as u64 > most {
-        true => Err(Error::too_large(format!("has more than {most} bytes"))),
+    match bytes.len() as u64 > max {
+        true => Err(Error::too_large(format!("has more than {max} bytes"))),
         false => Ok(bytes),
     }
 }

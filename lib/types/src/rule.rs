@@ -249,12 +249,10 @@ impl Rule {
                     let place = format!("/directives/{number}/delegate_only");
                     check_names(&workers.0, &WORKERS).map_err(|error| error.at(place))?;
                 }
-                Directive::RequireValidation(minimums)
-                    if !minimums.values().all(|least| (0.0..=100.0).contains(least)) =>
-                {
+                Directive::RequireValidation(minimums) if !minimums.values().all(|min| (0.0..=100.0).contains(min)) => {
                     return wrong("a minimum is 0 to 100");
                 }
-                Directive::MaxCost(most) if !(*most >= 0.0 && most.is_finite()) => {
+                Directive::MaxCost(max) if !(*max >= 0.0 && max.is_finite()) => {
                     return wrong("a cost is 0 or more");
                 }
                 Directive::Text(text) if text.trim().is_empty() || text.len() > TEXT_BYTES => {

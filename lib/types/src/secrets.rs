@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_form_is_told_by_its_number() {
+    fn a_line_of_another_form_is_reported_by_its_number() {
         let wrong: Vec<usize> = parse("A=1\nsecret-value\n2X=3\nB=\0").filter_map(Result::err).collect();
         assert_eq!(wrong, [2, 3, 4]);
     }

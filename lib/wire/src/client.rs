@@ -439,9 +439,8 @@ impl Pool {
     fn connection_with_room(&self) -> Option<Connection> {
         let mut open = lock(&self.connections);
         open.retain(|connection| !connection.is_closed());
-        let with_room =
-            |connection: &&Connection| connection.open_calls().is_some_and(|open| open < WIRE_OPEN_REQUESTS);
-        open.iter().find(with_room).cloned()
+        let has_room = |connection: &&Connection| connection.open_calls().is_some_and(|open| open < WIRE_OPEN_REQUESTS);
+        open.iter().find(has_room).cloned()
     }
 }
 

@@ -177,7 +177,7 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
     let mut planned = None;
     let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction });
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
-    let least = match segment.events.iter().any(ends_here) {
+    let min = match segment.events.iter().any(ends_here) {
         true => 0,
         false => u64::from(events.iter().any(is_of_compaction)),
     };
@@ -193,7 +193,7 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
             }
             Body::Compaction { messages_before, .. } => {
                 if let Some(planned) = &mut planned {
-                    planned.messages = least.max(*messages_before);
+                    planned.messages = min.max(*messages_before);
                 }
             }
             _ => {}

@@ -170,7 +170,7 @@ const PLAIN: &str = "operation_start agent_start turn_start message_start text_d
                      turn agent_end operation idle submission_settled";
 
 #[test]
-fn a_plain_prompt_is_told_in_order() {
+fn the_events_of_a_plain_prompt_are_in_order() {
     let ended = Case::of(vec![vec![text("Hello "), text("there.")]]).run();
     assert_eq!(line(&ended.events), PLAIN);
     assert_eq!(ended.settled.outcome, Outcome::Completed);
@@ -187,7 +187,7 @@ fn a_plain_prompt_is_told_in_order() {
 }
 
 #[test]
-fn a_beginning_is_told_while_the_model_thinks() {
+fn the_first_events_are_recorded_while_the_model_thinks() {
     let types = events_until_abort(&agent(vec![vec![Act::Hang]]).0);
     assert_eq!(types, "operation_start agent_start turn_start message_start");
 }
@@ -252,7 +252,7 @@ fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
 }
 
 #[test]
-fn a_task_is_told_within_its_call() {
+fn the_events_of_a_task_are_within_its_call() {
     let ended = Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]).run();
     assert!(
         line(&ended.events).contains(
@@ -433,7 +433,7 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
 }
 
 #[test]
-fn a_model_that_repeats_itself_is_told_and_then_stopped() {
+fn a_model_that_repeats_itself_gets_a_note_and_is_then_stopped() {
     let again = |turn: usize| vec![call(&format!("same{turn}"), "again")];
     let ended = Case::of((0..200).map(again).collect()).run();
     assert_eq!(ended.settled.outcome, Outcome::Failed);

@@ -299,19 +299,19 @@ impl Remote {
         match self.endpoint.format {
             Format::OpenAi => {
                 let mut body = openai::body(&self.name.id, request);
-                if let Some(most) = request.max_output {
+                if let Some(max) = request.max_output {
                     // OpenAI's newer models refuse the older name. Many other servers know only the older name.
                     let name = match self.endpoint.is_public() {
                         true => "max_completion_tokens",
                         false => "max_tokens",
                     };
-                    body[name] = json!(most);
+                    body[name] = json!(max);
                 }
                 body
             }
             Format::Anthropic => {
-                let most = request.max_output.unwrap_or(u64::MAX).min(self.model.output);
-                anthropic::body(&self.name.id, request, most)
+                let max = request.max_output.unwrap_or(u64::MAX).min(self.model.output);
+                anthropic::body(&self.name.id, request, max)
             }
         }
     }

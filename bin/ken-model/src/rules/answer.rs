@@ -95,7 +95,7 @@ mod tests {
     const NONE: &str = super::super::NO_MODEL;
 
     #[test]
-    fn the_matching_sentence_is_told_with_its_id() {
+    fn the_matching_sentence_is_quoted_with_its_id() {
         let mut request = request("When does the canteen close?");
         request.sources = vec![
             knowledge("kb-1", "Canteen", "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_match_is_not_told() {
+    fn sentences_that_do_not_match_are_not_quoted() {
         let mut request = request("What is the capital of the Mars colony?");
         request.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];
         let text = of(&request, "What is the capital of the Mars colony?", NONE);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_said_before_is_found_there_and_here() {
+    fn statements_of_the_user_are_found_in_past_turns_and_in_this_conversation() {
         let mut first = request("What is my dog called?");
         first.sources = vec![memory("sub-1", "My dog is called Rex.", "I keep that. No language model is configured.")];
         let text = of(&first, "What is my dog called?", NONE);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn all_entries_of_a_list_are_told() {
+    fn all_entries_of_a_list_are_quoted() {
         let question = "Which hosts are owned by team-3?";
         let mut request = request(question);
         let host = |number: usize| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_of_a_question_in_an_entry_is_told() {
+    fn the_answer_to_a_question_in_an_entry_is_quoted() {
         let mut request = request("How do I reset the router?");
         request.sources = vec![knowledge(
             "kb-1",

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_preflight_found_wrong_is_told_and_nothing_else() {
+    fn the_greeting_reports_only_problems_of_the_preflight() {
         let text =
             of("Use the greeting skill.\ngateway: ok\nscheduler: down since 10:00", "No language model is configured");
         assert!(text.contains("scheduler: down since 10:00"), "{text}");

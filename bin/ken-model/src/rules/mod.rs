@@ -61,8 +61,8 @@ const SUMMARY_BYTES: usize = 16 * 1024;
 
 /// Summarises a conversation in about this number of tokens, for a model that cannot do so.
 pub(crate) async fn summarize(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-    let most = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
-    send_rest(&summary::of(request, most), request, sink).await
+    let max = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |max| max.min(SUMMARY_BYTES));
+    send_rest(&summary::of(request, max), request, sink).await
 }
 
 /// Sends the part of a text that was not already sent.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tools_result_is_told() {
+    fn a_result_of_a_tool_is_reported() {
         let mut request = request("Add them");
         for (name, is_error) in [("sum", false), ("product", true)] {
             request.messages.push(Message::ToolResult {

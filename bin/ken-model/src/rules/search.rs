@@ -258,8 +258,8 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
             continue;
         };
         let is_alike = chosen.iter().all(|(_, one)| one.held == candidate.held);
-        let most = if is_alike { MAX_ALIKE_SENTENCES } else { MAX_SENTENCES };
-        if chosen.len() < most && !chosen.iter().any(|(_, one)| one.is_repetition_of(candidate)) {
+        let max = if is_alike { MAX_ALIKE_SENTENCES } else { MAX_SENTENCES };
+        if chosen.len() < max && !chosen.iter().any(|(_, one)| one.is_repetition_of(candidate)) {
             chosen.push((*index, candidate));
         }
     }

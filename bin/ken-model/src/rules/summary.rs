@@ -7,8 +7,8 @@ use ken_types::ops::model::Generate;
 /// The maximum size of a sentence, in bytes. A longer one is cut.
 const SENTENCE_BYTES: usize = 240;
 
-/// Returns the summary, in fewer than `most` bytes. If not all exchanges fit, the newest are kept.
-pub(super) fn of(request: &Generate, most: usize) -> String {
+/// Returns the summary, in fewer than `max` bytes. If not all exchanges fit, the newest are kept.
+pub(super) fn of(request: &Generate, max: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {
         match message {
@@ -19,7 +19,7 @@ pub(super) fn of(request: &Generate, most: usize) -> String {
             Message::ToolResult { .. } => {}
         }
     }
-    let mut left = most;
+    let mut left = max;
     let fitting = lines.iter().rev().take_while(|line| {
         let fits = line.len() < left;
         left = left.saturating_sub(line.len() + 1);

@@ -97,14 +97,14 @@ impl<T> Queue<T> {
         self.wait(None).take()
     }
 
-    /// Waits for items and takes at most `most`. Returns an empty list if none arrives within `timeout`, and `None` once the queue is
+    /// Waits for items and takes at most `max`. Returns an empty list if none arrives within `timeout`, and `None` once the queue is
     /// closed and empty.
-    pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
+    pub(crate) fn pop_many(&self, max: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
         let mut state = self.wait(timeout);
         if state.len() == 0 && state.closed {
             return None;
         }
-        Some(std::iter::from_fn(|| state.take()).take(most).collect())
+        Some(std::iter::from_fn(|| state.take()).take(max).collect())
     }
 
     fn wait(&self, timeout: Option<Duration>) -> MutexGuard<'_, State<T>> {

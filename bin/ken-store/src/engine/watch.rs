@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_piece_is_told_whole_and_two_as_missed() {
+    async fn one_piece_is_delivered_whole_and_two_as_missed() {
         let watch = Arc::new(Watch::default());
         let topic = Topic::Stream("s".into());
         let subscription = watch.subscribe(topic.clone()).unwrap();

@@ -62,7 +62,7 @@ pub(crate) enum WriterRequest {
 pub(crate) struct PendingClaim {
     pub(crate) connection: ConnectionId,
     pub(crate) work: Work,
-    pub(crate) most: u32,
+    pub(crate) max: u32,
     /// Whether to wait until there is work. If not, the call is answered at once.
     pub(crate) waits: bool,
     pub(crate) reply: oneshot::Sender<Delivery>,
@@ -249,11 +249,11 @@ impl Writer {
         &self,
         connection: ConnectionId,
         work: Work,
-        most: u32,
+        max: u32,
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(WriterRequest::Claim(PendingClaim { connection, work, most, waits, reply }), false)?;
+        self.queue.push(WriterRequest::Claim(PendingClaim { connection, work, max, waits, reply }), false)?;
         Ok(answer)
     }
 
@@ -347,7 +347,7 @@ impl ClaimableWork {
 
     /// Returns whether there may be work for this claim.
     fn fits(mut self, claim: &PendingClaim) -> bool {
-        claim.most > 0 && *self.of(claim.work)
+        claim.max > 0 && *self.of(claim.work)
     }
 }
 
@@ -517,7 +517,7 @@ impl BatchWriter {
                 left.push_back(pending);
                 continue;
             }
-            let claims = leases::claim(self.database.tables(), pending.work, pending.most, &mut batch.change);
+            let claims = leases::claim(self.database.tables(), pending.work, pending.max, &mut batch.change);
             // An error fails the whole batch, and then the claims continue to wait.
             let claims = claims.inspect_err(|_| self.maybe_open = ClaimableWork::all());
             match claims {

@@ -117,8 +117,8 @@ impl Read for KnowledgeSearch {
 pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
     let query = Query::of(&args.query);
     let scope_words = scope_words::visible_to(args.scope.as_ref());
-    let most = (args.limit, MAX_EXAMINED.max(args.limit));
-    let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), most)?;
+    let max = (args.limit, MAX_EXAMINED.max(args.limit));
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), max)?;
     let mut found = Vec::with_capacity(hits.len());
     for key in hits {
         if let Some(entry) = tables.knowledge_by_key(key)? {

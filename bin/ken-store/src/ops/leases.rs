@@ -12,14 +12,14 @@ use crate::tables::{OpenRow, SubmissionRow, Tables};
 /// The number of claims to end a submission that can be lost before the store ends the submission itself.
 const MAX_CLOSINGS: u32 = 2;
 
-/// Claims at most `most` submissions of a kind of work, oldest first. The leases begin when the change is committed.
-pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
-    let limit = kinds::room(tables, work)?.min(most as usize);
+/// Claims at most `max` submissions of a kind of work, oldest first. The leases begin when the change is committed.
+pub fn claim(tables: &dyn Tables, work: Work, max: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
+    let limit = kinds::room(tables, work)?.min(max as usize);
     let mut claims = Vec::new();
     loop {
-        let most = limit - claims.len();
-        let open = tables.open_submissions(work, most)?;
-        let all_there_is = open.len() < most;
+        let max = limit - claims.len();
+        let open = tables.open_submissions(work, max)?;
+        let all_there_is = open.len() < max;
         for open in open {
             claims.extend(hand_out(tables, open, change)?);
         }

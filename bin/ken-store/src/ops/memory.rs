@@ -65,8 +65,8 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
     if let Some(scope) = &args.scope {
         let scope_words: Vec<String> =
             conversations(tables, scope)?.iter().map(|conversation| scope_word(scope, conversation)).collect();
-        let most = (args.limit, MAX_EXAMINED.max(args.limit));
-        let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), most)?;
+        let max = (args.limit, MAX_EXAMINED.max(args.limit));
+        let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), max)?;
         for hit in hits {
             if let Some(entry) = tables.past_exchange(hit)? {
                 let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));

@@ -675,7 +675,7 @@ fn end(
     };
     tables.update_schedule(&row)?;
     tables.prune_schedule_runs(row.key, KEPT_RUNS)?;
-    let is_too_often = row.settings.disable_after_failures.is_some_and(|most| row.failures >= most);
+    let is_too_often = row.settings.disable_after_failures.is_some_and(|max| row.failures >= max);
     if is_too_often && row.enabled {
         tracing::warn!(slug = row.slug, failures = row.failures, "a schedule is paused after failed runs");
         pause(tables, &mut row, change)?;

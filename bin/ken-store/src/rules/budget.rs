@@ -29,7 +29,7 @@ pub(crate) struct Exceeded(pub(crate) String);
 /// A limit and what counts against it, both in tokens or both in billionths of a US dollar.
 struct Cap {
     name: &'static str,
-    most: i64,
+    max: i64,
     used: i64,
     /// What the request uses of the limit. `output` is what each token of the answer uses.
     input: i64,
@@ -40,7 +40,7 @@ struct Cap {
 impl Cap {
     /// Returns how many tokens the answer can have; negative if the limit does not even cover the request.
     fn room(&self) -> i64 {
-        let left = self.most.saturating_sub(self.used).saturating_sub(self.input);
+        let left = self.max.saturating_sub(self.used).saturating_sub(self.input);
         match self.output {
             _ if left < 0 => -1,
             0 => i64::MAX,
@@ -48,15 +48,15 @@ impl Cap {
         }
     }
 
-    fn message(&self, least: i64) -> String {
+    fn message(&self, min: i64) -> String {
         let say = |amount: i64| match self.is_cost {
             true => format!("${:.6}", dollars(amount)),
             false => format!("{amount} tokens"),
         };
-        let needed = self.input.saturating_add(self.output.saturating_mul(least));
+        let needed = self.input.saturating_add(self.output.saturating_mul(min));
         format!(
             "the budget of {} per {} does not cover this call: {} are used, and it needs {}",
-            say(self.most),
+            say(self.max),
             self.name,
             say(self.used),
             say(needed)
@@ -66,17 +66,17 @@ impl Cap {
 
 /// Returns how many tokens the answer can have. `day` and `session` are what already counts against their limits.
 pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64, Exceeded> {
-    let tokens = |name, most: u64, used: Amount| Cap {
+    let tokens = |name, max: u64, used: Amount| Cap {
         name,
-        most: whole(most),
+        max: whole(max),
         used: used.tokens,
         input: whole(ask.input_tokens),
         output: 1,
         is_cost: false,
     };
-    let cost = |name, most: f64, used: Amount| Cap {
+    let cost = |name, max: f64, used: Amount| Cap {
         name,
-        most: billionths(most),
+        max: billionths(max),
         used: used.cost,
         input: billionths(ask.input_price * ask.input_tokens as f64),
         output: billionths(ask.output_price),
@@ -91,14 +91,14 @@ pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64,
     ];
     let in_force = caps
         .iter()
-        .filter(|cap| cap.most > 0 && !(cap.is_cost && is_free))
+        .filter(|cap| cap.max > 0 && !(cap.is_cost && is_free))
         .filter(|cap| cap.name == "day" || ask.session.is_some());
-    let most = whole(ask.output_tokens);
-    let least = whole(ask.least_output_tokens).min(most);
+    let max = whole(ask.output_tokens);
+    let min = whole(ask.least_output_tokens).min(max);
     match in_force.min_by_key(|cap| cap.room()) {
-        Some(cap) if cap.room() < least => Err(Exceeded(cap.message(least))),
-        Some(cap) => Ok(cap.room().min(most)),
-        None => Ok(most),
+        Some(cap) if cap.room() < min => Err(Exceeded(cap.message(min))),
+        Some(cap) => Ok(cap.room().min(max)),
+        None => Ok(max),
     }
 }
 

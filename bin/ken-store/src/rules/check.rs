@@ -96,20 +96,20 @@ pub(crate) fn instance(instance: &str) -> Result<(), Error> {
     Err(Error::invalid("/instance", message))
 }
 
-/// Checks that the length of a page is from 1 to `most`.
-pub(crate) fn limit(limit: u32, most: u32) -> Result<(), Error> {
-    if (1..=most).contains(&limit) {
+/// Checks that the length of a page is from 1 to `max`.
+pub(crate) fn limit(limit: u32, max: u32) -> Result<(), Error> {
+    if (1..=max).contains(&limit) {
         return Ok(());
     }
-    Err(Error::invalid("/limit", format!("limit is 1 to {most}")))
+    Err(Error::invalid("/limit", format!("limit is 1 to {max}")))
 }
 
 pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
-    let sized = |at: &str, length: usize, most: usize| {
-        if (1..=most).contains(&length) {
+    let sized = |at: &str, length: usize, max: usize| {
+        if (1..=max).contains(&length) {
             return Ok(());
         }
-        Err(Error::invalid(at, format!("{length} characters; 1 to {most} are allowed")))
+        Err(Error::invalid(at, format!("{length} characters; 1 to {max} are allowed")))
     };
     sized("/title", args.title.chars().count(), KNOWLEDGE_TITLE_CHARACTERS)?;
     if args.content.len() > KNOWLEDGE_CONTENT_BYTES {

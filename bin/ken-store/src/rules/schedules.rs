@@ -42,12 +42,12 @@ pub(crate) struct Activity {
     pub(crate) failure: Option<String>,
 }
 
-/// Returns how an attempt ended. `attempt` is its number, and `most` is the maximum number of attempts.
+/// Returns how an attempt ended. `attempt` is its number, and `max` is the maximum number of attempts.
 pub(crate) fn attempt_end(
     state: State,
     error: Option<&Failure>,
     activity: &Activity,
-    (attempt, most): (u32, u32),
+    (attempt, max): (u32, u32),
 ) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
     let is_transient = activity.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));
@@ -55,7 +55,7 @@ pub(crate) fn attempt_end(
         (State::Completed, _) => RunState::Ok,
         (State::Failed, "timeout") => RunState::Timeout,
         (State::Failed, "retry_exhausted" | "interrupted") => RunState::Unknown,
-        (State::Failed, "provider") if is_transient && !activity.called_tools && attempt < most => {
+        (State::Failed, "provider") if is_transient && !activity.called_tools && attempt < max => {
             let pause = PAUSES_MS.get(attempt.saturating_sub(1) as usize);
             return Ended::Retry(*pause.or(PAUSES_MS.last()).unwrap_or(&0));
         }

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_was_said_is_taken_over() {
+    fn no_earlier_text_is_taken_over() {
         let secret = "the secret";
         let events = [
             r#"{"v":1,"type":"operation_start","operationKind":"prompt","eventIndex":0,"timestamp":"2027-02-03T04:05:06.789Z"}"#

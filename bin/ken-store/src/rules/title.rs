@@ -8,12 +8,12 @@ pub(crate) fn title(text: &str) -> String {
     shorten(&collapsed, TITLE_CHARACTERS)
 }
 
-/// Returns at most `most` characters, of which the last three are `...` if the text was cut.
-pub(crate) fn shorten(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Returns at most `max` characters, of which the last three are `...` if the text was cut.
+pub(crate) fn shorten(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    text.chars().take(most - 3).chain("...".chars()).collect()
+    text.chars().take(max - 3).chain("...".chars()).collect()
 }
 
 #[cfg(test)]

@@ -91,13 +91,13 @@ pub trait Scopes {
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
     /// Returns those conversations of an actor in which nobody else has written. Only the current conversation and the actor's newest
-    /// `most` are examined.
+    /// `max` are examined.
     fn conversations_alone(
         &self,
         connector: &str,
         actor: &str,
         current: &str,
-        most: usize,
+        max: usize,
     ) -> Result<Vec<String>, Error>;
 }
 
@@ -128,7 +128,7 @@ pub struct SessionList {
 pub trait Sessions {
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
     /// Returns the sessions of this name that are not archived, the most recently used one first.
-    fn sessions_named(&self, scope: Option<i64>, name: &str, most: usize) -> Result<Vec<SessionRow>, Error>;
+    fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error>;
     /// Returns the most recently used session of a scope that is not archived.
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error>;
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error>;
@@ -296,8 +296,8 @@ pub trait Submissions {
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
     /// Returns a submission with its event, in any state.
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
-    /// Returns at most `most` submissions that can be claimed, oldest first.
-    fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
+    /// Returns at most `max` submissions that can be claimed, oldest first.
+    fn open_submissions(&self, work: Work, max: usize) -> Result<Vec<OpenRow>, Error>;
     /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
     fn old_leases(&self) -> Result<Vec<OldLease>, Error>;
@@ -347,8 +347,8 @@ pub trait Telemetry {
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
-    /// Deletes at most `most` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
-    fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
+    fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error>;
 }
 
 /// The history counters and the summary of an instance.
@@ -431,8 +431,8 @@ pub trait SystemEvents {
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error>;
     /// Calls `see` with each event from number `from`, until it returns false.
     fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
-    /// Deletes at most `most` events that are older than a time, but never the newest event. Returns how many were deleted.
-    fn prune_system_events(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` events that are older than a time, but never the newest event. Returns how many were deleted.
+    fn prune_system_events(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
 }
 
 /// Selects a page of knowledge entries, newest first, before a key.
@@ -502,7 +502,7 @@ pub trait Knowledge {
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error>;
     fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error>;
     /// Returns the keys of entries after `after`, up to and including `until`, and the length of the content of each in characters.
-    fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error>;
+    fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error>;
     fn job(&self, id: &str) -> Result<Option<Job>, Error>;
     fn running_job(&self) -> Result<Option<JobRow>, Error>;
     /// Inserts a job that covers all entries that exist now.
@@ -514,7 +514,7 @@ pub trait Knowledge {
 
 /// Documents, the vectors of entries, and the turns that used an entry.
 pub trait DocumentTables {
-    fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error>;
+    fn documents(&self, collection: &str, after: &str, max: usize) -> Result<Vec<Document>, Error>;
     fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error>;
     /// Inserts a document. If there is one with this path, sets its digest. Returns its key.
     fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error>;
@@ -531,22 +531,22 @@ pub trait DocumentTables {
     /// Makes the job also cover all entries that have been added since it began.
     fn extend_job(&self, key: i64) -> Result<(), Error>;
     /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
-    fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error>;
+    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error>;
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error>;
     fn delete_vector(&self, entry: i64) -> Result<(), Error>;
-    /// Reads the newest `most` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
+    /// Reads the newest `max` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
     fn vectors(
         &self,
         model: &str,
         scope_words: &[String],
-        most: u32,
+        max: u32,
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error>;
     fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error>;
     /// Returns the usage of vectors: day, model, tokens and cost in US dollars.
     fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error>;
     fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error>;
-    fn uses(&self, entry: &str, most: u32) -> Result<Vec<EntryUse>, Error>;
+    fn uses(&self, entry: &str, max: u32) -> Result<Vec<EntryUse>, Error>;
 }
 
 /// A full-text index.
@@ -575,7 +575,7 @@ pub trait Words {
         words: &[&[String]],
         all: bool,
         scope_words: Option<&[String]>,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<i64>, Error>;
 }
 
@@ -599,8 +599,8 @@ pub trait Keys {
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error>;
     /// Deletes a key, unless it has an answer.
     fn forget_key(&self, key: &str) -> Result<(), Error>;
-    /// Deletes at most `most` keys that are older than `oldest`. Returns how many were deleted.
-    fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` keys that are older than `oldest`. Returns how many were deleted.
+    fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error>;
     /// Returns the number and the answer of the last call of a slot.
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error>;
     fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error>;
@@ -643,7 +643,7 @@ pub trait PublicStreams {
     fn set_public_gone(&self, key: i64) -> Result<(), Error>;
     /// Removes the name of a stream. Its data is then deleted by background work. Returns the key of its source.
     fn unname_public(&self, key: i64) -> Result<Option<i64>, Error>;
-    fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
+    fn expired(&self, now: Timestamp, max: usize) -> Result<Vec<i64>, Error>;
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error>;
     /// Returns the key of a stream without a name, whose data is to be deleted.
     fn unnamed_public(&self) -> Result<Option<i64>, Error>;
@@ -651,8 +651,8 @@ pub trait PublicStreams {
     /// Returns the stored epoch and sequence number of a producer.
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error>;
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error>;
-    /// Deletes at most `most` producers of a stream. Returns how many were deleted.
-    fn delete_producers(&self, stream: i64, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` producers of a stream. Returns how many were deleted.
+    fn delete_producers(&self, stream: i64, max: usize) -> Result<usize, Error>;
 }
 
 /// The entries of streams below `streams/`: bytes, numbered from 0.
@@ -661,7 +661,7 @@ pub trait Appends {
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false. Returns false if it did.
     fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
     /// Returns the numbers of the first entries that are still stored, with their sizes in bytes.
-    fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error>;
+    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error>;
     /// Deletes the entries up to and including `last`.
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error>;
 }
@@ -693,7 +693,7 @@ pub trait Blobs {
     /// Returns a blob that is an output of a submission of the stream. `id` consists of the first digits of its digest.
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error>;
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error>;
-    fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
+    fn unused_blobs(&self, before: Timestamp, max: usize) -> Result<Vec<i64>, Error>;
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
     /// Returns the total length of all blobs in bytes.
     fn blob_bytes(&self) -> Result<u64, Error>;
@@ -784,9 +784,9 @@ pub trait Approvals {
     fn calls_with_approval(&self, submission: i64) -> Result<Vec<CallWithApproval>, Error>;
     /// Returns the id of a request that was approved for the whole session and has this fingerprint.
     fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
-    /// Returns at most `most` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
+    /// Returns at most `max` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
     /// diff, and marked as `cut`.
-    fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
+    fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
     fn end_approval(
@@ -798,10 +798,10 @@ pub trait Approvals {
     ) -> Result<(), Error>;
     fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error>;
     /// Returns the pending requests that have expired.
-    fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
+    fn due_approvals(&self, now: Timestamp, max: usize) -> Result<Vec<ApprovalRow>, Error>;
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
-    /// Deletes at most `most` requests that ended before a time and whose submissions are settled. Returns how many were deleted.
-    fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` requests that ended before a time and whose submissions are settled. Returns how many were deleted.
+    fn prune_approvals(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
 }
 
 /// The number of queued runs of a schedule, and the number of its admitted or running ones.
@@ -919,10 +919,10 @@ pub trait Schedules {
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
     /// Marks a schedule as deleted. A new schedule can then have its slug.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes at most `most` schedules that were marked as deleted before a time, with their runs. Returns how many were deleted.
-    fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` schedules that were marked as deleted before a time, with their runs. Returns how many were deleted.
+    fn drop_schedules(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
     /// Returns the schedules that are due, in the order in which they fire.
-    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<DueSchedule>, Error>;
+    fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
     /// Inserts a run. Returns false if its slot already has a record.
     fn insert_schedule_run(&self, run: &NewScheduleRun<'_>) -> Result<bool, Error>;
@@ -989,8 +989,8 @@ pub trait Messenger {
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error>;
     /// Returns updates, newest first.
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error>;
-    /// Deletes at most `most` updates that are older than a time. Returns how many were deleted.
-    fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` updates that are older than a time. Returns how many were deleted.
+    fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
     fn allowed_user(&self, user: &str) -> Result<Option<AllowedUser>, Error>;
     /// Returns the users in the order in which they were added.
     fn allowed_users(&self) -> Result<Vec<AllowedUser>, Error>;
@@ -1054,8 +1054,8 @@ pub trait Outbox {
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;
-    /// Deletes at most `most` messages that were finished before a time. Returns how many were deleted.
-    fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Deletes at most `max` messages that were finished before a time. Returns how many were deleted.
+    fn prune_messages(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
 }
 
 /// The governing rules that users have written, by name. A rule is stored as JSON.

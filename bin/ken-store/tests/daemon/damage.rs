@@ -184,7 +184,7 @@ fn nothing_is_lost_in_silence_after_a_kill_while_idle() {
 }
 
 #[test]
-fn a_damaged_log_is_told_in_the_log_and_the_statistics_and_a_copy_is_kept() {
+fn a_damaged_log_is_reported_in_the_log_and_the_statistics_and_a_copy_is_kept() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(home.path());
     accept(&mut Peer::connect(&daemon.socket()), 0..3);

@@ -55,7 +55,7 @@ fn limited(home: &Path, bytes: u64) -> Daemon {
 }
 
 #[test]
-fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
+fn callers_and_waiters_learn_of_a_full_disk_and_it_is_tried_again() {
     let home = tempfile::tempdir().unwrap();
     let daemon = limited(home.path(), 2 << 20);
     let mut peer = Peer::connect(&daemon.socket());

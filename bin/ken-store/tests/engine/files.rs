@@ -146,7 +146,7 @@ async fn damaged_files_are_refused() {
 }
 
 #[tokio::test]
-async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
+async fn damage_that_is_met_later_is_reported_and_the_store_goes_on() {
     let mut kit = used().await;
     for number in 0..200 {
         kit.talk("tui-1", &format!("t{number}"), "q", &"long answer ".repeat(50)).await;

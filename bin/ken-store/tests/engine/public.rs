@@ -88,8 +88,8 @@ impl Turn {
     }
 }
 
-fn letters(most: usize) -> impl Strategy<Value = Vec<u8>> {
-    proptest::collection::vec(b'a'..=b'z', 0..most)
+fn letters(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(b'a'..=b'z', 0..max)
 }
 
 fn life() -> impl Strategy<Value = Option<Life>> {
@@ -617,7 +617,7 @@ fn plain(stream: &str) -> CreateStream {
 
 /// A waiting reader gets an append, the end of a closed stream, and the removal of a stream, even if something else happens after it.
 #[tokio::test]
-async fn who_waits_is_told() {
+async fn a_waiting_caller_is_notified() {
     let kit = Kit::new();
     kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let wait = |offset, id| {

@@ -279,7 +279,7 @@ async fn lists() {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_in_the_systems_own_stream() {
+async fn changes_are_published_in_the_system_stream() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
     kit.talk("tui-1", "s1", "hello", "hi").await;

@@ -172,7 +172,7 @@ async fn followers_miss_nothing_and_repeat_nothing() {
 /// The first event is written before the second one turns out to be wrong. This is tried once alone in a transaction, and once together
 /// with a change that is kept.
 #[tokio::test]
-async fn readers_are_told_nothing_of_a_refused_change() {
+async fn a_refused_change_notifies_no_reader() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
     kit.prompt("tui-1", "s1").await;

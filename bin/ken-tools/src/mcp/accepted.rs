@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_change_of_a_tool_is_told_and_changes_the_digest() {
+    fn any_change_of_a_tool_is_listed_and_changes_the_digest() {
         let tool = |name: &str, description: &str| PinnedTool {
             name: name.to_owned(),
             description: description.to_owned(),

@@ -66,8 +66,8 @@ impl Servers {
     }
 
     /// Reads both files again. A server whose entry is unchanged keeps running; others are started or ended. Adds the
-    /// usable tools to `entries` until it has `most`. Returns the problems.
-    pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, most: usize) -> Vec<Problem> {
+    /// usable tools to `entries` until it has `max`. Returns the problems.
+    pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, max: usize) -> Vec<Problem> {
         let settings = Settings::read(&self.settings);
         let accepted = Accepted::read(&self.accepted);
         let mut known = self.lock();
@@ -89,7 +89,7 @@ impl Servers {
         known.servers = servers;
         for (name, server) in &known.servers {
             let offer = server.offer(&self.settings.display().to_string());
-            let found = add(entries, most, name, offer).into_iter();
+            let found = add(entries, max, name, offer).into_iter();
             problems.extend(found.map(|error| problem(&self.settings, name, error)));
         }
         known.problems.clone_from(&problems);
@@ -135,14 +135,14 @@ impl Servers {
 /// The maximum length of the text about one problem in the status, in bytes.
 const STATUS_BYTES: usize = 256;
 /// Adds the tools of a server whose names are not in use, as long as there is room. Returns the problems of the others.
-fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: Offer) -> Vec<Error> {
+fn add(entries: &mut BTreeMap<String, Entry>, max: usize, server: &str, offer: Offer) -> Vec<Error> {
     let (mut taken, mut beyond) = (Vec::new(), Vec::new());
     for entry in offer.entries {
         let name = entry.tool.spec.name.clone();
         let own_name = entry.server.as_ref().map_or(&name, |(_, tool)| tool);
         if entries.contains_key(&name) {
             taken.push(format!("{own_name} ({name})"));
-        } else if entries.len() >= most {
+        } else if entries.len() >= max {
             beyond.push(own_name.clone());
         } else {
             entries.insert(name, entry);
@@ -156,7 +156,7 @@ fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: 
     };
     let mut problems = offer.problems;
     problems.extend(left_out(&taken, "other tools have the same names"));
-    problems.extend(left_out(&beyond, &format!("there are {most} tools already")));
+    problems.extend(left_out(&beyond, &format!("there are {max} tools already")));
     problems
 }
 

@@ -326,7 +326,7 @@ fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
 }
 
 #[test]
-fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
+fn escape_cancels_and_keeps_the_partial_answer_and_the_queue() {
     let mut client = busy();
     client.key(Key::Esc);
     assert_eq!(client.count(|effect| matches!(effect, Effect::Cancel { .. })), 1);

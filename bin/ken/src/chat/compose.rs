@@ -52,8 +52,8 @@ enum Attachment {
 
 fn attachment(path: &Path) -> Result<Attachment, Error> {
     let wrong = |what: String| Error::invalid("--attach", format!("{}: {what}", path.display()));
-    let most = (IMAGE_CHARACTERS / 4 * 3) as u64;
-    let bytes = read_bytes("--attach", path, most)?;
+    let max = (IMAGE_CHARACTERS / 4 * 3) as u64;
+    let bytes = read_bytes("--attach", path, max)?;
     if let Some(media_type) = image_type(&bytes) {
         return Ok(Attachment::Image(Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) }));
     }

@@ -42,11 +42,11 @@ pub struct ListDocuments {
     #[serde(default)]
     pub after: String,
     /// The maximum number of documents, 1 to 500.
-    #[serde(default = "most")]
+    #[serde(default = "page_documents")]
     pub limit: usize,
 }
 
-fn most() -> usize {
+fn page_documents() -> usize {
     PAGE_DOCUMENTS
 }
 

@@ -96,7 +96,7 @@ impl Approvals for Database {
         first(self, sql, [session, fingerprint], |row| row.get(0))
     }
 
-    fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
+    fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
         // A request without a scope is shown with `api` and `default`, so it is also found by these values.
         let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
                      s.connector, s.actor, s.conversation, s.thread,
@@ -111,7 +111,7 @@ impl Approvals for Database {
                      AND (?4 IS NULL OR coalesce(s.connector, 'api') = ?4)
                    ORDER BY a.approval LIMIT ?5";
         let values =
-            params![list.task_id, list.actor_id, list.conversation_id, list.connector, rows(most), rows(bytes),];
+            params![list.task_id, list.actor_id, list.conversation_id, list.connector, rows(max), rows(bytes),];
         all(self, sql, values, record)
     }
 
@@ -145,9 +145,9 @@ impl Approvals for Database {
         run(self, sql, params![key, now.millis(), use_key]).map(drop)
     }
 
-    fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error> {
+    fn due_approvals(&self, now: Timestamp, max: usize) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!("{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2");
-        all(self, &sql, [now.millis(), rows(most)], approval)
+        all(self, &sql, [now.millis(), rows(max)], approval)
     }
 
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error> {
@@ -156,10 +156,10 @@ impl Approvals for Database {
         Ok(next.map(Timestamp::from_millis))
     }
 
-    fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+    fn prune_approvals(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM approvals WHERE approval IN (
                      SELECT a.approval FROM approvals AS a JOIN submissions AS s USING (submission)
                       WHERE a.status <> 'pending' AND a.updated_at < ?1 AND s.live = 0 LIMIT ?2)";
-        run(self, sql, [before.millis(), rows(most)])
+        run(self, sql, [before.millis(), rows(max)])
     }
 }

@@ -78,12 +78,12 @@ impl Blobs for Database {
         all(self, sql, [submission], |row| Ok(Output { blob: row.get("digest")?, bytes: count(row, "length")? }))
     }
 
-    fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error> {
+    fn unused_blobs(&self, before: Timestamp, max: usize) -> Result<Vec<i64>, Error> {
         let sql = "SELECT blob FROM blobs WHERE used_at < ?1
                      AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
                      AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
                    ORDER BY used_at LIMIT ?2";
-        all(self, sql, [before.millis(), rows(most)], |row| row.get(0))
+        all(self, sql, [before.millis(), rows(max)], |row| row.get(0))
     }
 
     fn delete_blob(&self, blob: i64) -> Result<(), Error> {

@@ -15,9 +15,9 @@ const MAX_EMBEDDED_CHARACTERS: i64 = 4_096;
 const MAX_PROMPT_CHARACTERS: i64 = 200;
 
 impl DocumentTables for Database {
-    fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error> {
+    fn documents(&self, collection: &str, after: &str, max: usize) -> Result<Vec<Document>, Error> {
         let sql = "SELECT path, digest FROM documents WHERE collection = ?1 AND path > ?2 ORDER BY path LIMIT ?3";
-        all(self, sql, params![collection, after, rows(most)], |row| {
+        all(self, sql, params![collection, after, rows(max)], |row| {
             Ok(Document { path: row.get("path")?, digest: row.get("digest")? })
         })
     }
@@ -71,13 +71,13 @@ impl DocumentTables for Database {
         run(self, sql, [key]).map(drop)
     }
 
-    fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error> {
+    fn unembedded(&self, model: &str, max: usize) -> Result<Vec<(i64, String, String)>, Error> {
         // Without INDEXED BY, SQLite looks up each entry in the table of vectors, and reads all vectors for that.
         let sql = "SELECT entry, title, substr(content, 1, ?3) AS text FROM knowledge AS k
                    WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
                                      WHERE v.model = ?1 AND v.entry = k.entry)
                    ORDER BY entry LIMIT ?2";
-        all(self, sql, params![model, rows(most), MAX_EMBEDDED_CHARACTERS], |row| {
+        all(self, sql, params![model, rows(max), MAX_EMBEDDED_CHARACTERS], |row| {
             Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
         })
     }
@@ -95,11 +95,11 @@ impl DocumentTables for Database {
         &self,
         model: &str,
         scope_words: &[String],
-        most: u32,
+        max: u32,
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error> {
         let sql = "SELECT entry, scope, vector FROM vectors WHERE model = ?1 ORDER BY entry DESC LIMIT ?2";
-        let seen: Vec<()> = all(self, sql, params![model, most], |row| {
+        let seen: Vec<()> = all(self, sql, params![model, max], |row| {
             let scope_word = row.get_ref(1)?.as_str()?;
             if scope_words.iter().any(|known| known == scope_word) {
                 see(row.get(0)?, row.get_ref(2)?.as_blob()?);
@@ -130,12 +130,12 @@ impl DocumentTables for Database {
         run(self, sql, params![entry, submission, how]).map(drop)
     }
 
-    fn uses(&self, entry: &str, most: u32) -> Result<Vec<EntryUse>, Error> {
+    fn uses(&self, entry: &str, max: u32) -> Result<Vec<EntryUse>, Error> {
         let sql = "SELECT u.how, s.id, t.name, e.id AS event, e.scope, e.received_at, substr(e.text, 1, ?3) AS prompt
                    FROM knowledge_uses AS u JOIN submissions AS s USING (submission) JOIN streams AS t USING (stream)
                      JOIN events AS e USING (event)
                    WHERE u.entry = ?1 ORDER BY u.submission DESC LIMIT ?2";
-        all(self, sql, params![entry, most, MAX_PROMPT_CHARACTERS], |row| {
+        all(self, sql, params![entry, max, MAX_PROMPT_CHARACTERS], |row| {
             let scope: Option<i64> = row.get("scope")?;
             let event: String = row.get("event")?;
             Ok(EntryUse {

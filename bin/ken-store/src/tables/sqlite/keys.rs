@@ -52,9 +52,9 @@ impl Keys for Database {
         run(self, "DELETE FROM keys WHERE key = ?1 AND answer IS NULL", [key]).map(drop)
     }
 
-    fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error> {
+    fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
-        run(self, sql, [oldest.millis(), rows(most)])
+        run(self, sql, [oldest.millis(), rows(max)])
     }
 
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {

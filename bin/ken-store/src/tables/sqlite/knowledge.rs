@@ -147,10 +147,10 @@ impl Knowledge for Database {
         })
     }
 
-    fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error> {
+    fn knowledge_sizes(&self, after: i64, until: i64, max: usize) -> Result<Vec<(i64, u64)>, Error> {
         let sql = "SELECT entry, octet_length(content) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
-        all(self, sql, [after, until, rows(most)], |row| Ok((row.get("entry")?, count(row, "size")?)))
+        all(self, sql, [after, until, rows(max)], |row| Ok((row.get("entry")?, count(row, "size")?)))
     }
 
     fn job(&self, id: &str) -> Result<Option<Job>, Error> {
@@ -281,7 +281,7 @@ impl Words for Database {
         words: &[&[String]],
         match_all: bool,
         scope_words: Option<&[String]>,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<i64>, Error> {
         if words.is_empty() {
             return Ok(Vec::new());
@@ -294,6 +294,6 @@ impl Words for Database {
             Some(scope_words) => format!("scope : ({}) AND {words}", scope_words.join(" OR ")),
             None => words,
         };
-        all(self, sql, params![expression, most], |row| row.get(0))
+        all(self, sql, params![expression, max], |row| row.get(0))
     }
 }

@@ -83,11 +83,11 @@ impl SystemEvents for Database {
         each_text(self, sql, [from.cast_signed()], see)
     }
 
-    fn prune_system_events(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+    fn prune_system_events(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM system_events WHERE number IN (
                      SELECT number FROM system_events WHERE number < (SELECT max(number) FROM system_events)
                      ORDER BY number LIMIT ?2
                    ) AND at < ?1";
-        run(self, sql, [before.millis(), rows(most)])
+        run(self, sql, [before.millis(), rows(max)])
     }
 }

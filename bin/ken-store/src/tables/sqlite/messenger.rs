@@ -96,9 +96,9 @@ impl Messenger for Database {
         first(self, "SELECT * FROM updates WHERE id = ?1", [id], update)
     }
 
-    fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+    fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE at < ?1 LIMIT ?2)";
-        run(self, sql, [before.millis(), rows(most)])
+        run(self, sql, [before.millis(), rows(max)])
     }
 
     fn allowed_user(&self, id: &str) -> Result<Option<AllowedUser>, Error> {

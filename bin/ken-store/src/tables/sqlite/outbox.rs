@@ -112,10 +112,10 @@ impl Outbox for Database {
         unique(self, sql, [connector], |row| count(row, "number"))
     }
 
-    fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+    fn prune_messages(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM outbox WHERE message IN (
                      SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
-        run(self, sql, [before.millis(), rows(most)])
+        run(self, sql, [before.millis(), rows(max)])
     }
 }

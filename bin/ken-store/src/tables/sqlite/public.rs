@@ -86,9 +86,9 @@ impl PublicStreams for Database {
         Ok(first(self, sql, [key], |row| row.get(0))?.flatten())
     }
 
-    fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error> {
+    fn expired(&self, now: Timestamp, max: usize) -> Result<Vec<i64>, Error> {
         let sql = "SELECT stream FROM public_streams WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
-        all(self, sql, [now.millis(), rows(most)], |row| row.get(0))
+        all(self, sql, [now.millis(), rows(max)], |row| row.get(0))
     }
 
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error> {
@@ -119,10 +119,10 @@ impl PublicStreams for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn delete_producers(&self, stream: i64, most: usize) -> Result<usize, Error> {
+    fn delete_producers(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM producers
                    WHERE (stream, id) IN (SELECT stream, id FROM producers WHERE stream = ?1 LIMIT ?2)";
-        run(self, sql, [stream, rows(most)])
+        run(self, sql, [stream, rows(max)])
     }
 }
 
@@ -147,11 +147,11 @@ impl Appends for Database {
         })
     }
 
-    fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error> {
+    fn append_sizes(&self, stream: i64, max: usize) -> Result<Vec<(u64, u64)>, Error> {
         let first = place(stream, 0);
         let sql = "SELECT place - ?1 AS number, length(body) AS size FROM places CROSS JOIN appends USING (append)
                    WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3";
-        let values = [first, place(stream + 1, 0), rows(most)];
+        let values = [first, place(stream + 1, 0), rows(max)];
         all(self, sql, values, |row| Ok((count(row, "number")?, count(row, "size")?)))
     }
 

@@ -222,9 +222,9 @@ impl Schedules for Database {
         run(self, sql, params![key, now.millis()]).map(drop)
     }
 
-    fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+    fn drop_schedules(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 LIMIT ?2";
-        let keys: Vec<i64> = all(self, sql, params![before.millis(), rows(most)], |row| row.get(0))?;
+        let keys: Vec<i64> = all(self, sql, params![before.millis(), rows(max)], |row| row.get(0))?;
         for key in &keys {
             run(self, "DELETE FROM schedule_runs WHERE schedule = ?1", [key])?;
             run(self, "DELETE FROM schedules WHERE schedule = ?1", [key])?;
@@ -232,9 +232,9 @@ impl Schedules for Database {
         Ok(keys.len())
     }
 
-    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<DueSchedule>, Error> {
+    fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error> {
         let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
-        all(self, sql, params![now, rows(most)], due)
+        all(self, sql, params![now, rows(max)], due)
     }
 
     fn next_fire(&self) -> Result<Option<i64>, Error> {

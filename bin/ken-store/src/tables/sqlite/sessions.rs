@@ -33,7 +33,7 @@ impl Scopes for Database {
         connector: &str,
         actor: &str,
         current: &str,
-        most: usize,
+        max: usize,
     ) -> Result<Vec<String>, Error> {
         // The limit is inside the subquery, because an actor can have very many conversations.
         let sql = "SELECT conversation FROM (
@@ -42,7 +42,7 @@ impl Scopes for Database {
                      UNION SELECT conversation FROM scopes WHERE connector = ?1 AND conversation = ?3 AND actor = ?2
                    ) AS s WHERE NOT EXISTS (
                      SELECT 1 FROM scopes AS o WHERE o.connector = ?1 AND o.conversation = s.conversation AND o.actor <> ?2)";
-        let values = params![connector, actor, current, rows(most)];
+        let values = params![connector, actor, current, rows(max)];
         all(self, sql, values, |row| row.get(0))
     }
 }
@@ -86,10 +86,10 @@ impl Sessions for Database {
         first(self, sql, [id], session)
     }
 
-    fn sessions_named(&self, scope: Option<i64>, name: &str, most: usize) -> Result<Vec<SessionRow>, Error> {
+    fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
         let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
                    ORDER BY updated_at DESC LIMIT ?3";
-        all(self, sql, params![scope, name, rows(most)], session)
+        all(self, sql, params![scope, name, rows(max)], session)
     }
 
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error> {

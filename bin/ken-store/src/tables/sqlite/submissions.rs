@@ -170,12 +170,12 @@ impl Submissions for Database {
         run(self, sql, params![key, state.name()]).map(drop)
     }
 
-    fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error> {
+    fn open_submissions(&self, work: Work, max: usize) -> Result<Vec<OpenRow>, Error> {
         let sql = match work {
             Work::Turns => TURNS,
             Work::Runs => RUNS,
         };
-        all(self, sql, [rows(most)], open)
+        all(self, sql, [rows(max)], open)
     }
 
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error> {
@@ -189,8 +189,8 @@ impl Submissions for Database {
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(recorded_from) FROM submissions
                    WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
-        let least: Option<i64> = unique(self, sql, [stream], |row| row.get(0))?;
-        Ok(least.map(i64::cast_unsigned))
+        let min: Option<i64> = unique(self, sql, [stream], |row| row.get(0))?;
+        Ok(min.map(i64::cast_unsigned))
     }
 
     fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
@@ -278,11 +278,11 @@ impl Telemetry for Database {
         Ok((rows, unique(self, sql, range, |row| count(row, "number"))?))
     }
 
-    fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error> {
+    fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM telemetry WHERE submission IN (
             SELECT submission FROM telemetry WHERE settled_at < ?1 OR submission <= coalesce(
                 (SELECT submission FROM telemetry ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
             ORDER BY submission LIMIT ?3)";
-        run(self, sql, params![before.millis(), rows(kept), rows(most)])
+        run(self, sql, params![before.millis(), rows(kept), rows(max)])
     }
 }
