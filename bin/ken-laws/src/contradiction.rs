@@ -68,6 +68,11 @@ impl Statements {
         context.iter().for_each(|clause| self.enter(clause, Place::Context));
     }
 
+    /// Whether the context has statements.
+    pub(crate) fn has_context(&self) -> bool {
+        !self.places.is_empty()
+    }
+
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
         for clause in contradictable(view.tokens, view.sentence, view.claim) {
             let now = view.finding(CONTRADICTION, clause.first, clause.last);

@@ -83,6 +83,9 @@ impl Judge {
         let Judge { scan, claims, repetition, statements, quantities, acronyms } = self;
         let is_english = reads_english(text, scan, claims);
         let mut findings = Findings::new(scan.sentences.len());
+        // Where nothing is negated, nothing is contradicted; most texts are spared this comparison.
+        let can_contradict =
+            statements.has_context() || claims.iter().any(|claim| claim.any(lex::NEGATION | lex::FLIPPED));
         for (index, (sentence, claim)) in scan.sentences.iter().zip(claims.iter()).enumerate() {
             let view = View { tokens: scan.tokens_of(sentence), sentence, claim, index };
             find_phrases(&view, &mut findings);
@@ -91,7 +94,9 @@ impl Judge {
             determinism::examine(&view, &mut findings);
             truth::examine(&view, &mut findings);
             repetition.add(&view, &mut findings);
-            statements.add(&view, &mut findings);
+            if can_contradict {
+                statements.add(&view, &mut findings);
+            }
             quantities.add(&view, &mut findings);
             acronyms.add(&view);
             truth::credit(&view, &mut findings);
