@@ -14,7 +14,7 @@
 //! A command that takes no input is a [`Report`].
 //!
 //! ```no_run
-//! # use ken_tool::{Answer, Error, Filter, Reply, Sent};
+//! # use ken_tool::{Answer, Error, Filter, Replied, Reply};
 //! #[derive(clap::Args)]
 //! struct Count {
 //!     /// The text to count
@@ -35,7 +35,7 @@
 //!     const NAME: &'static str = "ken-count";
 //!     const ABOUT: &'static str = "Count words";
 //!     fn inline(&self) -> Option<&str> { self.text.as_deref() }
-//!     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+//!     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
 //!         Ok(reply.send(&Words { words: input.split_whitespace().count() }))
 //!     }
 //! }
