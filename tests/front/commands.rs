@@ -119,8 +119,10 @@ fn a_gateway_on_all_addresses_is_used_with_the_secret_of_the_system() {
     for arguments in [
         &["chat", "hello"][..],
         &["sessions"],
+        &["sessions", "list"],
         &["events"],
         &["runs"],
+        &["runs", "list"],
         &["knowledge", "list"],
         &["stream", "create", "x"],
     ] {

@@ -24,6 +24,9 @@ const EXCHANGES: u32 = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
+    /// `list` is what other commands call this, and changes nothing
+    #[arg(hide = true, value_parser = ["list"])]
+    list: Option<String>,
     /// Maximum number of runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) limit: u32,
