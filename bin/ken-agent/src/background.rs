@@ -162,7 +162,7 @@ impl Background {
             system.push_str(summary);
         }
         let tools = offered(seams, caller);
-        let question_tokens = self.question.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
+        let question_tokens = self.question.as_ref().map_or(0, |question| estimated_tokens(&question.text()));
         let taken = self.fixed_tokens() + question_tokens + tool_tokens(&tools);
         let exchanges = match state.summary {
             Some(_) => Vec::new(),

@@ -76,7 +76,7 @@ pub(crate) trait Tools: Send + Sync {
 
     /// Runs a call until it ends. Dropping the future kills the call. The model is shown an error, and the turn
     /// continues. `grant` is the permission from the policy.
-    fn call(&self, asked: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
+    fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
 /// The caller of a tool, and its submission.
@@ -162,7 +162,7 @@ pub(crate) trait Policy: Send + Sync {
 
     /// Returns the grant of a call that needs an approval. An error is the reason why the call may not run, for the
     /// model. Events in the meantime, such as the start of the wait for an approval, are recorded through `events`.
-    fn check(&self, asked: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
 }
 
 /// A call that is to be run.

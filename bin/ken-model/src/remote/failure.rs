@@ -178,7 +178,7 @@ mod tests {
     fn the_wait_that_a_provider_asks_for_is_read() {
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_792_567_650); // 21 October 2026, 07:27:30
         let of = |name: &'static str, value: &'static str| {
-            retry_after_ms(|asked| (asked == name).then(|| value.to_owned()), now)
+            retry_after_ms(|header| (header == name).then(|| value.to_owned()), now)
         };
         assert_eq!(of("retry-after", "7"), Some(7_000));
         assert_eq!(of("retry-after", "0.5"), Some(500));

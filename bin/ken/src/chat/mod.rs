@@ -124,10 +124,10 @@ impl ChatRun<'_> {
         };
         let (accepted, result) = self.turn(prompt, show)?;
         match result {
-            Some(said) if self.chat.json => {
-                print_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?
+            Some(result) if self.chat.json => {
+                print_json(&self.record(&accepted, Some(&result), result.text.as_str().into()))?
             }
-            Some(said) if show == Show::Nothing => print_line(&said.text)?,
+            Some(result) if show == Show::Nothing => print_line(&result.text)?,
             Some(_) => {}
             // A slash command is answered at once and starts no turn.
             None if self.chat.json => print_json(&self.record(&accepted, None, accepted.result().into()))?,
@@ -198,8 +198,8 @@ impl ChatRun<'_> {
     fn record(&self, accepted: &Accepted, result: Option<&TurnResult>, answer: Value) -> Value {
         json!({
             "answer": answer,
-            "model": result.map(|said| &said.model),
-            "usage": result.map(|said| &said.usage),
+            "model": result.map(|result| &result.model),
+            "usage": result.map(|result| &result.usage),
             "sessionId": accepted.session(),
             "submissionId": accepted.turn().map(|turn| turn.submission),
         })

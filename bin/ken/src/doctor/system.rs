@@ -42,9 +42,9 @@ fn check_programs(config: &Config, findings: &mut Findings) {
             continue;
         }
         match ask(&name, &[OsStr::new("--version")]) {
-            Some((true, said)) if said.split_whitespace().any(|word| word == VERSION) => {}
-            Some((true, said)) => {
-                let why = format!("is {}, and ken is {VERSION}", said.trim());
+            Some((true, version)) if version.split_whitespace().any(|word| word == VERSION) => {}
+            Some((true, version)) => {
+                let why = format!("is {}, and ken is {VERSION}", version.trim());
                 findings.error("program-version", &name, why, reinstall);
             }
             _ => findings.error("program-broken", &name, "cannot be run", reinstall),
