@@ -40,7 +40,7 @@ tools: toolchain
 # All programs but ken-textgen, which takes as long to compile as all others together.
 SYSTEM := ken kend ken-store ken-model ken-tools ken-sandbox ken-proxy ken-coder ken-web ken-approver ken-agent ken-scheduler ken-gateway ken-messenger ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond ken-tui
 run: toolchain
-	@test -e target/first/ken || echo "make: compiling ken for a first look, without optimisation: about three minutes, once"
+	@test -e target/first/ken || echo "make: compiling ken for a first look, without optimisation: about three minutes on two cores, once"
 	$(CARGO) build --profile first --locked $(PACKAGES) $(SYSTEM:%=--bin %)
 	@echo "make: starting ken below $(HOME_DIR); Ctrl+C ends it"
 	@target/first/ken up --home $(HOME_DIR)
