@@ -120,6 +120,11 @@ mod tests {
         first.sources = vec![memory("sub-1", "My dog is called Rex.", "I keep that. No language model is configured.")];
         let text = of(&first, "What is my dog called?", NONE);
         assert!(text.contains("past turn: “My dog is called Rex.” [sub-1]"), "{text}");
+        // The advice on how to store a statement repeats it, and is not quoted.
+        let advice = crate::rules::itself::answer("Remember that my dog is called Rex.", NONE).unwrap();
+        first.sources = vec![memory("sub-1", "Remember that my dog is called Rex.", &advice)];
+        let text = of(&first, "What is my dog called?", NONE);
+        assert_eq!(text.matches("Rex").count(), 1, "{text}");
         let mut here = request("My dog is called Rex.");
         here.messages.extend(request("What is my dog called?").messages);
         let text = of(&here, "What is my dog called?", NONE);

@@ -1,5 +1,7 @@
 //! Answers to questions about ken itself, to greetings and thanks, and to "remember that …".
 
+use super::CANNOT_WRITE;
+
 /// The maximum number of words of a text that is answered here. A longer one has another subject.
 const MAX_WORDS: usize = 9;
 
@@ -98,7 +100,7 @@ fn remember(what: &str) -> String {
     let title: String = what.chars().take(60).collect();
     let entry = serde_json::json!({ "title": title, "content": what });
     format!(
-        "I cannot write knowledge entries myself. What you said stays a turn of this conversation, which I can find again. \
+        "{CANNOT_WRITE}. What you said stays a turn of this conversation, which I can find again. \
          To make it an entry that every answer may rest on, add it with `ken knowledge add`, or send this to POST \
          /api/knowledge:\n\n{entry}"
     )

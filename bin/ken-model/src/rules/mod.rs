@@ -79,6 +79,7 @@ async fn send_rest(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Resu
 /// sources.
 const NO_MODEL: &str = "No language model is configured";
 const MODEL_DOWN: &str = "No language model can be reached just now";
+const CANNOT_WRITE: &str = "I cannot write knowledge entries myself";
 
 impl Provider for Rules {
     fn api(&self) -> &'static str {

@@ -5,7 +5,7 @@ use ken_text::{expand, is_filler, is_particle, is_stop_word, same_stem, sentence
 use ken_types::event::{Block, Message};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 
-use super::{MODEL_DOWN, NO_MODEL};
+use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL};
 
 /// The maximum number of words of a question that are used, and of sentences that are examined.
 const TERMS: usize = 16;
@@ -144,7 +144,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
         SourceKind::Memory => {
             of_user(&source.title, Origin::PastPrompt(source), terms, into);
             // An answer of this engine, or one that cites entries, only repeats sources that the search finds directly.
-            let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN];
+            let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN, CANNOT_WRITE];
             if !second_hand.iter().any(|mark| source.text.contains(mark)) {
                 of_text(source, 0, terms, into);
             }
