@@ -15,7 +15,7 @@ use hash::{bit_of, hash, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Phrases by number, each with the hash of one of its words.
+/// Pairs of the hash of a word and the number of a phrase that contains it.
 type Starts = BTreeSet<(u64, usize)>;
 
 /// The entry of a word.
@@ -39,7 +39,7 @@ struct Lexicon {
     phrases: Vec<String>,
     /// The second words of each phrase; none if it has none, or if words outside the lexicon match too.
     seconds: Vec<Vec<String>>,
-    /// The hash of a word near the beginning that each phrase has; 0 if none is near.
+    /// For each phrase, the hash of a required word near its beginning; 0 if there is none.
     anchors: Vec<u64>,
 }
 
@@ -232,8 +232,8 @@ impl Lexicon {
         Ok(format!("Want::{want}"))
     }
 
-    /// The phrases that can start with a word: those with known second words, each with the hash of one, in the order of these;
-    /// and the others, each with its anchor.
+    /// The phrases that can start with a word: first those with known second words, once for each and sorted by it, then the
+    /// others, each with its anchor.
     fn starts_of(&self, known: &Word) -> (Starts, Starts) {
         let (mut closed, mut open) = (Starts::new(), Starts::new());
         for phrase in &known.phrases {
@@ -299,7 +299,7 @@ impl Lexicon {
     }
 }
 
-/// The hash of the first word after the start of a phrase that is given and not optional, if it is near.
+/// The hash of the first required word among the [`NEAR`] words after the start of a phrase; 0 if there is none.
 fn anchor(elements: &[&str]) -> u64 {
     let is_given = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
     elements.iter().take(NEAR + 1).skip(1).find(is_given).map_or(0, |element| hash(element.as_bytes()))

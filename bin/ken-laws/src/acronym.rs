@@ -15,7 +15,7 @@ pub(crate) struct Acronyms {
 }
 
 impl Acronyms {
-    /// Forgets the last text. `known` are the stems of the acronyms that the context uses.
+    /// Discards the data of the previous text. `known` are the stems of the acronyms that the context uses.
     pub(crate) fn clear(&mut self, known: &[u64]) {
         self.known.clear();
         self.known.extend(known);

@@ -75,17 +75,17 @@ fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     let reason = tokens.get(because + 1..).unwrap_or_default();
     let end = reason.iter().position(Token::ends_clause).unwrap_or(reason.len());
     let mut says = content(reason.get(..end).unwrap_or_default()).peekable();
-    if says.peek().is_none() || end > LONGEST_REASON {
+    if says.peek().is_none() || end > MAX_REASON_WORDS {
         return;
     }
-    let claimed: Vec<u64> = claim.take(LONGEST_REASON).collect();
+    let claimed: Vec<u64> = claim.take(MAX_REASON_WORDS).collect();
     if says.all(|stem| claimed.contains(&stem)) {
         findings.add(view.finding(CIRCULAR_REASON, 0, because + end));
     }
 }
 
 /// Maximum length of a reason in words. A longer one rarely repeats its claim, and the limit keeps the comparison linear.
-const LONGEST_REASON: usize = 24;
+const MAX_REASON_WORDS: usize = 24;
 const BECAUSE: u64 = hash(b"because");
 
 fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {

@@ -57,8 +57,8 @@ impl Claim {
         };
         for (index, token) in tokens.iter().enumerate() {
             claim.unlisted += usize::from(token.entry.is_none() && is_unlisted(tokens, index));
-            if token.has(QUOTED | CAPITAL | YEAR) || token.kind == Kind::Number || token.is(TELLING) {
-                claim.count_telling(tokens, index, token);
+            if token.has(QUOTED | CAPITAL | YEAR) || token.kind == Kind::Number || token.is(COUNTED) {
+                claim.count_rare(tokens, index, token);
             }
         }
         let obliged = claim.any(lex::OBLIGATION | lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
@@ -67,8 +67,8 @@ impl Claim {
         claim
     }
 
-    /// Counts what few words show.
-    fn count_telling(&mut self, tokens: &[Token], index: usize, token: &Token) {
+    /// Counts the properties that only a few of the words have, such as being a number or a hedge.
+    fn count_rare(&mut self, tokens: &[Token], index: usize, token: &Token) {
         let says_how_much = token.is_exact() && says_how_much(tokens, index);
         let is_figure = !(token.has(YEAR) || before(tokens, index).is_mark('['));
         self.quoted += usize::from(token.kind == Kind::Word && token.has(QUOTED));
@@ -136,8 +136,8 @@ impl Claim {
     }
 }
 
-/// Classes of words that say more about a sentence than that it has one more word.
-const TELLING: u128 = lex::MARKER | lex::HEDGE | lex::SOFT | lex::NUMERAL | lex::CALENDAR;
+/// The classes whose words have a property that [`Claim::count_rare`] counts.
+const COUNTED: u128 = lex::MARKER | lex::HEDGE | lex::SOFT | lex::NUMERAL | lex::CALENDAR;
 
 pub(crate) fn has_mark(tokens: &[Token], mark: char) -> bool {
     tokens.iter().any(|token| token.is_mark(mark))

@@ -20,7 +20,7 @@ pub(crate) struct Clause {
     /// The clause in the form in which "never" negates it: without a time that begins with "after" or "before".
     at_any_time: Option<u64>,
     /// Whether its subject is a pronoun, which has the same meaning only in the next sentence.
-    stands_in: bool,
+    has_pronoun_subject: bool,
     /// Its first and last word, as indices into the sentence.
     first: usize,
     last: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Clause {
 /// The keys of a clause without its last attributes, one for each preposition that begins an attribute.
 #[derive(Clone, Default)]
 struct Prefixes {
-    keys: [u64; LONGEST_CLAUSE],
+    keys: [u64; MAX_CLAUSE_WORDS],
     count: usize,
 }
 
@@ -53,24 +53,24 @@ pub(crate) struct Statements {
     places: Vec<Place>,
 }
 
-/// Indices of places. A clause has several normal forms, but only one place.
+/// Indices in [`Statements::places`]: all normal forms of a clause share its place.
 #[derive(Default)]
 struct Statement {
-    said: Option<usize>,
-    denied: Option<usize>,
+    affirmed: Option<usize>,
+    negated: Option<usize>,
 }
 
 impl Statements {
-    /// Forgets the last text, and adds the statements of the context.
+    /// Discards the data of the previous text, then adds the statements of the context.
     pub(crate) fn clear(&mut self, context: &[Clause]) {
         self.known.clear();
         self.places.clear();
         context.iter().for_each(|clause| self.enter(clause, Place::Context));
     }
 
-    /// Whether the context has statements.
-    pub(crate) fn has_context(&self) -> bool {
-        !self.places.is_empty()
+    /// Whether neither the context nor the text has stated anything so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
@@ -89,17 +89,17 @@ impl Statements {
         let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
         clause.keys().find_map(|key| {
             let statement = self.known.get(&key)?;
-            let opposite = if clause.negative { statement.said } else { statement.denied };
+            let opposite = if clause.negative { statement.affirmed } else { statement.negated };
             let earlier = self.places.get(opposite?).copied();
-            earlier.filter(|earlier| !clause.stands_in || is_next(earlier))
+            earlier.filter(|earlier| !clause.has_pronoun_subject || is_next(earlier))
         })
     }
 
     fn enter(&mut self, clause: &Clause, place: Place) {
         for key in clause.keys() {
             let statement = self.known.entry(key).or_default();
-            let here = if clause.negative { &mut statement.denied } else { &mut statement.said };
-            let first = here.filter(|_| !clause.stands_in);
+            let here = if clause.negative { &mut statement.negated } else { &mut statement.affirmed };
+            let first = here.filter(|_| !clause.has_pronoun_subject);
             *here = first.or(Some(self.places.len()));
         }
         self.places.push(place);
@@ -120,13 +120,15 @@ fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> impl 
     // "Do not open it until it is cold" applies to one time only.
     let holds_always = states || is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
     let is_open = claim.question || claim.is_conditional() || claim.any(lex::OR) || sentence.heading;
-    let most = match holds_always && !is_open {
-        true if states => usize::MAX,
-        true => 1, // what comes after the command in its sentence can be a condition
-        false => 0,
+    let max_clauses = if is_open || !holds_always {
+        0
+    } else if states {
+        usize::MAX
+    } else {
+        1 // what comes after the command in its sentence can be a condition
     };
     let read = if states { Builder::read } else { Builder::read_command };
-    ranges(tokens).take(most).filter_map(move |clause| read(tokens, clause))
+    ranges(tokens).take(max_clauses).filter_map(move |clause| read(tokens, clause))
 }
 
 /// The clauses that state something. A sentence with "or" has none, because either alternative may hold.
@@ -167,7 +169,7 @@ const WERE: u64 = hash(b"were");
 const DID: u64 = hash(b"did");
 
 /// Maximum length of a clause in words. A longer one has qualifications that a comparison of words cannot consider.
-const LONGEST_CLAUSE: usize = 24;
+const MAX_CLAUSE_WORDS: usize = 24;
 
 #[derive(Default)]
 struct Builder {
@@ -183,7 +185,7 @@ struct Builder {
     timeless: Option<u64>,
     /// Whether the negation is "never".
     never: bool,
-    stands_in: bool,
+    has_pronoun_subject: bool,
 }
 
 impl Builder {
@@ -191,12 +193,16 @@ impl Builder {
     fn read(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let words = tokens.get(clause.clone())?;
         let subject = words.first()?;
-        let stands_in = subject.is(lex::STAND_IN) && at(words, 1).is(lex::AUXILIARY | lex::VERB);
-        if words.len() < 2 || stands_in || quantifies(subject) || opens_with_verb(subject) || !words.iter().any(is_verb)
+        let is_placeholder = subject.is(lex::STAND_IN) && at(words, 1).is(lex::AUXILIARY | lex::VERB);
+        if words.len() < 2
+            || is_placeholder
+            || quantifies(subject)
+            || opens_with_verb(subject)
+            || !words.iter().any(is_verb)
         {
             return None;
         }
-        let builder = Builder { stands_in: subject.is(lex::PERSONAL), ..Builder::default() };
+        let builder = Builder { has_pronoun_subject: subject.is(lex::PERSONAL), ..Builder::default() };
         builder.build(tokens, clause)
     }
 
@@ -210,7 +216,7 @@ impl Builder {
 
     fn build(mut self, tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let words = tokens.get(clause.clone())?;
-        if words.len() > LONGEST_CLAUSE || words.iter().any(|token| token.has(QUOTED)) {
+        if words.len() > MAX_CLAUSE_WORDS || words.iter().any(|token| token.has(QUOTED)) {
             return None;
         }
         for index in 0..words.len() {
@@ -269,7 +275,7 @@ impl Builder {
             negative: self.negative,
             prefixes,
             at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
-            stands_in: self.stands_in,
+            has_pronoun_subject: self.has_pronoun_subject,
             first,
             last,
         }

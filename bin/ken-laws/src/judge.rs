@@ -44,10 +44,10 @@ pub(crate) enum Unread {
 }
 
 /// Maximum number of bytes of a sentence that is shown as evidence.
-const LONGEST_EVIDENCE: usize = 240;
+const MAX_EVIDENCE_BYTES: usize = 240;
 
-/// What is read of a text. The memory is reused for the next text: to allocate it for each one would take a tenth of the
-/// time to judge a paragraph.
+/// The data that is collected from a text. Its memory is reused for the next text, because allocating it for each one would
+/// take a tenth of the time to judge a paragraph.
 #[derive(Default)]
 pub(crate) struct Judge {
     scan: Scan,
@@ -58,8 +58,8 @@ pub(crate) struct Judge {
     acronyms: Acronyms,
 }
 
-/// Maximum number of bytes of a text whose memory is reused.
-const LONGEST_REUSED: usize = 64 * 1024;
+/// The memory is released after a text that is longer than this.
+const MAX_REUSED_BYTES: usize = 64 * 1024;
 
 impl Judge {
     /// Finds all features of the rubric in the text. The time is linear in its length.
@@ -73,7 +73,7 @@ impl Judge {
         self.quantities.clear(&context.quantities);
         self.acronyms.clear(&context.acronyms);
         let judgement = self.find(text, support);
-        if text.len() > LONGEST_REUSED {
+        if text.len() > MAX_REUSED_BYTES {
             *self = Judge::default();
         }
         judgement
@@ -83,9 +83,9 @@ impl Judge {
         let Judge { scan, claims, repetition, statements, quantities, acronyms } = self;
         let is_english = reads_english(text, scan, claims);
         let mut findings = Findings::new(scan.sentences.len());
-        // Where nothing is negated, nothing is contradicted; most texts are spared this comparison.
+        // Without a negation nothing can contradict, so most texts need no comparison.
         let can_contradict =
-            statements.has_context() || claims.iter().any(|claim| claim.any(lex::NEGATION | lex::FLIPPED));
+            !statements.is_empty() || claims.iter().any(|claim| claim.any(lex::NEGATION | lex::FLIPPED));
         for (index, (sentence, claim)) in scan.sentences.iter().zip(claims.iter()).enumerate() {
             let view = View { tokens: scan.tokens_of(sentence), sentence, claim, index };
             find_phrases(&view, &mut findings);
@@ -112,9 +112,9 @@ impl Judge {
         findings.drop_undeserved();
         for finding in &mut findings.list {
             let length = finding.end - finding.start;
-            if length > LONGEST_EVIDENCE {
+            if length > MAX_EVIDENCE_BYTES {
                 let shown = text.get(finding.start..finding.end).unwrap_or_default();
-                finding.end = finding.start + ken_text::head(shown, LONGEST_EVIDENCE).len();
+                finding.end = finding.start + ken_text::head(shown, MAX_EVIDENCE_BYTES).len();
             }
         }
         let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
@@ -237,7 +237,7 @@ fn find_phrases(view: &View<'_>, findings: &mut Findings) {
     let mut ends = [0; FEATURES.len()]; // for each feature, the word after its last phrase
     matches.retain(|found| {
         let end = ends.get_mut(found.feature).filter(|end| **end <= found.first);
-        let counts = end.filter(|_| is_said(view.tokens, found));
+        let counts = end.filter(|_| is_stated(view.tokens, found));
         counts.map(|end| *end = found.last + 1).is_some()
     });
     let excuses = Excuses::new(view, &matches);
@@ -249,13 +249,13 @@ fn find_phrases(view: &View<'_>, findings: &mut Findings) {
 }
 
 /// Whether a phrase counts: it is not negated, and it is not an authority that the text has introduced.
-fn is_said(tokens: &[Token], found: &Match) -> bool {
+fn is_stated(tokens: &[Token], found: &Match) -> bool {
     let introduced = found.feature == UNSOURCED_AUTHORITY && is_introduced(tokens, found.first);
     !introduced && (found.feature == STACKED_HEDGES || !is_negated(tokens, found.first))
 }
 
-/// Whether a determiner says that the text has named this authority before: "the study", "that study". In "says that experts
-/// agree", "that" is none.
+/// Whether a determiner shows that the text has named this authority before: "the study", "that study". In "says that experts
+/// agree", "that" is not a determiner.
 fn is_introduced(tokens: &[Token], index: usize) -> bool {
     let (determiner, authority) = (before(tokens, index), at(tokens, index));
     determiner.is(lex::DETERMINER)
@@ -265,7 +265,7 @@ fn is_introduced(tokens: &[Token], index: usize) -> bool {
 const THAT: u64 = lex::hash(b"that");
 
 /// Keeps the strengths that count: those in a complete claim and not in a sequence of markers. For governance, keeps one per claim,
-/// and none beside a defect of governance. A sentence whose reason is only an opinion has none.
+/// and none in a claim with a defect of governance. A sentence whose reason is only an opinion keeps no strength.
 fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let claim = view.claim;
     let complete = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;

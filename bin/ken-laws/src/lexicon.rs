@@ -14,20 +14,21 @@ pub(crate) struct Entry {
     pub(crate) classes: u128,
     /// The value of a numeral or an ordinal, or the number of a pair of opposites.
     pub(crate) value: u16,
-    /// The second words of the phrases that start with this word, as bits. This check excludes most phrases.
+    /// The set of the second words in `closed`, one bit each (see [`bit_of`]). Testing it excludes most phrases without a search.
     seconds: u64,
-    /// The phrases with these second words, in the order of the words: the first index in [`STARTS`], and the count.
+    /// The phrases whose possible second words are all known, as a range of [`STARTS`]: its first index and its length. The range
+    /// is sorted by the second word.
     closed: (u16, u16),
-    /// The other phrases that can start with this word, for which the second word does not decide.
+    /// The other phrases that can start with this word, as a range of [`STARTS`] too.
     open: (u16, u16),
 }
 
 /// An empty slot of the table; no word has the hash 0.
 const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, seconds: 0, closed: (0, 0), open: (0, 0) };
 
-/// A phrase that can start with a word; one for each second word of the phrase.
+/// A phrase that can start with a word. A phrase with several possible second words has one of these for each.
 struct Start {
-    /// The hash of the second word. In an open phrase, that of a word which follows at most [`NEAR`] words later, or 0.
+    /// The hash of the second word. In an open phrase, the hash of a required word among the next [`NEAR`] words, or 0.
     word: u64,
     phrase: u16,
 }
@@ -45,7 +46,7 @@ pub(crate) struct Element {
 }
 
 impl Element {
-    /// Whether it matches any word, or none.
+    /// Whether it matches any one word, or may be absent.
     pub(crate) fn is_any_or_none(&self) -> bool {
         self.optional && matches!(self.want, Want::Any)
     }
@@ -81,13 +82,13 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// Whether a phrase may start with this word and the word whose hash is `second`. Most pairs of words are excluded here.
+    /// Whether a phrase may start with this word and the word whose hash is `second`. This excludes most pairs of words.
     pub(crate) fn starts_with(&self, second: u64) -> bool {
         self.seconds & bit_of(second) != 0 || self.open.1 > 0
     }
 
-    /// The phrases that can start with this word, by number, in no order. `next` are the hashes of the next words, of which
-    /// `second` is the first.
+    /// The phrases that can start with this word, each with its number, in no particular order. `next` yields the hashes of the
+    /// words that follow it; `second` is the first of them.
     pub(crate) fn phrases(
         &self,
         second: u64,

@@ -26,7 +26,7 @@ pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
             }
         }
     }
-    // Of two phrases that begin with the same word, the first one of the list counts.
+    // Of two phrases that begin at the same word, the one that stands first in the list counts.
     matches.sort_unstable_by_key(|found| (found.first, found.phrase));
     matches
 }
@@ -46,7 +46,8 @@ fn end_of(tokens: &[Token], mut index: usize, mut rest: &[Element]) -> Option<us
         }
         index += usize::from(!element.optional);
         rest = behind;
-        // Which ones of several words are absent makes no difference if each can be any word.
+        // Of optional elements in a row that all match any word, it makes no difference which ones are absent, so the remaining
+        // ones are skipped together.
         if element.is_any_or_none() {
             while let Some((_, behind)) = rest.split_first().filter(|(next, _)| next.is_any_or_none()) {
                 rest = behind;

@@ -38,7 +38,7 @@ struct Given {
 }
 
 impl Quantities {
-    /// Forgets the last text, and adds the quantities of the context.
+    /// Discards the data of the previous text, then adds the quantities of the context.
     pub(crate) fn clear(&mut self, context: &[Quantity]) {
         self.0.clear();
         for quantity in context {
@@ -78,7 +78,7 @@ pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Quantity> {
 }
 
 /// Maximum distance in words between a number and what it measures.
-const LONGEST_SUBJECT: usize = 12;
+const MAX_SUBJECT_WORDS: usize = 12;
 
 /// The unit of a number that may measure something, and the last word of the unit.
 fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
@@ -107,7 +107,7 @@ const YEAR_OF: u64 = hash(b"year");
 fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
     let token = at(tokens, number);
     let (unit, last) = measures(tokens, number)?;
-    let farthest = number.saturating_sub(LONGEST_SUBJECT);
+    let farthest = number.saturating_sub(MAX_SUBJECT_WORDS);
     let first = skip_back(tokens, farthest, number, |token| !parts(token));
     let subject = if is_founding(tokens, number) {
         Subject::before(tokens, first, number - 1).filter(|subject| subject.is_the_only(tokens, first))?

@@ -29,7 +29,7 @@ struct Stem {
     count: usize,
     /// The number of the last sentence that contains it, counted from 1.
     last: usize,
-    /// How many of the sentences that count contain it.
+    /// The number of sentences that contain it, among those passed to [`Repetition::count`].
     shared: usize,
 }
 
@@ -46,7 +46,7 @@ struct Said {
 
 /// Minimum share of common words, in percent, for two sentences to be alike.
 const ALIKE: usize = 70;
-const FEWEST_STEMS: usize = 3;
+const MIN_STEMS: usize = 3;
 /// The number of sentences that are stored for each word.
 const LATEST: usize = 8;
 /// The number of words, from the first on, by which earlier sentences are looked up. If 7 of 10 words are shared, some of the
@@ -54,7 +54,7 @@ const LATEST: usize = 8;
 const LOOKED_UP: usize = 8;
 
 impl Repetition {
-    /// Forgets the last text, and reserves memory for one of this many words.
+    /// Discards the data of the previous text, and reserves memory for a text of this many words.
     pub(crate) fn clear(&mut self, words: usize) {
         self.numbers.clear();
         self.stems.clear();
@@ -70,7 +70,7 @@ impl Repetition {
         let said = self.read(view.tokens);
         // An instruction such as "Wait here." can need repetition, but a statement does not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
-        let fewest = if states { 1 } else { FEWEST_STEMS };
+        let fewest = if states { 1 } else { MIN_STEMS };
         if said.stems.len() >= fewest && !view.sentence.heading {
             if self.is_repeated(&said) {
                 findings.add(view.whole(REPETITION));
@@ -136,10 +136,10 @@ impl Repetition {
         };
         let stems = self.used.get(earlier.stems.clone()).unwrap_or_default();
         let shared = stems.iter().filter(is_shared).count();
-        earlier.words == now.words || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
+        earlier.words == now.words || shared >= MIN_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
     }
 
-    /// Lets a sentence count in [`Repetition::shares`].
+    /// Includes a sentence in what [`Repetition::shares`] compares.
     pub(crate) fn count(&mut self, sentence: usize) {
         let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
         for number in self.used.get(stems).unwrap_or_default() {
@@ -149,7 +149,7 @@ impl Repetition {
         }
     }
 
-    /// Whether a sentence shares a word with another one, among those that count.
+    /// Whether a sentence that was passed to [`Repetition::count`] shares a word with another one of them.
     pub(crate) fn shares(&self, sentence: usize) -> bool {
         let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
         let mut numbers = self.used.get(stems).unwrap_or_default().iter();

@@ -238,7 +238,8 @@ fn missing(score: &Score) -> impl Iterator<Item = Line> {
     })
 }
 
-/// A line about features. None of its characters is escaped in JSON, so it is written between its quotation marks as it is.
+/// A line about features, as a JSON string. It contains no character that JSON escapes, because it is made only of texts of this
+/// program, so it is written as it is.
 struct Line(String);
 
 impl Line {
@@ -247,6 +248,7 @@ impl Line {
         line.push('"');
         line.extend(parts);
         line.push('"');
+        debug_assert!(serde_json::from_str::<String>(&line).is_ok_and(|text| text.len() + 2 == line.len()), "{line}");
         Line(line)
     }
 }

@@ -16,7 +16,7 @@ pub fn push_stem(word: &str, to: &mut String) {
         return;
     }
     let fits = |ending: &str| word.len() >= ending.len() + MIN_STEM && word.ends_with(ending);
-    let inflected = word.ends_with(['s', 'y', 'g', 'd']); // as all endings do
+    let inflected = word.ends_with(LAST_LETTERS);
     match ENDINGS.iter().find(|(ending, _)| inflected && fits(ending)) {
         Some(("s", _)) if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {}
         Some((ending, instead)) => {
@@ -146,6 +146,9 @@ static LASTS: [u32; 26] = {
     }
     lasts
 };
+
+/// The last letters of all [`ENDINGS`]. Most words are excluded by them.
+const LAST_LETTERS: [char; 4] = ['s', 'y', 'g', 'd'];
 
 /// Endings and their replacements. The first one that fits is used, so longer ones come before shorter ones.
 const ENDINGS: [(&str, &str); 10] = [
@@ -279,6 +282,11 @@ mod tests {
 
     fn of(word: &str) -> String {
         stem(word, &mut String::new()).to_owned()
+    }
+
+    #[test]
+    fn all_endings_have_one_of_the_last_letters() {
+        assert!(ENDINGS.iter().all(|(ending, _)| ending.ends_with(LAST_LETTERS)));
     }
 
     #[test]
