@@ -1,7 +1,6 @@
 //! ken-messenger: the messaging connector. Updates of a platform that speaks the Telegram Bot API come in, answers go out.
 //! It alone holds the bot token. See ken-messenger(8).
 
-mod admission;
 mod api;
 mod app;
 mod approvals;

@@ -1,4 +1,4 @@
-//! Handles an update: normalises it, decides whether its sender may write here, has the store accept it, and puts immediate
+//! Handles an update: normalises it, has the store decide whether its sender may write here and accept it, and puts immediate
 //! replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after a crash
 //! completes what is missing and does nothing twice.
 
@@ -6,21 +6,23 @@ use ken_chat::{Connector, Effect, Inbound, Prepared, Received};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
-    AcceptUpdate, MessengerAccept, MessengerStanding, OfSender, Pairing, UpdateAnswer, UpdateVerdict,
+    AcceptUpdate, ChatKind, IfAdmitted, IncomingMessage, MessengerAccept, Pairing, UpdateAnswer, UpdateContent,
 };
 use ken_types::ops::outbox::PutMessage;
 use ken_types::ops::store::{Policy, Scope};
 use ken_types::{Error, json};
 use serde_json::{Map, Value};
 
-use crate::admission::{Reason, admit};
-use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT};
+use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME};
 use crate::approvals;
+use crate::settings::Settings;
 use crate::update::{Content, Message, Update, without_bot};
 
 /// The letters of codes, without those that look alike.
 const CODE_LETTERS: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
 const CODE_LENGTH: usize = 8;
+/// Why a message that exceeds the limit of a prompt is ignored.
+const TOO_LONG: &str = "text_too_long";
 
 /// Handles an update as it came in.
 pub(crate) async fn receive(app: &App, update: &str) -> Result<(), Error> {
@@ -34,8 +36,7 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
         kind,
         sender_id: None,
         chat_id: None,
-        verdict: UpdateVerdict::Ignored(String::new()),
-        code: None,
+        content: UpdateContent::Ignored(String::new()),
     };
     match content {
         Content::Message(message) => take_message(app, args, message, &raw).await,
@@ -47,14 +48,14 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
                 Some(api) => approvals::press(app, api, &press).await?,
                 None => false,
             };
-            args.verdict = match is_own {
-                true => UpdateVerdict::Pressed,
-                false => UpdateVerdict::Ignored("unknown_button".to_owned()),
+            args.content = match is_own {
+                true => UpdateContent::Pressed,
+                false => UpdateContent::Ignored("unknown_button".to_owned()),
             };
             accept(app, &args).await.map(drop)
         }
         Content::Other(why) => {
-            args.verdict = UpdateVerdict::Ignored(why.to_owned());
+            args.content = UpdateContent::Ignored(why.to_owned());
             accept(app, &args).await.map(drop)
         }
     }
@@ -67,36 +68,50 @@ async fn accept(app: &App, args: &AcceptUpdate) -> Result<UpdateAnswer, Error> {
 async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: &Value) -> Result<(), Error> {
     args.sender_id = Some(message.sender_id.clone());
     args.chat_id = Some(message.chat.id.clone());
-    let of_sender = OfSender { user_id: message.sender_id.clone(), chat_id: message.chat.id.clone() };
-    let standing = app.store.call::<MessengerStanding>(&of_sender, READ_TIMEOUT).await?;
-    if let Err(reason) = admit(&message, &standing, &app.settings) {
-        args.verdict = UpdateVerdict::Rejected(reason.name().to_owned());
-        if reason == Reason::DmPairingRequired && app.settings.pairing_codes {
-            args.code = Some(code()?);
+    let is_configured = app.settings.users.contains(&message.sender_id);
+    let may_get_code = app.settings.pairing_codes && message.chat.kind == ChatKind::Direct && !is_configured;
+    let (if_admitted, prepared) = match without_bot(&message.text, &app.settings.bot_username) {
+        None => (IfAdmitted::Ignore("other_bot".to_owned()), None),
+        Some(text) if text.len() > PROMPT_BYTES => (IfAdmitted::Ignore(TOO_LONG.to_owned()), None),
+        Some(text) => {
+            let event = EventId(format!("{NAME}:{}", args.update_id));
+            let prepared = Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw));
+            (IfAdmitted::Accept(Box::new(prepared.args.clone())), Some(prepared))
         }
-        let answer = accept(app, &args).await?;
+    };
+    let is_too_long = matches!(&if_admitted, IfAdmitted::Ignore(why) if why == TOO_LONG);
+    args.content = UpdateContent::Message(Box::new(IncomingMessage {
+        chat_kind: message.chat.kind,
+        is_configured,
+        mentions_bot: message.chat.kind == ChatKind::Group && mentions_bot(&message, &app.settings),
+        if_admitted,
+        code: may_get_code.then(code).transpose()?,
+    }));
+    let answer = accept(app, &args).await?;
+    if answer.rejected {
         return match answer.pairing {
             Some(pairing) => send_code(app, &message, &pairing).await,
             None => Ok(()),
         };
     }
-    let Some(text) = without_bot(&message.text, &app.settings.bot_username) else {
-        args.verdict = UpdateVerdict::Ignored("other_bot".to_owned());
-        return accept(app, &args).await.map(drop);
-    };
-    if text.len() > PROMPT_BYTES {
-        args.verdict = UpdateVerdict::Ignored("text_too_long".to_owned());
-        accept(app, &args).await?;
+    if is_too_long {
         let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);
         return app.put(&reply(&message, args.update_id, why)).await;
     }
-    let event = EventId(format!("{NAME}:{}", args.update_id));
-    let prepared = Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw));
-    args.verdict = UpdateVerdict::Admitted(Box::new(prepared.args.clone()));
-    match accept(app, &args).await?.accepted {
-        Some(accepted) => answer(app, &message, args.update_id, prepared.received(accepted)?).await,
+    match prepared.zip(answer.accepted) {
+        Some((prepared, accepted)) => reply_at_once(app, &message, args.update_id, prepared.received(accepted)?).await,
         None => Ok(()),
     }
+}
+
+/// Whether the message addresses the bot: by an entity, by a reply to it, or by a pattern.
+fn mentions_bot(message: &Message, settings: &Settings) -> bool {
+    let bot = settings.bot_username.as_str();
+    let is_bot = |name: &str| (!bot.is_empty() && name == bot) || settings.bot_id() == Some(name);
+    let text = message.text.to_lowercase();
+    message.mentions.iter().any(|name| is_bot(name))
+        || message.replies_to.as_ref().is_some_and(|(id, name)| is_bot(id) || is_bot(name))
+        || settings.mention_patterns.iter().any(|pattern| text.contains(pattern))
 }
 
 fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
@@ -127,7 +142,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
 }
 
 /// Sends the immediate reply, if there is one. The store adds the answer of a turn or of a compaction when it settles.
-async fn answer(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
+async fn reply_at_once(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
     let text = match received.done {
         Effect::Prompted { .. } => {
             app.notify_turn_begin();
@@ -205,6 +220,32 @@ fn code() -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Keys;
+
+    #[test]
+    fn what_counts_as_a_mention() {
+        let settings = Settings {
+            keys: Some(Keys { token: "17:x".into(), secret: "s".into() }),
+            bot_username: "ken_bot".into(),
+            mention_patterns: vec!["hey ken".into()],
+            ..Settings::default()
+        };
+        let is = |change: &dyn Fn(&mut Message)| {
+            let mut message = Message { text: "Hello".into(), ..Message::default() };
+            change(&mut message);
+            mentions_bot(&message, &settings)
+        };
+        assert!(!is(&|_| {}));
+        assert!(is(&|message| message.mentions = vec!["ken_bot".into()]));
+        assert!(is(&|message| message.mentions = vec!["17".into()]));
+        assert!(!is(&|message| message.mentions = vec!["other".into()]));
+        assert!(is(&|message| message.replies_to = Some(("17".into(), String::new()))));
+        assert!(!is(&|message| message.replies_to = Some(("18".into(), "other".into()))));
+        assert!(is(&|message| message.text = "So, HEY KEN, what now?".into()));
+        // A bot whose name is not known is not mentioned by an empty name.
+        let nameless = Settings::default();
+        assert!(!mentions_bot(&Message { mentions: vec![String::new()], ..Message::default() }, &nameless));
+    }
 
     #[test]
     fn codes() {

@@ -2,6 +2,7 @@
 //! refused update for ever.
 
 use ken_types::Error;
+use ken_types::ops::messenger::ChatKind;
 use serde_json::Value;
 
 /// Kinds that hold a message.
@@ -48,14 +49,6 @@ pub(crate) struct Message {
 pub(crate) struct Chat {
     pub(crate) id: String,
     pub(crate) kind: ChatKind,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ChatKind {
-    Direct,
-    Group,
-    #[default]
-    Unsupported,
 }
 
 /// A button that was pressed.

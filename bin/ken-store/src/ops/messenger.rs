@@ -1,15 +1,16 @@
-//! The messaging connector: its updates, each of which is processed once, and the policy that says who can write to the agent. The stored
-//! policy is authoritative; the connector applies it to each update.
+//! The messaging connector: its updates, each of which is processed once, and the policy that says who can write to the agent. The policy is
+//! applied in the transaction that accepts an update.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::*;
 use ken_types::ops::outbox::PutMessage;
-use ken_types::ops::store::{Accepted, ChatAccept, State};
+use ken_types::ops::store::{Accept, Accepted, ChatAccept, State};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
 
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write, outbox};
+use crate::rules::admission::{Rejection, Standing, admit};
 use crate::rules::check;
 use crate::tables::{NewUpdate, PairingRow, Tables};
 
@@ -31,7 +32,6 @@ const HOUR_MS: i64 = 3_600_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
-        .read::<MessengerStanding>()
         .write::<MessengerAccept>()
         .read::<MessengerUpdates>()
         .read::<MessengerBusy>()
@@ -56,13 +56,63 @@ fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
     Ok(stored.as_deref().and_then(DmPolicy::named).unwrap_or_default())
 }
 
-impl Read for MessengerStanding {
-    fn run(tables: &dyn Tables, args: &OfSender) -> Result<Standing, Error> {
-        Ok(Standing {
-            dm_policy: dm_policy(tables)?,
-            is_allowed: tables.allowed_user(&args.user_id)?.is_some(),
-            group: tables.group(&args.chat_id)?,
+/// Returns the stored policy for the sender and the chat of a message.
+fn standing(tables: &dyn Tables, args: &AcceptUpdate, message: &IncomingMessage) -> Result<Standing, Error> {
+    let is_allowed = match &args.sender_id {
+        _ if message.is_configured => true,
+        Some(sender) => tables.allowed_user(sender)?.is_some(),
+        None => false,
+    };
+    let group = args.chat_id.as_ref().filter(|_| message.chat_kind == ChatKind::Group);
+    Ok(Standing {
+        dm_policy: dm_policy(tables)?,
+        is_allowed,
+        group: group.map(|chat| tables.group(chat)).transpose()?.flatten(),
+    })
+}
+
+/// The decision on an update.
+#[derive(Debug, Clone, Copy)]
+enum Verdict<'a> {
+    Admitted(&'a Accept),
+    /// It is a press of a button.
+    Pressed,
+    /// ken does not handle it, for this reason.
+    Ignored(&'a str),
+    Rejected(Rejection),
+}
+
+impl<'a> Verdict<'a> {
+    fn of(tables: &dyn Tables, args: &'a AcceptUpdate) -> Result<Verdict<'a>, Error> {
+        let message = match &args.content {
+            UpdateContent::Message(message) => message,
+            UpdateContent::Pressed => return Ok(Verdict::Pressed),
+            UpdateContent::Ignored(why) => return Ok(Verdict::Ignored(why)),
+        };
+        let sender = args.sender_id.as_deref().unwrap_or_default();
+        let admitted = admit(sender, message, &standing(tables, args, message)?);
+        Ok(match (admitted, &message.if_admitted) {
+            (Ok(()), IfAdmitted::Accept(accept)) => Verdict::Admitted(accept),
+            (Ok(()), IfAdmitted::Ignore(why)) => Verdict::Ignored(why),
+            (Err(rejection), _) => Verdict::Rejected(rejection),
         })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Verdict::Admitted(_) => "admitted",
+            Verdict::Pressed => "pressed",
+            Verdict::Ignored(_) => "ignored",
+            Verdict::Rejected(_) => "rejected",
+        }
+    }
+
+    fn reason(self) -> Option<&'a str> {
+        match self {
+            Verdict::Admitted(_) | Verdict::Pressed => None,
+            Verdict::Ignored(why) => Some(why),
+            Verdict::Rejected(rejection) => Some(rejection.name()),
+        }
     }
 }
 
@@ -77,19 +127,22 @@ impl Write for MessengerAccept {
     }
 
     fn run(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<UpdateAnswer, Error> {
+        let verdict = Verdict::of(tables, args)?;
+        let rejected = matches!(verdict, Verdict::Rejected(_));
         let known = tables.update(args.update_id.cast_signed())?;
-        let accepted = accept(tables, &args.verdict, known.is_some(), change)?;
+        let accepted = match verdict {
+            Verdict::Admitted(accept) => accept_once(tables, accept, known.is_some(), change)?,
+            _ => None,
+        };
         if let Some(code) = known {
             tables.count_up(&name("duplicates"))?;
             let pairing = code.map(|code| tables.pairing(&code)).transpose()?.flatten();
-            return Ok(UpdateAnswer { duplicate: true, accepted, pairing: pairing.map(|told| told.pairing) });
+            let pairing = pairing.map(|row| row.pairing);
+            return Ok(UpdateAnswer { duplicate: true, rejected, accepted, pairing });
         }
-        let pairing = offer_code(tables, args, change)?;
-        let (verdict, reason) = match &args.verdict {
-            UpdateVerdict::Admitted(_) => ("admitted", None),
-            UpdateVerdict::Pressed => ("pressed", None),
-            UpdateVerdict::Ignored(why) => ("ignored", Some(why.as_str())),
-            UpdateVerdict::Rejected(why) => ("rejected", Some(why.as_str())),
+        let pairing = match verdict {
+            Verdict::Rejected(Rejection::DmPairingRequired) => offer_code(tables, args, change)?,
+            _ => None,
         };
         tables.insert_update(
             &NewUpdate {
@@ -97,34 +150,31 @@ impl Write for MessengerAccept {
                 kind: &args.kind,
                 sender: args.sender_id.as_deref(),
                 chat: args.chat_id.as_deref(),
-                verdict,
-                reason,
+                verdict: verdict.name(),
+                reason: verdict.reason(),
                 code: pairing.as_ref().map(|pairing| pairing.code.as_str()),
             },
             change.now,
         )?;
         tables.count_up(&name("updates"))?;
-        match (&args.verdict, reason) {
-            (UpdateVerdict::Rejected(_), Some(why)) => tables.count_up(&name(&format!("rejected.{why}")))?,
-            (UpdateVerdict::Ignored(_), _) => tables.count_up(&name("ignored"))?,
-            _ => {}
+        match verdict {
+            Verdict::Rejected(rejection) => tables.count_up(&name(&format!("rejected.{}", rejection.name())))?,
+            Verdict::Ignored(_) => tables.count_up(&name("ignored"))?,
+            Verdict::Admitted(_) | Verdict::Pressed => {}
         }
         tables.set_stored_value(&name("last_update_at"), &change.now.millis().to_string())?;
-        Ok(UpdateAnswer { duplicate: false, accepted, pairing })
+        Ok(UpdateAnswer { duplicate: false, rejected, accepted, pairing })
     }
 }
 
 /// Accepts the event of an admitted update. If the update was processed before and not admitted, it is not admitted now either, even if the
 /// policy has changed.
-fn accept(
+fn accept_once(
     tables: &dyn Tables,
-    verdict: &UpdateVerdict,
+    accept: &Accept,
     is_known: bool,
     change: &mut Change,
 ) -> Result<Option<Accepted>, Error> {
-    let UpdateVerdict::Admitted(accept) = verdict else {
-        return Ok(None);
-    };
     if is_known && tables.event_answer(accept.event.id.as_str())?.is_none() {
         return Ok(None);
     }
@@ -134,7 +184,10 @@ fn accept(
 /// Returns a pairing code for a sender who is allowed to request admission: the pending code if there is one, or else a new one. `None` if
 /// the sender is unknown or a limit is reached.
 fn offer_code(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
-    let (Some(code), Some(sender), Some(chat)) = (&args.code, &args.sender_id, &args.chat_id) else {
+    let UpdateContent::Message(message) = &args.content else {
+        return Ok(None);
+    };
+    let (Some(code), Some(sender), Some(chat)) = (&message.code, &args.sender_id, &args.chat_id) else {
         return Ok(None);
     };
     let pending = tables.pending_pairings(change.now)?;

@@ -1,5 +1,6 @@
 //! The rules of the domain. They use neither tables nor I/O: each function decides from its arguments alone.
 
+pub(crate) mod admission;
 pub(crate) mod approvals;
 pub(crate) mod budget;
 pub(crate) mod check;

@@ -18,8 +18,13 @@ fn stranger(update_id: u64, code: &str) -> AcceptUpdate {
         kind: "message".into(),
         sender_id: Some("5".into()),
         chat_id: Some("5".into()),
-        verdict: UpdateVerdict::Rejected("dm_pairing_required".into()),
-        code: Some(code.into()),
+        content: UpdateContent::Message(Box::new(IncomingMessage {
+            chat_kind: ChatKind::Direct,
+            is_configured: false,
+            mentions_bot: false,
+            if_admitted: IfAdmitted::Ignore("text_too_long".into()),
+            code: Some(code.into()),
+        })),
     }
 }
 

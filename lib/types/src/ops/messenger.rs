@@ -13,10 +13,9 @@ use crate::Timestamp;
 use crate::id::SubmissionId;
 
 crate::operations! {
-    /// Returns the part of the stored policy that concerns a sender and a chat.
-    MessengerStanding, "messenger.standing": OfSender => Standing;
-    /// Stores and counts an update with its verdict and, if it was admitted, its event, session and submission, in one
-    /// transaction. For a known update, the first reply is repeated and a duplicate is counted.
+    /// Decides by the stored policy whether the sender of an update is admitted, stores and counts the update with this
+    /// verdict and, if it is admitted, accepts its event, all in one transaction. For a known update, the first reply is
+    /// repeated and a duplicate is counted.
     MessengerAccept, "messenger.accept": AcceptUpdate => UpdateAnswer;
     /// Returns the newest updates and their verdicts.
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
@@ -67,24 +66,6 @@ crate::named! {
     }
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OfSender {
-    pub user_id: String,
-    pub chat_id: String,
-}
-
-/// The stored policy, as far as it concerns one sender in one chat.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    pub dm_policy: DmPolicy,
-    /// Whether the sender is stored as an allowed user.
-    pub is_allowed: bool,
-    /// The record of the chat, if it is a stored group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<Group>,
-}
-
 /// A group chat in which ken answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -112,29 +93,59 @@ pub struct AcceptUpdate {
     pub kind: String,
     pub sender_id: Option<String>,
     pub chat_id: Option<String>,
-    pub verdict: UpdateVerdict,
+    pub content: UpdateContent,
+}
+
+/// What an update contains.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateContent {
+    /// A message or a command.
+    Message(Box<IncomingMessage>),
+    /// A press of a button below a message of ken.
+    Pressed,
+    /// Something that ken does not handle, for this reason.
+    Ignored(String),
+}
+
+/// What the stored policy has to know of a message, and what to do if it is admitted.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IncomingMessage {
+    pub chat_kind: ChatKind,
+    /// Whether the settings of the connector allow its sender. Otherwise the sender has to be a stored user.
+    pub is_configured: bool,
+    pub mentions_bot: bool,
+    pub if_admitted: IfAdmitted,
     /// A new code of 8 characters, for a sender who may request to be admitted. The reply says whether it was used.
     pub code: Option<String>,
 }
 
-/// The decision on an update.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UpdateVerdict {
-    /// It is a message or a command.
-    Admitted(Box<Accept>),
-    /// It is a press of a button below a message of ken.
-    Pressed,
-    /// ken does not handle it, for this reason.
-    Ignored(String),
-    /// Its sender may not write in this chat, for this reason.
-    Rejected(String),
+pub enum IfAdmitted {
+    Accept(Box<Accept>),
+    /// Ignore the message for this reason.
+    Ignore(String),
+}
+
+/// The kind of a chat, as far as the policy distinguishes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatKind {
+    Direct,
+    Group,
+    #[default]
+    Unsupported,
 }
 
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UpdateAnswer {
     pub duplicate: bool,
+    /// Whether the sender may not write in this chat.
+    pub rejected: bool,
     /// Set for an admitted update.
     pub accepted: Option<Accepted>,
     /// The code to send to the sender.
