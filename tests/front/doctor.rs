@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ken_tests::{System, binary, chain, cognitive, until};
+use ken_tests::{Builder, System, binary, chain, cognitive, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -209,6 +209,18 @@ fn faults_of_running_parts() {
     std::fs::write(system.home().join("ken.toml"), "[part.extra]\ncommand = [\"/bin/false\"]\n").unwrap();
     system.ken(&["reload"]);
     until("it is seen", || ids().0.contains(&"part-not-ready".to_owned()));
+}
+
+#[test]
+fn faults_of_models() {
+    for (models, severity) in [("openai/gpt-4o-mini", "error"), ("openai/gpt-4o-mini,rules", "warning")] {
+        let system = Builder::default().env("KEN_MODEL", models).start();
+        let printed = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+        let finding: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!((&finding["id"], &finding["severity"]), (&"model-missing".into(), &severity.into()), "{printed}");
+        assert_eq!(finding["where"], "openai/gpt-4o-mini");
+        assert!(printed.contains("OPENAI_API_KEY is not set"), "{printed}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod data;
 mod host;
+mod model;
 mod setup;
 mod system;
 mod texts;
@@ -111,6 +112,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);
     if is_up {
+        model::check(places, &mut findings);
         tools::check(places, &mut findings);
     }
     progress.set("checking the data");
