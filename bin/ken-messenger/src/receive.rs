@@ -21,8 +21,6 @@ use crate::update::{Content, Message, Update, without_bot};
 /// The letters of codes, without those that look alike.
 const CODE_LETTERS: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
 const CODE_LENGTH: usize = 8;
-/// Why a message that exceeds the limit of a prompt is ignored.
-const TOO_LONG: &str = "text_too_long";
 
 /// Handles an update as it came in.
 pub(crate) async fn receive(app: &App, update: &str) -> Result<(), Error> {
@@ -70,16 +68,16 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     args.chat_id = Some(message.chat.id.clone());
     let is_configured = app.settings.users.contains(&message.sender_id);
     let may_get_code = app.settings.pairing_codes && message.chat.kind == ChatKind::Direct && !is_configured;
-    let (if_admitted, prepared) = match without_bot(&message.text, &app.settings.bot_username) {
-        None => (IfAdmitted::Ignore("other_bot".to_owned()), None),
-        Some(text) if text.len() > PROMPT_BYTES => (IfAdmitted::Ignore(TOO_LONG.to_owned()), None),
-        Some(text) => {
-            let event = EventId(format!("{NAME}:{}", args.update_id));
-            let prepared = Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw));
-            (IfAdmitted::Accept(Box::new(prepared.args.clone())), Some(prepared))
-        }
+    let text = without_bot(&message.text, &app.settings.bot_username);
+    let is_too_long = text.as_ref().is_some_and(|text| text.len() > PROMPT_BYTES);
+    let event = EventId(format!("{NAME}:{}", args.update_id));
+    let prepare = |text| Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw)));
+    let prepared = text.filter(|_| !is_too_long).map(prepare).transpose()?;
+    let if_admitted = match &prepared {
+        Some(prepared) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
+        None if is_too_long => IfAdmitted::Ignore("text_too_long".to_owned()),
+        None => IfAdmitted::Ignore("other_bot".to_owned()),
     };
-    let is_too_long = matches!(&if_admitted, IfAdmitted::Ignore(why) if why == TOO_LONG);
     args.content = UpdateContent::Message(Box::new(IncomingMessage {
         chat_kind: message.chat.kind,
         is_configured,
