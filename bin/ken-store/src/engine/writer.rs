@@ -32,7 +32,7 @@ const QUEUE: usize = 1_024;
 const BATCH: usize = 256;
 /// The time that the changes of one transaction take before those that do not come first are left to the next one. A change that comes first
 /// waits for about twice this time.
-const MAX_CHANGE_TIME: Duration = Duration::from_millis(3);
+const MAX_CHANGE_TIME: Duration = Duration::from_millis(2);
 /// The time after a failure until leases and background work are tried again, in milliseconds.
 const RETRY_MS: i64 = 1_000;
 /// The pause between two slices of background work, in milliseconds, so that other changes are not delayed.
