@@ -6,7 +6,7 @@ use ken_types::Timestamp;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::{Lease, SubmissionStatus, Work};
 use ken_types::ops::streams::Payload;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::ConnectionId;
 
@@ -26,8 +26,10 @@ impl Change {
         self.effects.push(effect);
     }
 
-    /// Adds an event to the system's stream. `kind` is its type, and `fields` are its other fields, a JSON object.
-    pub(crate) fn publish(&mut self, kind: &'static str, fields: Value) {
+    /// Adds an event to the system's stream. `kind` is its type. `fields` are its other fields: a value that becomes a JSON object, which
+    /// cannot fail for structs and for maps with text keys.
+    pub(crate) fn publish(&mut self, kind: &'static str, fields: impl Serialize) {
+        let fields = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned());
         self.push(Effect::Published(kind, fields));
     }
 }
@@ -43,8 +45,8 @@ pub enum Effect {
     Approval(String),
     /// There is work of this kind that can be claimed.
     Claimable(Work),
-    /// An event of the system's stream. It is written before the commit.
-    Published(&'static str, Value),
+    /// An event of the system's stream: its type, and its other fields as a JSON object. It is written before the commit.
+    Published(&'static str, String),
     /// The submission must be aborted by its holder.
     AbortRequested(SubmissionId),
     /// The holder has renewed the lease on this connection.

@@ -3,10 +3,9 @@
 use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
-use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::turns;
+use crate::ops::turns::{self, SubmissionFields};
 use crate::rules::queue::Queue;
 use crate::tables::{LogRow, NewSubmission, SubmissionRow, Tables};
 
@@ -57,8 +56,7 @@ pub(super) fn enqueue(
     if entrance.open {
         change.push(Effect::Claimable(Work::Turns));
     }
-    let fields = json!({"sessionId": log.instance(), "submissionId": entry.id});
-    change.publish("submission.queued", fields);
+    change.publish("submission.queued", SubmissionFields::of(log.instance(), &entry.id));
     Ok(())
 }
 

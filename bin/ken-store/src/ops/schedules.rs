@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
+use crate::ops::turns::SubmissionFields;
 use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
@@ -421,8 +422,15 @@ fn publish_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change
 }
 
 fn publish_run_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
-    let fields = json!({"slug": slug, "runId": run, "slotAt": slot_at, "status": status.name()});
-    change.publish("schedule.run", fields);
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Fields<'a> {
+        slug: &'a str,
+        run_id: &'a str,
+        slot_at: Option<i64>,
+        status: &'a str,
+    }
+    change.publish("schedule.run", Fields { slug, run_id: run, slot_at, status: status.name() });
 }
 
 /// Starts queued runs, as long as the number of active runs allows it.
@@ -541,14 +549,12 @@ pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> R
         let Effect::Published(kind @ ("submission.running" | "submission.settled"), fields) = effect else {
             continue;
         };
-        let text = |name: &str| fields.get(name).and_then(Value::as_str);
-        let is_scheduled = text("sessionId").is_some_and(|session| session.starts_with("schedule:"));
-        let submission = text("submissionId").filter(|_| is_scheduled).map(str::to_owned);
-        let Some(submission) = submission else {
+        let fields: SubmissionFields<'_> = serde_json::from_str(fields).map_err(record::defect)?;
+        if !fields.session_id.starts_with("schedule:") {
             continue;
-        };
+        }
         let has_settled = *kind == "submission.settled";
-        if let Some(run) = tables.schedule_run_of_submission(&submission)? {
+        if let Some(run) = tables.schedule_run_of_submission(&fields.submission_id)? {
             let schedule = tables.schedule_by_key(run.schedule)?;
             match has_settled {
                 true => settle(tables, &schedule, run, change)?,

@@ -9,7 +9,6 @@ use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::Payload;
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::engine::change::{Change, Effect, NewEntries};
 use crate::rules::page::PageBuilder;
@@ -22,8 +21,8 @@ const SLICE: usize = 1_000;
 
 /// Writes the events of a change to the system's stream, in order.
 pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
-    let is_told = |effect: &mut Effect| matches!(effect, Effect::Published(..));
-    let events: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
+    let is_published = |effect: &mut Effect| matches!(effect, Effect::Published(..));
+    let events: Vec<Effect> = change.effects.extract_if(.., is_published).collect();
     if events.is_empty() {
         return Ok(());
     }
@@ -32,7 +31,7 @@ pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Err
     let mut entries = Vec::with_capacity(events.len());
     for (number, effect) in (extent.entries..).zip(events) {
         if let Effect::Published(kind, fields) = effect {
-            let event = event(kind, fields, number, at)?;
+            let event = event(kind, &fields, number, at)?;
             tables.insert_system_event(number, at, &event)?;
             entries.push(event);
         }
@@ -45,23 +44,13 @@ pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Err
     Ok(())
 }
 
-fn event(kind: &str, fields: Value, index: u64, at: Timestamp) -> Result<Box<RawValue>, Error> {
-    #[derive(serde::Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Event<'a> {
-        v: u8,
-        r#type: &'a str,
-        #[serde(flatten)]
-        fields: Map<String, Value>,
-        event_index: u64,
-        timestamp: Timestamp,
-    }
-    let fields = match fields {
-        Value::Object(fields) => fields,
-        other => Map::from_iter([("detail".to_owned(), other)]),
-    };
-    let event = Event { v: VERSION, r#type: kind, fields, event_index: index, timestamp: at };
-    serde_json::value::to_raw_value(&event).map_err(record::defect)
+/// Returns the text of an event. `fields` is a JSON object.
+fn event(kind: &str, fields: &str, index: u64, at: Timestamp) -> Result<Box<RawValue>, Error> {
+    let fields = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).unwrap_or_default();
+    let comma = if fields.is_empty() { "" } else { "," };
+    let event =
+        format!("{{\"v\":{VERSION},\"type\":\"{kind}\",{fields}{comma}\"eventIndex\":{index},\"timestamp\":\"{at}\"}}");
+    RawValue::from_string(event).map_err(record::defect)
 }
 
 /// Returns a page of the system's stream. Fails with `not_found` at `/offset` if the offset is before the oldest event that is still

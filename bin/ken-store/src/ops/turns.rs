@@ -1,11 +1,13 @@
 //! Prompts and compactions: the events that their holders add, and how they end.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ken_types::event::{Body, Event, Outcome, Place, VERSION, is_dispatched};
+use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
@@ -14,6 +16,25 @@ use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
+
+/// The fields of an event `submission.*` of the system's stream.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SubmissionFields<'a> {
+    #[serde(borrow)]
+    pub(super) session_id: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) submission_id: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
+}
+
+impl<'a> SubmissionFields<'a> {
+    pub(super) fn of(session: &'a str, submission: &'a SubmissionId) -> SubmissionFields<'a> {
+        let submission_id = Cow::Borrowed(submission.as_str());
+        SubmissionFields { session_id: Cow::Borrowed(session), submission_id, outcome: None }
+    }
+}
 
 /// Returns the submission of a lease. Fails with `conflict` if the lease is not the newest of its submission.
 pub(super) fn submission_of_lease(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
@@ -27,7 +48,7 @@ pub(super) fn submission_of_lease(tables: &dyn Tables, lease: &Lease) -> Result<
     Err(error.hint("stop: another holder has it"))
 }
 
-pub(super) fn unknown(id: &ken_types::id::SubmissionId) -> Error {
+pub(super) fn unknown(id: &SubmissionId) -> Error {
     Error::not_found(format!("there is no submission {id}")).at("/submission_id")
 }
 
@@ -104,7 +125,7 @@ pub(super) fn publish_status(tables: &dyn Tables, found: &SubmissionRow, change:
         State::Waiting => "submission.waiting",
         _ => "submission.running",
     };
-    change.publish(kind, json!({"sessionId": log.instance(), "submissionId": found.id}));
+    change.publish(kind, SubmissionFields::of(log.instance(), &found.id));
     Ok(())
 }
 
@@ -195,8 +216,8 @@ pub(super) fn finish(
     }
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
-    let fields = json!({"sessionId": log.instance(), "submissionId": found.id, "outcome": ending.outcome()});
-    change.publish("submission.settled", fields);
+    let fields = SubmissionFields::of(log.instance(), &found.id);
+    change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome()), ..fields });
     report_end(found, ending, change);
     Ok(())
 }
