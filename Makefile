@@ -45,10 +45,11 @@ run: toolchain
 	@echo "make: starting ken below $(HOME_DIR); Ctrl+C ends it"
 	@target/first/ken up --home $(HOME_DIR)
 
-# The black-box tests drive the real binaries, so those are built first, in the same profile.
+# The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
+# compute, so at least four of them run at a time.
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
-	$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 4 ? n : 4))) $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, the public suite for Durable Streams (undisturbed, and while the store
 # is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls. Needs

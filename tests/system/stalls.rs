@@ -401,3 +401,39 @@ fn a_slow_disk_under_load() {
     }
     load.check(&system).expect_clean();
 }
+
+/// If the store does not answer, reads fail with 503, and changes with 504 because their outcome is unknown.
+#[test]
+fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
+    let system = System::start();
+    let session = system.session();
+    system.signal("store", Signal::SIGSTOP);
+    let address = system.address();
+    let ask = |method: &'static str, target: String| {
+        std::thread::spawn(move || {
+            let mut client = Client::connect(address).checked_by_contract();
+            let body = json!({"title": "t", "content": "c", "text": "hello", "message": "hello"});
+            match method {
+                "POST" => client.request(method, &target).header("prefer", "wait=5").json(&body).send(),
+                _ => client.get(&target),
+            }
+        })
+    };
+    let callers = [
+        (ask("GET", "/api/chat/sessions".into()), 503),
+        (ask("POST", "/api/chat/events".into()), 504),
+        (ask("POST", "/agents/orchestrator/x".into()), 504),
+        (ask("GET", format!("/agents/orchestrator/{session}")), 503),
+    ];
+    for (thread, status) in callers {
+        let answer = thread.join().unwrap();
+        assert_eq!(answer.status, status, "{}", answer.body_text());
+        // The store can still make the change when it continues.
+        assert_eq!(answer.body_text().contains("unknown"), status == 504, "{}", answer.body_text());
+    }
+    system.get("/health").expect(200);
+    system.signal("store", Signal::SIGCONT);
+    until("it answers again", || {
+        system.client().request("GET", "/api/knowledge").try_send().is_ok_and(|answer| answer.status == 200)
+    });
+}
