@@ -232,8 +232,8 @@ impl Lexicon {
         Ok(format!("Want::{want}"))
     }
 
-    /// The phrases that can start with a word: first those with known second words, once for each and sorted by it, then the
-    /// others, each with its anchor.
+    /// Returns the phrases that can start with a word. The first set contains those whose second words are known, with one entry
+    /// for each second word; the second set contains the others, each with its anchor.
     fn starts_of(&self, known: &Word) -> (Starts, Starts) {
         let (mut closed, mut open) = (Starts::new(), Starts::new());
         for phrase in &known.phrases {

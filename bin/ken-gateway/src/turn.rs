@@ -6,7 +6,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
-use ken_types::ops::model::ModelState;
+use ken_types::ops::model::{ModelState, NO_MODEL_HINT};
 use ken_types::ops::store::{SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -86,10 +86,7 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     let state = gateway.models.get(Duration::from_secs(1)).await;
     match state.ok().and_then(|state| no_model(&state)) {
-        Some(why) => {
-            let hint = "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
-            Err(Error::unavailable(why).hint(hint))
-        }
+        Some(why) => Err(Error::unavailable(why).hint(NO_MODEL_HINT)),
         None => Ok(()),
     }
 }

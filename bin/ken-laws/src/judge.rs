@@ -83,7 +83,7 @@ impl Judge {
         let Judge { scan, claims, repetition, statements, quantities, acronyms } = self;
         let is_english = reads_english(text, scan, claims);
         let mut findings = Findings::new(scan.sentences.len());
-        // Without a negation nothing can contradict, so most texts need no comparison.
+        // Without a negation there is no contradiction, so most texts need no comparison.
         let can_contradict =
             !statements.is_empty() || claims.iter().any(|claim| claim.any(lex::NEGATION | lex::FLIPPED));
         for (index, (sentence, claim)) in scan.sentences.iter().zip(claims.iter()).enumerate() {

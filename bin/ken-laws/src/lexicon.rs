@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 /// An empty slot of the table; no word has the hash 0.
 const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, seconds: 0, closed: (0, 0), open: (0, 0) };
 
-/// A phrase that can start with a word. A phrase with several possible second words has one of these for each.
+/// A phrase that can start with a word, and one of its possible second words. There is one `Start` for each of them.
 struct Start {
     /// The hash of the second word. In an open phrase, the hash of a required word among the next [`NEAR`] words, or 0.
     word: u64,

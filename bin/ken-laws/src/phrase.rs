@@ -46,8 +46,8 @@ fn end_of(tokens: &[Token], mut index: usize, mut rest: &[Element]) -> Option<us
         }
         index += usize::from(!element.optional);
         rest = behind;
-        // Of optional elements in a row that all match any word, it makes no difference which ones are absent, so the remaining
-        // ones are skipped together.
+        // If several optional elements in a row match any word, it makes no difference which of them are absent. The rest of
+        // the row is therefore skipped as a whole.
         if element.is_any_or_none() {
             while let Some((_, behind)) = rest.split_first().filter(|(next, _)| next.is_any_or_none()) {
                 rest = behind;

@@ -238,8 +238,8 @@ fn missing(score: &Score) -> impl Iterator<Item = Line> {
     })
 }
 
-/// A line about features, as a JSON string. It contains no character that JSON escapes, because it is made only of texts of this
-/// program, so it is written as it is.
+/// A line about features, as a JSON string with its quotation marks. It consists only of texts of this program, none of which
+/// contains a character that JSON has to escape.
 struct Line(String);
 
 impl Line {

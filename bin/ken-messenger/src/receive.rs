@@ -1,6 +1,6 @@
-//! Handles an update: normalises it, has the store decide whether its sender may write here and accept it, and puts immediate
-//! replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after a crash
-//! completes what is missing and does nothing twice.
+//! Handles an update: normalises it, passes it to the store, which decides whether its sender may write here, and puts
+//! immediate replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after
+//! a crash completes what is missing and does nothing twice.
 
 use ken_chat::{Connector, Effect, Inbound, Prepared, Received};
 use ken_types::id::{EventId, Mint, random};

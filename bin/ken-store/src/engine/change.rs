@@ -26,10 +26,10 @@ impl Change {
         self.effects.push(effect);
     }
 
-    /// Adds an event to the system's stream. `kind` is its type. `fields` are its other fields: a value that becomes a JSON object, which
-    /// cannot fail for structs and for maps with text keys.
+    /// Adds an event to the system's stream. `kind` is its type. `fields` are its other fields, which are serialised as a JSON object. If that
+    /// fails, which is a defect, the transaction fails when the event is written.
     pub(crate) fn publish(&mut self, kind: &'static str, fields: impl Serialize) {
-        let fields = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned());
+        let fields = serde_json::to_string(&fields).unwrap_or_default();
         self.push(Effect::Published(kind, fields));
     }
 }

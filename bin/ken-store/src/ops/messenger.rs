@@ -56,29 +56,28 @@ fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
     Ok(stored.as_deref().and_then(DmPolicy::named).unwrap_or_default())
 }
 
-/// Returns the stored policy for the sender and the chat of a message.
-fn standing(tables: &dyn Tables, args: &AcceptUpdate, message: &IncomingMessage) -> Result<Standing, Error> {
-    let is_allowed = match &args.sender_id {
-        _ if message.is_configured => true,
-        Some(sender) => tables.allowed_user(sender)?.is_some(),
-        None => false,
-    };
-    let group = args.chat_id.as_ref().filter(|_| message.chat_kind == ChatKind::Group);
+/// Returns the policy for a sender and the chat of a message.
+fn standing(tables: &dyn Tables, sender: &str, chat: &str, message: &IncomingMessage) -> Result<Standing, Error> {
     Ok(Standing {
         dm_policy: dm_policy(tables)?,
-        is_allowed,
-        group: group.map(|chat| tables.group(chat)).transpose()?.flatten(),
+        is_allowed: message.is_configured || tables.allowed_user(sender)?.is_some(),
+        group: match message.chat_kind {
+            ChatKind::Group => tables.group(chat)?,
+            ChatKind::Direct | ChatKind::Unsupported => None,
+        },
     })
 }
 
 /// The decision on an update.
 #[derive(Debug, Clone, Copy)]
 enum Verdict<'a> {
+    /// The update is a message whose sender may write in its chat.
     Admitted(&'a Accept),
-    /// It is a press of a button.
+    /// The update is a press of a button.
     Pressed,
-    /// ken does not handle it, for this reason.
+    /// ken does not handle the update, for this reason.
     Ignored(&'a str),
+    /// The update is a message whose sender may not write in its chat.
     Rejected(Rejection),
 }
 
@@ -89,8 +88,10 @@ impl<'a> Verdict<'a> {
             UpdateContent::Pressed => return Ok(Verdict::Pressed),
             UpdateContent::Ignored(why) => return Ok(Verdict::Ignored(why)),
         };
+        // A missing id is treated as an empty one, which no stored user or group has.
         let sender = args.sender_id.as_deref().unwrap_or_default();
-        let admitted = admit(sender, message, &standing(tables, args, message)?);
+        let chat = args.chat_id.as_deref().unwrap_or_default();
+        let admitted = admit(sender, message, &standing(tables, sender, chat, message)?);
         Ok(match (admitted, &message.if_admitted) {
             (Ok(()), IfAdmitted::Accept(accept)) => Verdict::Admitted(accept),
             (Ok(()), IfAdmitted::Ignore(why)) => Verdict::Ignored(why),

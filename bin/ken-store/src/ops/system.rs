@@ -44,9 +44,11 @@ pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Err
     Ok(())
 }
 
-/// Returns the text of an event. `fields` is a JSON object.
+/// Returns the text of an event. `fields` is a JSON object; anything else is a defect.
 fn event(kind: &str, fields: &str, index: u64, at: Timestamp) -> Result<Box<RawValue>, Error> {
-    let fields = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).unwrap_or_default();
+    let inner = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}'));
+    let fields =
+        inner.ok_or_else(|| Error::internal(format!("the fields of an event {kind} are not a JSON object")))?;
     let comma = if fields.is_empty() { "" } else { "," };
     let event =
         format!("{{\"v\":{VERSION},\"type\":\"{kind}\",{fields}{comma}\"eventIndex\":{index},\"timestamp\":\"{at}\"}}");

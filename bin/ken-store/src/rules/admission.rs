@@ -31,7 +31,7 @@ impl Rejection {
     }
 }
 
-/// The stored policy, as far as it concerns one sender in one chat.
+/// The policy, as far as it concerns one sender in one chat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) dm_policy: DmPolicy,

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use ken_types::ops::Nothing;
-use ken_types::ops::model::{ModelInfo, ModelState};
+use ken_types::ops::model::{ModelInfo, ModelState, NO_MODEL_HINT};
 use ken_types::places::Places;
 
 use super::Findings;
 use crate::client::call;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-const FIX: &str = "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     let state = call::<ModelInfo>(places, "model", &Nothing {}, Some(CALL_TIMEOUT));
@@ -18,8 +17,11 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     let Ok(ModelState { models, unusable, .. }) = state else { return };
     for one in unusable {
         match models.first() {
-            None => findings.error("model-missing", one.model, one.why, FIX),
-            Some(next) => findings.warning("model-missing", one.model, format!("{}, so {next} is used", one.why), FIX),
+            None => findings.error("model-missing", one.model, one.why, NO_MODEL_HINT),
+            Some(next) => {
+                let why = format!("{}, so {next} is used", one.why);
+                findings.warning("model-missing", one.model, why, NO_MODEL_HINT);
+            }
         }
     }
 }

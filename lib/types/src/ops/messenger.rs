@@ -108,13 +108,13 @@ pub enum UpdateContent {
     Ignored(String),
 }
 
-/// What the stored policy has to know of a message, and what to do if it is admitted.
+/// The properties of a message by which the stored policy admits or rejects it, and what to do if it is admitted.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IncomingMessage {
     pub chat_kind: ChatKind,
-    /// Whether the settings of the connector allow its sender. Otherwise the sender has to be a stored user.
+    /// Whether the settings of the connector allow its sender. Otherwise the sender must be a stored user.
     pub is_configured: bool,
     pub mentions_bot: bool,
     pub if_admitted: IfAdmitted,
@@ -144,7 +144,7 @@ pub enum ChatKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UpdateAnswer {
     pub duplicate: bool,
-    /// Whether the sender may not write in this chat.
+    /// Whether the update was rejected because its sender may not write in its chat.
     pub rejected: bool,
     /// Set for an admitted update.
     pub accepted: Option<Accepted>,

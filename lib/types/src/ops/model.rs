@@ -64,6 +64,10 @@ pub struct Generate {
     pub max_output: Option<u64>,
 }
 
+/// The hint for a user whose configured models cannot be called.
+pub const NO_MODEL_HINT: &str =
+    "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
+
 impl Generate {
     /// Returns the request with its past exchanges as messages.
     pub fn with_past_messages(mut self) -> Generate {
