@@ -1,5 +1,6 @@
 //! Draws the state: the cells of the screen and the position of the cursor.
 
+use ken_approval::{Kind, Request};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -7,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Frame, Clear, Widget};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::model::approval::{Dialog, Request};
+use crate::model::approval::Dialog;
 use crate::model::block::one_line;
 use crate::model::list::List;
 use crate::model::{Connection, Model, Overlay, Usage};
@@ -22,6 +23,8 @@ const EDITOR_ROWS: u16 = 10;
 const QUEUE_ROWS: usize = 3;
 
 const DECIDE: &str = "a approve once · s for the session · d deny · Esc later";
+
+const LOADING: &str = "the whole request is being loaded · d deny · Esc later";
 
 const HELP: &str = "\
 Enter             send, or put into the queue while a turn runs
@@ -437,7 +440,10 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
             let room = usize::from(columns).saturating_sub(label.len() + 1);
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }
-        None => wrap(&Line::raw(DECIDE), usize::from(columns), 0, Cut::Words),
+        None => {
+            let keys = if dialog.is_whole { DECIDE } else { LOADING };
+            wrap(&Line::raw(keys), usize::from(columns), 0, Cut::Words)
+        }
     };
     // There is one more row above the keys.
     let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
@@ -464,37 +470,22 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
 fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
     let columns = usize::from(columns);
     let mut lines = Vec::new();
-    let mut add = |text: &str, style: Style, cut: Cut| {
-        for line in text.split('\n') {
-            lines.extend(wrap(&Line::styled(line.to_owned(), style), columns, 2, cut));
-        }
-    };
-    add(&request.summary, STRONG, Cut::Words);
-    let risk = match request.risk.as_str() {
-        "high" => Style::new().fg(Color::Red),
-        "medium" => Style::new().fg(Color::Yellow),
-        _ => Style::new(),
-    };
-    let action = format!("{}, {} risk", request.action, request.risk);
-    add(&action, risk, Cut::Words);
-    for (name, value) in [("target", &request.target), ("reason", &request.reason), ("expires", &request.expires_at)] {
-        if !value.is_empty() {
-            add(&format!("{name}: {value}"), Style::new(), Cut::Words);
-        }
-    }
-    for detail in &request.details {
-        add(detail, Style::new(), Cut::Anywhere);
-    }
-    for line in request.diff.lines() {
-        let style = match line.as_bytes().first() {
-            Some(b'+') => Style::new().fg(Color::Green),
-            Some(b'-') => Style::new().fg(Color::Red),
-            Some(b'@') => Style::new().fg(Color::Cyan),
-            _ => Style::new(),
-        };
-        add(line, style, Cut::Anywhere);
+    for line in request.lines() {
+        let cut = if matches!(line.kind, Kind::What | Kind::Fact | Kind::Risk) { Cut::Words } else { Cut::Anywhere };
+        lines.extend(wrap(&Line::styled(line.text, style_of(line.kind, &request.risk)), columns, 2, cut));
     }
     lines
+}
+
+fn style_of(kind: Kind, risk: &str) -> Style {
+    match (kind, risk) {
+        (Kind::What, _) => STRONG,
+        (Kind::Risk, "high") | (Kind::Removed, _) => Style::new().fg(Color::Red),
+        (Kind::Risk, "medium") => Style::new().fg(Color::Yellow),
+        (Kind::Added, _) => Style::new().fg(Color::Green),
+        (Kind::Hunk, _) => Style::new().fg(Color::Cyan),
+        _ => Style::new(),
+    }
 }
 
 fn text(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {

@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ken_approval::{Request, one_line};
 use ken_client::Gateway;
-use ken_client::approvals::Decision;
+use ken_client::approvals::{Decision, user};
 use ken_types::Error;
 use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, only_one};
-use crate::output::{Outcome, one_line, print_json, print_line, print_table};
+use crate::output::{Outcome, print_json, print_line, print_table, print_text};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
@@ -92,51 +93,29 @@ fn request(record: &Value) -> &Value {
     record.get("request").unwrap_or(&Value::Null)
 }
 
-/// Prints the fields of a request, an empty line and the exact action.
+/// Prints a request in the order in which a person reads it, and below it how it ended.
 fn show(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return print_json(record);
     }
-    let request = request(record);
-    for (name, key) in [
-        ("id", "id"),
-        ("action", "actionType"),
-        ("summary", "summary"),
-        ("reason", "reason"),
-        ("risk", "risk"),
-        ("target", "target"),
-        ("agent", "requestedBy"),
-        ("created", "createdAt"),
-        ("expires", "expiresAt"),
-    ] {
-        if !field(request, key).is_empty() {
-            print_line(&format!("{name:10} {}", one_line(field(request, key))))?;
-        }
-    }
-    print_line(&format!("{:10} {}", "status", status(record)))?;
-    let metadata = request.get("metadata").unwrap_or(&Value::Null);
-    match metadata.get("action") {
-        // The gateway sends an action as a JSON object, or as text if it is shortened.
-        Some(Value::String(text)) => print_line(&format!("\n{text}"))?,
-        Some(action) => print_line(&format!("\n{action:#}"))?,
-        None => {}
-    }
-    match field(metadata, "diff") {
-        "" => Ok(()),
-        diff => print_line(&format!("\n{}", diff.trim_end_matches('\n'))),
-    }
+    let Some(request) = Request::of(record) else {
+        return Err(Error::internal("the gateway's answer is no request"));
+    };
+    print_text(&request.text())?;
+    print_line(&format!("\n{} {}", request.id, status(record, &request)))
 }
 
-fn status(record: &Value) -> String {
-    let mut status = field(record, "status").to_owned();
-    if let Some(decision) = record.get("decision") {
-        status += &format!(" by {} at {}", one_line(field(decision, "decidedBy")), field(decision, "decidedAt"));
-        if !field(decision, "reason").is_empty() {
-            status += &format!(": {}", one_line(field(decision, "reason")));
+fn status(record: &Value, request: &Request) -> String {
+    let mut status = request.outcome.clone().unwrap_or_else(|| "waits for a decision".to_owned());
+    let decision = record.get("decision").unwrap_or(&Value::Null);
+    for (before, text) in [
+        (" at ", field(decision, "decidedAt")),
+        (": ", field(decision, "reason")),
+        (", used at ", field(record, "usedAt")),
+    ] {
+        if !text.is_empty() {
+            status += &format!("{before}{}", one_line(text));
         }
-    }
-    if !field(record, "usedAt").is_empty() {
-        status += &format!(", used at {}", field(record, "usedAt"));
     }
     status
 }
@@ -158,15 +137,6 @@ fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, word
     let done = if approved { "approved" } else { "denied" };
     print_line(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the name of the user who runs this, or `uid N` if the user has no name.
-fn user() -> String {
-    let uid = nix::unistd::geteuid();
-    match nix::unistd::User::from_uid(uid) {
-        Ok(Some(user)) => user.name,
-        _ => format!("uid {uid}"),
-    }
 }
 
 /// Returns the id for a word: the word itself if it has the form of a whole id, else the only pending request whose id

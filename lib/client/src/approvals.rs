@@ -1,12 +1,17 @@
-//! Approval requests: listing pending ones, and deciding them.
+//! Approval requests: listing pending ones, deciding them, and asking for decisions in a client that prints lines.
+
+mod question;
 
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
+use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
 
 use crate::chat::Identity;
 use crate::gateway::Gateway;
+
+pub use question::{Asking, Questions};
 
 /// The decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +23,16 @@ pub struct Decision {
     pub reason: Option<String>,
     /// Whether the same action may run again in the session.
     pub for_session: bool,
+}
+
+/// Returns the name of the user who runs this program, or `uid N` if the user has no name. It is recorded with a
+/// decision.
+pub fn user() -> String {
+    let uid = geteuid();
+    match User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => format!("uid {uid}"),
+    }
 }
 
 impl Gateway {

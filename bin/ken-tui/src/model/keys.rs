@@ -218,7 +218,6 @@ impl Model {
         match command {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
-                    // The list of requests omits long actions and diffs, so the whole request is fetched.
                     self.effects.push(Effect::Approval { request: request.id.clone() });
                     self.overlay = Overlay::Approval(Dialog::new(request));
                 }
@@ -339,7 +338,7 @@ impl Model {
         }
         match key.key {
             Key::Esc => return,
-            Key::Char(letter @ ('a' | 's')) if is_typed(key) => {
+            Key::Char(letter @ ('a' | 's')) if is_typed(key) && dialog.is_whole => {
                 let decision = decision(true, letter == 's', None);
                 return self.effects.push(Effect::Decide { request, decision });
             }
