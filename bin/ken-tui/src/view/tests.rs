@@ -202,6 +202,7 @@ fn screens() {
         is_screen(&mut pane, "pane", columns, rows);
         let mut dialog = busy();
         dialog.key(Key::F(2));
+        dialog.update(Message::Approval(record()));
         is_screen(&mut dialog, "approval", columns, rows);
         let mut palette = busy();
         palette.control('p');
@@ -387,6 +388,38 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     assert_eq!(decision, Some(("apr_1", false, Some("as it is"))));
     client.events(&[event("approval_decided", json!({"requestId": "apr_1", "status": "denied"}))]);
     assert!(client.model.approvals.is_empty() && client.sees("✗ approval: Edit src/main.rs"));
+}
+
+/// The list of requests omits long diffs, and an answer that arrives late must not open a decided request again.
+#[test]
+fn only_what_is_here_as_a_whole_can_be_approved() {
+    let mut client = busy();
+    let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
+    client.key(Key::F(2));
+    client.type_text("as");
+    assert!(decides(&client) == 0 && client.sees("is being loaded") && !client.sees("a approve once"));
+    client.update(Message::Approval(record()));
+    assert!(client.sees("a approve once"));
+    client.type_text("a");
+    assert_eq!(decides(&client), 1);
+    client.events(&[event(
+        "approval_decided",
+        json!({"requestId": "apr_1", "status": "approved", "decidedBy": "ada\u{202e}"}),
+    )]);
+    assert!(client.sees("approved by ada<U+202E>"));
+    client.update(Message::Approval(record()));
+    assert!(client.model.approvals.is_empty() && client.sees("approved by ada"));
+}
+
+/// Earlier versions recorded the approval of a worker as an event of the worker.
+#[test]
+fn an_approval_in_an_old_stream_is_shown() {
+    let mut client = busy();
+    let fields = json!({"requestId": "apr_9", "actionType": "git.push", "risk": "high", "parentSession": "default",
+        "session": "task:default:t1"});
+    client.events(&[event("approval_requested", fields)]);
+    assert!(client.sees("approval: git.push"));
+    assert_eq!(client.count(|effect| matches!(effect, Effect::Approval { request } if request == "apr_9")), 1);
 }
 
 #[test]
