@@ -31,10 +31,9 @@ fn script() -> Vec<Value> {
         ("the long file", write("repos/site/LONG", &long)),
         ("the command", ("run_command", command)),
     ];
-    let text = |when: &str, after: usize, text: &str| json!({"when": when, "after_tools": after, "events": [{"text": text}]});
-    let call = |when: &str, name: &str, arguments: &Value| {
-        json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]})
-    };
+    let text =
+        |when: &str, after: usize, text: &str| json!({"when": when, "after_tools": after, "events": [{"text": text}]});
+    let call = |when: &str, name: &str, arguments: &Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]});
     let mut lines = vec![json!({"when": "Preflight report", "events": [{"text": "All is well."}]})];
     for (what, (tool, arguments)) in tasks {
         let task = format!("worker: {what}");
@@ -115,7 +114,13 @@ fn the_screen_shows_it_in_a_row_and_in_the_dialog_in_every_client_that_is_open()
     let (screen, seen) = sees(&terminal, "+Adds numbers.");
     let request = request(&system);
     is_within_a_second(&request, seen);
-    for text in ["approval: Edit repos/site/NOTE", "where: repos/site/NOTE", "risk:  low", "waiting for a decision", "F2 decides"] {
+    for text in [
+        "approval: Edit repos/site/NOTE",
+        "where: repos/site/NOTE",
+        "risk:  low",
+        "waiting for a decision",
+        "F2 decides",
+    ] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     assert!(screen.contains("run <U+202E>txt.sh<U+200B>␛[2J"), "{screen}");
@@ -354,7 +359,8 @@ fn the_stream_has_each_approval_once() {
     assert_eq!(ended(child).2, Some(0));
     let session = request["metadata"]["sessionId"].as_str().unwrap();
     let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
-    let of_type = |kind: &str| events.as_array().unwrap().iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    let of_type =
+        |kind: &str| events.as_array().unwrap().iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
     let task = of_type("task_start")[0]["taskId"].clone();
     for kind in ["approval_requested", "approval_decided"] {
         let [event] = of_type(kind)[..] else { panic!("{events}") };
@@ -477,7 +483,8 @@ fn the_messenger_does_not_let_approve_what_it_does_not_show_whole() {
     assert!((2..=3).contains(&texts.len()), "{}", texts.len());
     let all = texts.concat();
     assert!((0..150).all(|number| all.contains(&format!("+line {number:04} of a file"))), "{all}");
-    let with_buttons = platform.calls("sendMessage").iter().filter(|call| call.body.get("reply_markup").is_some()).count();
+    let with_buttons =
+        platform.calls("sendMessage").iter().filter(|call| call.body.get("reply_markup").is_some()).count();
     assert_eq!((with_buttons, buttons(&platform).len()), (1, 2));
     let approve = buttons(&platform)[0].1.clone();
     decide(&system, &request(&system), false);
@@ -490,7 +497,10 @@ fn the_messenger_does_not_let_approve_what_it_does_not_show_whole() {
     let long = request(&system);
     let id = long["id"].as_str().unwrap();
     assert_eq!(texts.len(), 1);
-    assert!(texts[0].contains("cannot be approved here") && texts[0].contains(&format!("ken approvals {id}")), "{texts:?}");
+    assert!(
+        texts[0].contains("cannot be approved here") && texts[0].contains(&format!("ken approvals {id}")),
+        "{texts:?}"
+    );
     let offered: Vec<String> = buttons(&platform).into_iter().map(|(text, _)| text).collect();
     assert_eq!(offered, ["Deny"]);
     press(&system, 3, &approve);

@@ -24,6 +24,7 @@ const QUEUE_ROWS: usize = 3;
 
 const DECIDE: &str = "a approve once · s for the session · d deny · Esc later";
 
+const DECIDE_ONCE: &str = "a approve once · d deny · Esc later";
 const LOADING: &str = "the whole request is being loaded · d deny · Esc later";
 
 const HELP: &str = "\
@@ -433,7 +434,8 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
 
 fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let columns = area.width.saturating_sub(6).min(110);
-    let lines = approval_lines(&dialog.request, columns);
+    let drawn = dialog.drawn.take().filter(|(width, _)| *width == columns);
+    let (_, lines) = drawn.unwrap_or_else(|| (columns, approval_lines(&dialog.request, columns)));
     let keys = match &dialog.reason {
         Some(reason) => {
             let label = "deny, because: ";
@@ -441,7 +443,11 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }
         None => {
-            let keys = if dialog.is_whole { DECIDE } else { LOADING };
+            let keys = match (dialog.is_whole, &dialog.request.digest) {
+                (false, _) => LOADING,
+                (true, None) => DECIDE,
+                (true, Some(_)) => DECIDE_ONCE,
+            };
             wrap(&Line::raw(keys), usize::from(columns), 0, Cut::Words)
         }
     };
@@ -456,8 +462,10 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     let rest = lines.get(dialog.scroll..).unwrap_or_default();
     text(rest, Rect { height, ..inner }, buffer);
     if rest.len() > visible && inner.height > below {
-        row("↓ more", FAINT, inner.x, inner.y + height, inner, buffer);
+        let more = format!("↓ more · {} of {} lines · Home, End", dialog.scroll + visible, lines.len());
+        row(&more, FAINT, inner.x, inner.y + height, inner, buffer);
     }
+    dialog.drawn = Some((columns, lines));
     let y = inner.bottom().saturating_sub(below - 1).max(inner.y);
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
         buffer.set_string(inner.x, y, line.to_string(), STRONG);
@@ -468,11 +476,11 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
 }
 
 fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
-    let columns = usize::from(columns);
     let mut lines = Vec::new();
     for line in request.lines() {
         let cut = if matches!(line.kind, Kind::What | Kind::Fact | Kind::Risk) { Cut::Words } else { Cut::Anywhere };
-        lines.extend(wrap(&Line::styled(line.text, style_of(line.kind, &request.risk)), columns, 2, cut));
+        let styled = Line::styled(line.text, style_of(line.kind, &request.risk));
+        lines.extend(wrap(&styled, usize::from(columns), 2, cut));
     }
     lines
 }

@@ -34,6 +34,9 @@ pub(crate) struct Approve {
     /// Also approve further calls in this session with the same arguments and the same files
     #[arg(long)]
     session: bool,
+    /// Digest of a diff that is longer than a request; `ken approvals ID` prints both
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
     #[command(flatten)]
     words: DecisionText,
 }
@@ -62,7 +65,7 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
     match &args.id {
         Some(word) => {
             let id = find(&mut gateway, word)?;
-            show(&gateway.approval(&id)?, args.json)?;
+            show(globals, &mut gateway, &id, args.json)?;
         }
         None => list(&mut gateway, args.json)?,
     }
@@ -93,16 +96,20 @@ fn request(record: &Value) -> &Value {
     record.get("request").unwrap_or(&Value::Null)
 }
 
-/// Prints a request in the order in which a person reads it, and below it how it ended.
-fn show(record: &Value, as_json: bool) -> Result<(), Error> {
+/// Prints a whole request in the order in which a person reads it, and below it how it ended.
+fn show(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
+    let record = gateway.approval(id)?;
     if as_json {
-        return print_json(record);
+        return print_json(&record);
     }
-    let Some(request) = Request::of(record) else {
-        return Err(Error::internal("the gateway's answer is no request"));
-    };
+    let request = gateway.whole_request(id)?;
     print_text(&request.text())?;
-    print_line(&format!("\n{} {}", request.id, status(record, &request)))
+    print_line(&format!("\n{id} {}", status(&record, &request)))?;
+    match request.digest.filter(|_| request.status == "pending") {
+        // Who approves a long diff names its digest, which only somebody knows to whom all of it was shown.
+        Some(digest) => print_line(&format!("to approve it: {} approve {id} --digest {digest}", globals.command())),
+        None => Ok(()),
+    }
 }
 
 fn status(record: &Value, request: &Request) -> String {
@@ -121,20 +128,24 @@ fn status(record: &Value, request: &Request) -> String {
 }
 
 pub(crate) fn approve(globals: &Globals, args: &Approve) -> Outcome {
-    decide(globals, &args.id, true, args.session, &args.words)
+    let digest = args.digest.clone();
+    decide(globals, &args.id, Decision { for_session: args.session, digest, ..decision(true, &args.words) })
 }
 
 pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
-    decide(globals, &args.id, false, false, &args.words)
+    decide(globals, &args.id, decision(false, &args.words))
 }
 
-fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &DecisionText) -> Outcome {
+fn decision(approved: bool, words: &DecisionText) -> Decision {
+    let by = words.by.clone().unwrap_or_else(user);
+    Decision { approved, by, reason: words.reason.clone(), for_session: false, digest: None }
+}
+
+fn decide(globals: &Globals, word: &str, decision: Decision) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
-    let decision =
-        Decision { approved, by: words.by.clone().unwrap_or_else(user), reason: words.reason.clone(), for_session };
     during("deciding", || gateway.decide(&id, &decision))?;
-    let done = if approved { "approved" } else { "denied" };
+    let done = if decision.approved { "approved" } else { "denied" };
     print_line(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
 }

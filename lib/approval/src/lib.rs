@@ -38,7 +38,9 @@ pub struct Request {
     pub action: Vec<Part>,
     /// A unified diff.
     pub diff: String,
-    /// Whether the record holds only a part of the action or the diff.
+    /// The digest of the whole diff, if the record holds only its beginning. An approval has to name it.
+    pub digest: Option<String>,
+    /// Whether a part of the action or the diff is missing here.
     pub is_cut: bool,
     /// How the request ended and who decided it, as in `approved by vera, uid 1000 (vera)`.
     pub outcome: Option<String>,
@@ -88,9 +90,17 @@ impl Request {
             expires_at: line("expiresAt"),
             action: action::parts(action),
             diff: visible(diff).into_owned(),
-            is_cut: action.as_str().is_some_and(says_cut) || says_cut(diff),
+            digest: metadata.pointer("/whole/digest").and_then(Value::as_str).map(str::to_owned),
+            is_cut: metadata.get("whole").is_some() || action.as_str().is_some_and(says_cut) || says_cut(diff),
             outcome: outcome(record),
         })
+    }
+
+    /// Completes a request of which the record holds only the beginning of the diff. `digest` is that of this text, so
+    /// that an approval names what is shown here.
+    pub fn set_diff(&mut self, diff: &str, digest: String) {
+        self.diff = visible(diff).into_owned();
+        (self.digest, self.is_cut) = (Some(digest), false);
     }
 
     pub fn is_pending(&self) -> bool {
@@ -138,7 +148,7 @@ fn kind_of(line: &str) -> Kind {
     }
 }
 
-/// Whether a text ends with the note of ken-tools or ken-coder that a part of it is left out.
+/// Whether a text ends with the note that a part of it is left out, as in requests of earlier versions.
 fn says_cut(text: &str) -> bool {
     let end = text.trim_end();
     end.ends_with(" bytes are shown]") || end.ends_with(" bytes is shown]")
@@ -252,5 +262,14 @@ mod tests {
         ] {
             assert_eq!(Request::of(&record(action, diff)).unwrap().is_cut, is_cut);
         }
+        let mut long = record(json!({"argv": ["ls"]}), "+x");
+        long["request"]["metadata"]["whole"] = json!({"digest": "d", "bytes": 200_000});
+        let mut request = Request::of(&long).unwrap();
+        assert!(request.is_cut);
+        request.set_diff("+x\n+\u{200b}", "e".to_owned());
+        assert_eq!(
+            (request.is_cut, request.diff.as_str(), request.digest.as_deref()),
+            (false, "+x\n+<U+200B>", Some("e"))
+        );
     }
 }

@@ -2,14 +2,16 @@
 
 mod question;
 
-use ken_types::Error;
+use ken_approval::Request;
 use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
+use ken_types::{Error, hex};
 use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::chat::Identity;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Method};
 
 pub use question::{Asking, Questions};
 
@@ -23,6 +25,8 @@ pub struct Decision {
     pub reason: Option<String>,
     /// Whether the same action may run again in the session.
     pub for_session: bool,
+    /// The digest of the whole diff. A request with `metadata.whole` can be approved only with it.
+    pub digest: Option<String>,
 }
 
 /// Returns the name of the user who runs this program, or `uid N` if the user has no name. It is recorded with a
@@ -56,10 +60,38 @@ impl Gateway {
         self.get(&format!("/api/approvals/{}", encode_segment(request)))
     }
 
+    /// Returns the whole diff of a request, of which the request itself holds only the beginning if it has
+    /// `metadata.whole`. At most 16 MiB.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]. `not_found` if the request has no diff, `internal` if the gateway's answer is not text.
+    pub fn diff(&mut self, request: &str) -> Result<String, Error> {
+        let target = format!("/api/approvals/{}/diff", encode_segment(request));
+        let answer = self.call(&Method::GET, &target, &[], &[])?;
+        String::from_utf8(answer.body).map_err(|_| Error::internal("the diff that the gateway returned is not text"))
+    }
+
+    /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
+    /// that an approval with it is one of exactly this text.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
+        let record = self.approval(id)?;
+        let request = Request::of(&record);
+        let mut request = request.ok_or_else(|| Error::internal("the gateway's answer is no request"))?;
+        if request.digest.is_some() {
+            let diff = self.diff(id)?;
+            request.set_diff(&diff, hex::encode(&Sha256::digest(&diff)));
+        }
+        Ok(request)
+    }
+
     /// Decides a request.
     ///
     /// # Errors
-    /// As [`Gateway::call`]. `conflict` if the request was already decided or has expired.
+    /// As [`Gateway::call`]. `conflict` if the request was already decided or has expired, `invalid` at `/digest` if
+    /// its approval needs the digest of the whole diff.
     pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
         let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
         if let Some(fields) = body.as_object_mut() {
@@ -68,6 +100,9 @@ impl Gateway {
             }
             if decision.for_session {
                 fields.insert("scope".to_owned(), "session".into());
+            }
+            if let Some(digest) = &decision.digest {
+                fields.insert("digest".to_owned(), digest.as_str().into());
             }
         }
         let target = format!("/api/approvals/{}/decision", encode_segment(request));

@@ -2,6 +2,7 @@
 
 use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
+use ratatui::text::Line;
 
 /// The open dialog.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(crate) struct Dialog {
     /// Whether the whole request is here. The list of requests omits long actions and diffs, and nothing that is not
     /// shown whole can be approved.
     pub(crate) is_whole: bool,
+    /// The lines as drawn for a width. They are kept, because a diff can have many thousands.
+    pub(crate) drawn: Option<(u16, Vec<Line<'static>>)>,
     /// The index of the first visible line.
     pub(crate) scroll: usize,
     /// The reason for a denial, while it is being typed.
@@ -18,10 +21,21 @@ pub(crate) struct Dialog {
 
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog { request, is_whole: false, scroll: 0, reason: None }
+        Dialog { request, drawn: None, is_whole: false, scroll: 0, reason: None }
+    }
+
+    /// Shows the whole request. The person stays at the same line.
+    pub(crate) fn set_whole(&mut self, request: Request) {
+        *self = Dialog { scroll: self.scroll, reason: self.reason.take(), is_whole: true, ..Dialog::new(request) };
+    }
+
+    /// Returns an approval of exactly what is shown.
+    pub(crate) fn approval(&self, for_session: bool) -> Decision {
+        Decision { approved: true, by: user(), reason: None, for_session, digest: self.request.digest.clone() }
     }
 }
 
-pub(crate) fn decision(approved: bool, for_session: bool, reason: Option<String>) -> Decision {
-    Decision { approved, by: user(), reason: reason.filter(|reason| !reason.trim().is_empty()), for_session }
+pub(crate) fn denial(reason: Option<String>) -> Decision {
+    let reason = reason.filter(|reason| !reason.trim().is_empty());
+    Decision { approved: false, by: user(), reason, for_session: false, digest: None }
 }

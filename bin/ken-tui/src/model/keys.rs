@@ -2,7 +2,7 @@
 
 use ratatui_textarea::{CursorMove, Input, Key};
 
-use super::approval::{Dialog, decision};
+use super::approval::{Dialog, denial};
 use super::block::Kind;
 use super::list::{List, Row};
 use super::{Draft, Model, Overlay};
@@ -328,7 +328,7 @@ impl Model {
             match key.key {
                 Key::Esc => dialog.reason = None,
                 Key::Enter => {
-                    let decision = decision(false, false, dialog.reason.take());
+                    let decision = denial(dialog.reason.take());
                     return self.effects.push(Effect::Decide { request, decision });
                 }
                 _ => type_into(reason, key),
@@ -338,8 +338,11 @@ impl Model {
         }
         match key.key {
             Key::Esc => return,
-            Key::Char(letter @ ('a' | 's')) if is_typed(key) && dialog.is_whole => {
-                let decision = decision(true, letter == 's', None);
+            // A change that is longer than a request can be approved once only.
+            Key::Char(letter @ ('a' | 's'))
+                if is_typed(key) && dialog.is_whole && (letter == 'a' || dialog.request.digest.is_none()) =>
+            {
+                let decision = dialog.approval(letter == 's');
                 return self.effects.push(Effect::Decide { request, decision });
             }
             Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
@@ -378,9 +381,12 @@ fn list_key(list: &mut List, key: &Input) -> Choice {
 fn scrolled(top: usize, key: &Input) -> Option<usize> {
     Some(match key.key {
         Key::Up => top.saturating_sub(1),
-        Key::Down => top + 1,
+        Key::Down => top.saturating_add(1),
         Key::PageUp => top.saturating_sub(10),
-        Key::PageDown => top + 10,
+        Key::PageDown => top.saturating_add(10),
+        Key::Home => 0,
+        // The view goes back to the last line.
+        Key::End => usize::MAX,
         _ => return None,
     })
 }

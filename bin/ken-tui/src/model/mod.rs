@@ -31,6 +31,8 @@ use transcript::{Exchange, Status, Transcript};
 pub(crate) const PREFLIGHT: &str = "tui.startup-preflight";
 const PREFLIGHT_REPORT: &str = "Preflight report:";
 const EDITOR_UNDO: usize = 200;
+/// The maximum length of a request in its row, in bytes.
+const ROW_BYTES: usize = 16 * 1024;
 
 /// Whether the gateway responds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,7 +208,7 @@ impl Model {
                     self.store_request(request);
                 }
             }
-            Message::Approval(record) => self.whole_request(&record),
+            Message::Approval(request) => self.whole_request(*request),
             Message::Decided { request, answer } => self.decided(&request, answer),
             Message::Parts(missing) => self.parts = Some(missing),
             Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
@@ -525,12 +527,11 @@ impl Model {
     }
 
     /// Stores a request that was fetched by its id, and shows it in its row and in the open dialog.
-    fn whole_request(&mut self, record: &Value) {
+    fn whole_request(&mut self, request: Request) {
         let id = self.session.as_ref().map(|session| &session.id);
-        let of_session = |request: &Request| request.session.is_none() || request.session.as_ref() == id;
-        let Some(request) = Request::of(record).filter(of_session) else {
+        if request.session.is_some() && request.session.as_ref() != id {
             return;
-        };
+        }
         if let Some(block) = self.transcript.block_mut(&request.id) {
             if request.is_pending() && block.state != block::State::Waiting {
                 // It was decided while this answer was on its way.
@@ -541,14 +542,12 @@ impl Model {
                 None => format!("{} risk · F2 decides", request.risk),
                 Some(outcome) => outcome.clone(),
             };
-            let below: Vec<String> = request.lines().into_iter().skip(1).map(|line| line.text).collect();
-            block.set_text(&below.join("\n"));
+            block.set_text(&below_name(&request));
         }
         if let Overlay::Approval(dialog) = &mut self.overlay
             && dialog.request.id == request.id
         {
-            dialog.request = request.clone();
-            dialog.is_whole = true;
+            dialog.set_whole(request.clone());
         }
         self.store_request(request);
     }
@@ -665,6 +664,20 @@ impl Model {
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
+}
+
+/// Returns what the row of a request shows below its name: where, why, risk, and the action or the diff. The dialog
+/// shows all of a long one.
+fn below_name(request: &Request) -> String {
+    let mut shown = String::new();
+    for line in request.lines().into_iter().skip(1) {
+        if shown.len() + line.text.len() > ROW_BYTES {
+            return shown + "… F2 shows the rest";
+        }
+        shown += &line.text;
+        shown.push('\n');
+    }
+    shown
 }
 
 /// Returns the name of a session in a list: the one that a person gave it, or else its title.

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use ken_approval::Request;
 use ken_client::chat::Session;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -167,11 +168,12 @@ fn busy() -> Client {
     client
 }
 
-fn record() -> Value {
-    json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
+fn record() -> Box<Request> {
+    let record = json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
         "target": "repos/site", "reason": "The port is fixed.", "expiresAt": "2027-02-03T04:20:06.789Z",
         "metadata": {"tool": "edit_file", "action": {"argv": ["apply", "-"], "cwd": "/work"}, "diff": "--- a\n+++ b\n@@ -1 +1 @@\n-port 1\n+port 0"}},
-        "status": "pending", "requestId": "apr_1"})
+        "status": "pending", "requestId": "apr_1"});
+    Box::new(Request::of(&record).unwrap())
 }
 
 /// Compares with the screens beside this file. KEN_SCREENS=write writes them again.

@@ -5,8 +5,9 @@
 //! caller reads events with a short timeout and calls [`Questions::read_line`] in between.
 
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ken_approval::{Request, decided};
@@ -18,7 +19,10 @@ use serde_json::Value;
 use super::{Decision, user};
 use crate::gateway::Gateway;
 
-const QUESTION: &str = "[a]pprove once, for this [s]ession, [d]eny REASON, or [l]ater? ";
+/// A change that is longer than a request can be approved once only.
+const FOR_SESSION: &str = "for this [s]ession, ";
+/// A longer request is shown by the pager.
+const PAGE_LINES: usize = 60;
 /// How often the keyboard is looked at while a question is open.
 const TICK: Duration = Duration::from_millis(200);
 /// A longer line is not an answer.
@@ -113,10 +117,10 @@ impl Questions {
         if self.pending.iter().chain(&self.put_off).any(|known| known.id == id) {
             return Ok(());
         }
-        let record = self.gateway.approval(id)?;
-        let Some(request) = Request::of(&record).filter(Request::is_pending) else {
+        let request = self.gateway.whole_request(id)?;
+        if !request.is_pending() {
             return Ok(());
-        };
+        }
         if self.asking == Asking::Nobody {
             self.tell(&request);
         }
@@ -146,28 +150,35 @@ impl Questions {
             return;
         }
         if let Some(request) = self.pending.front() {
-            (self.print)(&format!("\nA decision is needed: {}", request.text()));
+            let text = format!("A decision is needed: {}", request.text());
+            if text.lines().count() <= PAGE_LINES || !page(&text) {
+                (self.print)(&format!("\n{text}"));
+            }
             self.is_open = true;
             // What was typed before the request was shown is no answer to it.
             _ = tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH);
-            (self.print)(QUESTION);
+            self.ask_again();
         }
     }
 
     /// Prints the open question again. The caller calls it after it has printed something else.
     pub fn ask_again(&self) {
-        if self.is_open {
-            (self.print)(QUESTION);
+        if let Some(request) = self.pending.front().filter(|_| self.is_open) {
+            let session = if request.digest.is_some() { "" } else { FOR_SESSION };
+            (self.print)(&format!("{}: [a]pprove once, {session}[d]eny REASON, or [l]ater? ", request.summary));
         }
     }
 
     fn tell(&self, request: &Request) {
         let Request { id, summary, risk, .. } = request;
         let ken = &self.ken;
-        (self.print)(&format!(
-            "waiting for a decision: {summary} ({risk} risk): `{ken} approvals {id}` shows it, `{ken} approve {id}` or \
-             `{ken} deny {id}` decides\n"
-        ));
+        let decide = match &request.digest {
+            None => format!("`{ken} approve {id}` or `{ken} deny {id}` decides"),
+            Some(_) => format!("and how to approve it; `{ken} deny {id}` denies it"),
+        };
+        let text = format!("waiting for a decision: {summary} ({risk} risk): `{ken} approvals {id}` shows it");
+        let comma = if request.digest.is_some() { " " } else { ", " };
+        (self.print)(&format!("{text}{comma}{decide}\n"));
     }
 
     /// Reads the answer to the open question if a line has been typed.
@@ -186,9 +197,7 @@ impl Questions {
         match answer(&line) {
             _ if length == 0 => self.later(),
             Answer::Later => self.later(),
-            Answer::Decided(approved, for_session, reason) => {
-                self.decide(&Decision { approved, by: user(), reason, for_session })?;
-            }
+            Answer::Decided(approved, for_session, reason) => self.decide(approved, for_session, reason),
             Answer::Unclear => self.ask_again(),
         }
         Ok(())
@@ -206,12 +215,10 @@ impl Questions {
     }
 
     /// Sends a decision. The event that follows it prints the outcome.
-    fn decide(&mut self, decision: &Decision) -> Result<(), Error> {
-        let Some(request) = self.pending.front() else {
-            return Ok(());
-        };
-        let sent = self.gateway.decide(&request.id, decision);
-        match sent {
+    fn decide(&mut self, approved: bool, for_session: bool, reason: Option<String>) {
+        let Some(request) = self.pending.front() else { return };
+        let decision = Decision { approved, by: user(), reason, for_session, digest: request.digest.clone() };
+        match self.gateway.decide(&request.id, &decision) {
             Ok(_) => self.is_open = false,
             // It may have been decided elsewhere at the same time. If not, it is asked about again.
             Err(error) => {
@@ -219,7 +226,6 @@ impl Questions {
                 self.ask_again();
             }
         }
-        Ok(())
     }
 }
 
@@ -242,6 +248,26 @@ fn answer(line: &str) -> Answer {
         ("l" | "later", "") => Answer::Later,
         _ => Answer::Unclear,
     }
+}
+
+/// Shows a text in the pager of the environment. Returns false if there is none, or if it fails. Its output is the
+/// terminal that is standard error, because standard output may be a file.
+fn page(text: &str) -> bool {
+    let Some(pager) = std::env::var_os("PAGER").filter(|pager| !pager.is_empty()) else {
+        return false;
+    };
+    let Ok(terminal) = io::stderr().as_fd().try_clone_to_owned() else {
+        return false;
+    };
+    // The variable can contain arguments, so the shell splits it, as in other programs.
+    let mut command = Command::new("/bin/sh");
+    let child = command.arg("-c").arg(pager).stdin(Stdio::piped()).stdout(Stdio::from(terminal)).spawn();
+    let Ok(mut child) = child else { return false };
+    if let Some(mut input) = child.stdin.take() {
+        // A person may leave the pager before its end.
+        _ = input.write_all(text.as_bytes());
+    }
+    child.wait().is_ok_and(|status| status.success())
 }
 
 /// Whether a line has been typed, or the input has ended.
