@@ -23,12 +23,14 @@ const NOTE: &str = "Adds numbers.\nrun \u{202e}txt.sh\u{200b}\u{1b}[2J\n";
 fn script() -> Vec<Value> {
     let long: String = (0..600).map(|number| format!("line {number:04} of a long file\n")).collect();
     let medium: String = (0..150).map(|number| format!("line {number:04} of a file, {}\n", "x".repeat(30))).collect();
+    let huge: String = (0..6_000).map(|number| format!("line {number:04} of a huge file\n")).collect();
     let write = |path: &str, content: &str| ("write_file", json!({"path": path, "content": content}));
     let command = json!({"argv": ["sh"], "cwd": "repos/site", "stdin": "echo PWNED > NOTE\n"});
     let tasks = [
         ("the note", write("repos/site/NOTE", NOTE)),
         ("the medium file", write("repos/site/MEDIUM", &medium)),
         ("the long file", write("repos/site/LONG", &long)),
+        ("the huge file", write("repos/site/HUGE", &huge)),
         ("the command", ("run_command", command)),
     ];
     let text =
@@ -334,6 +336,62 @@ fn the_progress_line_says_that_a_decision_is_waited_for() {
     assert_eq!(status, 0);
     assert!(printed.contains("ken: waiting for a decision: Edit repos/site/NOTE · "), "{printed}");
     assert!(printed.contains("approved by ada: Edit repos/site/NOTE") && !printed.contains("[a]pprove"), "{printed}");
+}
+
+/// The diff is longer than a request can hold. Each terminal shows all of it, and only then it can be approved.
+#[test]
+fn a_long_diff_is_read_whole_on_every_terminal_before_it_is_approved() {
+    let system = started(builder());
+    let written = site(&system).join("HUGE");
+    let last = "+line 5999 of a huge file";
+    // On the screen, End goes to the last line. An approval for the session is not offered.
+    let mut terminal = open(&system, &[]);
+    terminal.wait_for_text("All is well.");
+    terminal.type_line("the huge file");
+    terminal.wait_for_text("waiting for a decision");
+    let first = request(&system);
+    assert!(first["metadata"]["whole"]["bytes"].as_u64().is_some_and(|bytes| bytes > 128 * 1024), "{first}");
+    terminal.press(F2);
+    let dialog = terminal.wait_for_text("a approve once · d deny");
+    assert!(dialog.contains("+line 0000 of a huge file") && dialog.contains(" of 6"), "{dialog}");
+    terminal.press("s");
+    terminal.press("\u{1b}[F");
+    terminal.wait_for_text(last);
+    assert!(!written.exists());
+    terminal.press("a");
+    terminal.wait_for_text("The turn is over.");
+    assert!(std::fs::read_to_string(&written).unwrap().ends_with("line 5999 of a huge file\n"));
+    // In the pager of the environment.
+    std::fs::remove_file(&written).unwrap();
+    let paged = system.home().join("paged");
+    let mut command = system.command(&["chat", "the huge file"]);
+    command.env("PAGER", format!("cat > {}", paged.display()));
+    let mut terminal = Terminal::start(&command, 110, 40);
+    let screen = terminal.wait_for_text("[a]pprove once");
+    assert!(!screen.contains("[s]ession"), "{screen}");
+    let shown = std::fs::read_to_string(&paged).unwrap();
+    assert!((0..6_000).all(|number| shown.contains(&format!("+line {number:04} of a huge file\n"))));
+    assert!(!written.exists());
+    terminal.type_line("a");
+    terminal.wait_for_text("The turn is over.");
+    assert!(terminal.wait_for_end().success() && written.exists());
+    // On the command line, with the digest that stands below the diff.
+    std::fs::remove_file(&written).unwrap();
+    let child = piped(system.command(&["chat", "the huge file"]));
+    let last_request = request(&system);
+    let id = last_request["id"].as_str().unwrap();
+    let bare = system.ken(&["approve", id]);
+    assert_eq!(bare.status.code(), Some(2), "{bare:?}");
+    let shown = String::from_utf8(system.ken(&["approvals", id]).stdout).unwrap();
+    assert!((0..6_000).all(|number| shown.contains(&format!("+line {number:04} of a huge file\n"))));
+    let to_type = shown.lines().last().unwrap().strip_prefix("to approve it: ").unwrap();
+    assert!(to_type.contains("--digest"), "{to_type}");
+    let output = command_of(&format!("`{to_type}`"), "approve").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let (_, stderr, status) = ended(child);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stderr.contains("shows it and how to approve it"), "{stderr}");
+    assert!(written.exists());
 }
 
 #[test]

@@ -448,8 +448,13 @@ fn rules_require_approvals_and_workers_wait() {
         // This also applies after a restart of the agent.
         system.kill("agent");
         decide(&system, &id(&request), true).expect(200);
-        settled(&system, word, 1);
+        let events = settled(&system, word, 1);
         assert_eq!(runs(&system, word), 1, "{word}");
+        // The agent that continued has not recorded the request again.
+        for kind in ["approval_requested", "approval_decided"] {
+            let of_kind: Vec<&Value> = events.iter().filter(|event| event["type"] == kind).collect();
+            assert!(of_kind.len() == 1 && of_kind[0].get("parentSession").is_none(), "{of_kind:?}");
+        }
     }
 }
 
