@@ -1,5 +1,6 @@
 //! `ken-coder run` and `ken-coder test`: run a command in the sandbox and record what it changes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,10 +12,12 @@ use serde_json::{Value, json};
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, run_confined};
+use crate::gate;
+use crate::inputs::Inputs;
 use crate::journal::{Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
-use crate::policy::{self, Approval, CommandLine, CommandVerdict};
+use crate::policy::{self, CommandLine, CommandVerdict};
 use crate::preview::Preview;
 use crate::sandbox::{self, Ended, Job};
 use crate::settings::Settings;
@@ -29,8 +32,6 @@ const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The maximum number of files that a reply lists.
 const MAX_LISTED: usize = 100;
-/// The maximum size of a program in the workspace whose content is checked, in bytes.
-const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
 /// The maximum number of words of a command line, and of bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
@@ -87,47 +88,17 @@ impl Operation for Run {
         may reach the hosts that the rule of its folder names, through a proxy), \
         timeoutSeconds (default 120), maxBytes (of each output; default 262144: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let argv = self.argv()?;
-        let program = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
-            tree.folder(&self.cwd)?;
-            Ok(program_digest(&tree, &self.cwd, &argv))
-        })?;
-        let scope = sandbox::scope(&self.cwd);
-        let CommandVerdict { verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
-        let network = self.network(settings)?;
-        let write = if is_read_only { &[][..] } else { &scope };
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe)});
-        let summary = format!("Run {} in {}", command_line(&argv), self.cwd);
-        let risk = match (is_read_only, &self.shell, &network) {
-            (true, ..) => Risk::Low,
-            (false, None, None) => Risk::Medium,
-            _ => Risk::High,
-        };
-        let target = self.cwd.project().unwrap_or_default();
-        let state = json!({"program": program});
-        Ok(Preview::new(
-            settings,
-            verdict,
-            "shell.execute",
-            (summary, &target, risk),
-            action,
-            None,
-            (&sandbox::profile(settings, write, network.as_ref()), &state),
-        ))
+        run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?))
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
         let allowed = policy::of_command(settings, &self.line(&argv), &scope);
-        if allowed.verdict.approval == Approval::Deny {
-            return Err(Error::forbidden(allowed.verdict.reason));
-        }
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
         let job = Job {
@@ -140,11 +111,55 @@ impl Operation for Run {
             timeout: self.timeout()?,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
         };
-        journaled(settings, Self::COMMAND, &job)
+        journaled_if(settings, Self::COMMAND, &job, |tree| {
+            gate::pass(settings, &self.preview_in(settings, tree)?).map(drop)
+        })
     }
 }
 
 impl Run {
+    fn preview_in(&self, settings: &Settings, tree: &Tree) -> Result<Preview, Error> {
+        let argv = self.argv()?;
+        tree.folder(&self.cwd)?;
+        let inputs = Inputs::of(settings, tree, &self.cwd, &argv)?;
+        let scope = sandbox::scope(&self.cwd);
+        let CommandVerdict { verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        let network = self.network(settings)?;
+        let write = if is_read_only { &[][..] } else { &scope };
+        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
+            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
+            "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
+        let risk = match (is_read_only, &self.shell, &network) {
+            (true, ..) => Risk::Low,
+            (false, None, None) => Risk::Medium,
+            _ => Risk::High,
+        };
+        let target = self.cwd.project().unwrap_or_default();
+        let state = serde_json::to_value(&inputs).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "shell.execute",
+            (self.summary(&argv), &target, risk),
+            action,
+            None,
+            (&sandbox::profile(settings, write, network.as_ref()), &state),
+        ))
+    }
+
+    /// Returns one line for a list. It names what the command line does not show.
+    fn summary(&self, argv: &[String]) -> String {
+        let stdin = self.stdin.as_ref().map(|text| format!(", with {} bytes of standard input", text.len()));
+        let network = self.network.then_some(", with the network");
+        format!(
+            "Run {} in {}{}{}",
+            command_line(argv),
+            self.cwd,
+            stdin.unwrap_or_default(),
+            network.unwrap_or_default()
+        )
+    }
+
     fn argv(&self) -> Result<Vec<String>, Error> {
         let argv = match (&self.shell, self.argv.as_slice()) {
             (Some(text), []) => vec!["sh".to_owned(), "-c".to_owned(), text.clone()],
@@ -179,13 +194,9 @@ impl Run {
     }
 }
 
-/// Returns the digest of a program in the workspace. It is part of the fingerprint, because the program could be
-/// replaced between the approval and the start.
-fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
-    let program = argv.first().filter(|program| program.contains('/'))?;
-    let place = Place::parse(&format!("{}/{program}", cwd.as_str())).ok()?;
-    let node = tree.read(&place, Links::Follow, MAX_PROGRAM).ok()??;
-    Some(node.version.digest)
+/// Returns the names of files for the person who decides. The fingerprint covers all of them, with their contents.
+fn listed(files: &BTreeMap<Place, String>) -> Vec<&Place> {
+    files.keys().take(MAX_LISTED).collect()
 }
 
 /// Formats the command as one short line for people.
@@ -207,12 +218,27 @@ struct Open {
 
 /// Runs a command and records what it changes. A command without write access needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
+    journaled_if(settings, command, job, |_| Ok(()))
+}
+
+/// Does the same if `check` succeeds. It is called as late as possible: under the lock of the journal, which is held
+/// until the command has ended.
+fn journaled_if(
+    settings: &Settings,
+    command: &str,
+    job: &Job<'_>,
+    check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
+) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
+        run_confined(settings, Access::Read, || {
+            let tree = Tree::open(&settings.root)?;
+            tree.folder(job.cwd)?;
+            check(&tree)
+        })?;
         let ended = sandbox::run(settings, job)?;
         return Ok(result(job, ended, None, None));
     }
-    let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
+    let open = run_confined(settings, Access::Write, || begin(settings, command, job, check))?;
     let ended = sandbox::run(settings, job);
     run_confined(settings, Access::Write, || {
         let Open { journal, snapshot, mut record } = open;
@@ -229,7 +255,12 @@ pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Re
     })
 }
 
-fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Error> {
+fn begin(
+    settings: &Settings,
+    command: &str,
+    job: &Job<'_>,
+    check: impl FnOnce(&Tree) -> Result<(), Error>,
+) -> Result<Open, Error> {
     let tree = Tree::open(&settings.root)?;
     tree.folder(job.cwd)?;
     let journal = Journal::lock(&settings.state)?;
@@ -238,6 +269,7 @@ fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Erro
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.scope = job.write.to_vec();
+    check(&tree)?;
     journal.begin(&record)?;
     Ok(Open { journal, snapshot, record })
 }
@@ -343,6 +375,7 @@ impl Operation for Test {
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {

@@ -15,7 +15,9 @@ mod diff;
 mod documents;
 mod edits;
 mod files;
+mod gate;
 mod git;
+mod inputs;
 mod journal;
 mod network;
 mod patch;
@@ -30,6 +32,7 @@ mod settings;
 mod snapshot;
 mod tree;
 mod undo;
+mod unseen;
 
 use std::process::ExitCode;
 

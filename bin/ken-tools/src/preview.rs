@@ -25,30 +25,29 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
         Some(command) => own_preview(call, command).await,
         None => Ok(default_preview(call)),
     };
-    let mut preview =
+    let made =
         made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..default_preview(call) });
+    bounded(completed(call, made))
+}
+
+/// Returns the preview that a tool gives when it asks whether it may go on. It has no texts for a person.
+pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, String> {
+    read(call, question).map(|preview| completed(call, preview))
+}
+
+/// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
+fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
     preview.fingerprint = fingerprint(call, &preview.fingerprint);
-    bounded(preview)
+    preview
 }
 
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
-    let name = &call.entry.tool.spec.name;
     let ended = call.process(command, false, MAX_OUTPUT).await?;
-    let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
-    let wrong = |error: Error| {
-        let place = error.at.unwrap_or_default();
-        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
-    };
-    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
-    let mut preview: Preview = json::from_value(value).map_err(wrong)?;
-    preview.whole = None; // only this part knows what is in the store
-    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
-        return Err(format!("The preview of the tool {name} has no fingerprint."));
-    }
+    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT)?)?;
     let known = default_preview(call);
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
@@ -61,6 +60,22 @@ async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview,
     }
     if preview.action.is_null() {
         preview.action = known.action;
+    }
+    Ok(preview)
+}
+
+fn read(call: &Admitted<'_>, text: &str) -> Result<Preview, String> {
+    let name = &call.entry.tool.spec.name;
+    let wrong = |error: Error| {
+        let place = error.at.unwrap_or_default();
+        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
+    };
+    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
+    let preview: Preview = json::from_value(value).map_err(wrong)?;
+    // Only this part knows what is in the store.
+    let preview = Preview { whole: None, ..preview };
+    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
+        return Err(format!("The preview of the tool {name} has no fingerprint."));
     }
     Ok(preview)
 }

@@ -92,7 +92,7 @@ impl Write for ApprovalsPut {
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }
-        insert(tables, args, &found, change)
+        insert(tables, args, &found, approvals::was_approved_before(&known, args), change)
     }
 }
 
@@ -100,6 +100,7 @@ fn insert(
     tables: &dyn Tables,
     args: &PutApproval,
     found: &SubmissionRow,
+    was_approved: bool,
     change: &mut Change,
 ) -> Result<Approval, Error> {
     if tables.count_pending_approvals()? >= PENDING as u64 {
@@ -111,7 +112,10 @@ fn insert(
     }
     let log = tables.log_by_key(found.stream)?;
     let session = log.instance();
-    let request = request(args, session, change.now);
+    let mut request = request(args, session, change.now);
+    if was_approved {
+        request.reason = format!("what was approved has changed; {}", request.reason);
+    }
     let granted = tables.session_grant(session, &request.fingerprint)?;
     let (status, decision) = approvals::initial_status(&request.id, args, granted, change.now);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
