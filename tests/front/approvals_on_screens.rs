@@ -161,10 +161,9 @@ fn the_screen_shows_it_in_a_row_and_in_the_dialog_in_every_client_that_is_open()
 fn a_client_that_is_open_already_shows_it() {
     let system = started(builder());
     let terminal = open(&system, &[]);
-    terminal.wait_for_text("All is well.");
-    let sessions = system.ken(&["sessions", "--json"]).stdout;
-    let session: Value = serde_json::from_slice(&sessions).unwrap();
-    let mut chat = system.command(&["chat", "-s", session["sessionId"].as_str().unwrap(), "the command"]);
+    let screen = terminal.wait_for_text("All is well.");
+    let session = screen.split("session ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let mut chat = system.command(&["chat", "-s", session, "the command"]);
     let mut chat = chat.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (screen, seen) = sees(&terminal, "echo PWNED > NOTE");
     let request = request(&system);
@@ -204,9 +203,9 @@ fn line_mode_asks_and_stops_asking_when_it_is_decided_elsewhere() {
     let resumed = open(&system, &["--plain", "--session", session]);
     resumed.wait_for_text("[a]pprove once");
     decide(&system, &second, true);
-    for terminal in [&plain, &resumed] {
+    for (terminal, turns) in [(&plain, 2), (&resumed, 2)] {
         terminal.wait_for_text("approved by ada: Edit repos/site/NOTE");
-        terminal.wait_for_text("The turn is over.");
+        terminal.wait_for_screen("the end", |screen| screen.matches("The turn is over.").count() == turns);
     }
     assert_eq!(std::fs::read_to_string(site(&system).join("NOTE")).unwrap(), NOTE);
 }
@@ -247,6 +246,7 @@ fn without_a_terminal_one_line_says_what_to_type_and_nothing_is_asked() {
         ("approve", client(&system, &["--print", "the note"])),
         ("deny", client(&system, &["--print", "the note", "--json"])),
     ] {
+        _ = std::fs::remove_file(site(&system).join("NOTE"));
         let mut child = piped(command);
         // Whatever stands in the pipe decides nothing.
         let mut stdin = child.stdin.take().unwrap();

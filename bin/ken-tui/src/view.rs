@@ -25,6 +25,7 @@ const QUEUE_ROWS: usize = 3;
 const DECIDE: &str = "a approve once · s for the session · d deny · Esc later";
 
 const DECIDE_ONCE: &str = "a approve once · d deny · Esc later";
+const NOT_WHOLE: &str = "a part cannot be shown, so it cannot be approved · d deny · Esc later";
 const LOADING: &str = "the whole request is being loaded · d deny · Esc later";
 
 const HELP: &str = "\
@@ -443,10 +444,11 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }
         None => {
-            let keys = match (dialog.is_whole, &dialog.request.digest) {
-                (false, _) => LOADING,
-                (true, None) => DECIDE,
-                (true, Some(_)) => DECIDE_ONCE,
+            let keys = match (dialog.may_approve(false), dialog.may_approve(true)) {
+                (_, true) => DECIDE,
+                (true, false) => DECIDE_ONCE,
+                (false, false) if dialog.is_loaded => NOT_WHOLE,
+                (false, false) => LOADING,
             };
             wrap(&Line::raw(keys), usize::from(columns), 0, Cut::Words)
         }

@@ -8,7 +8,7 @@ use crate::one_line;
 
 /// The parts that a person needs first, each with the name under which it is shown. All others follow under their own
 /// names.
-const NAMES: [(&str, &str); 8] = [
+const NAMES: [(&str, &str); 9] = [
     ("tool", "tool"),
     ("git", "git"),
     ("argv", "command"),
@@ -17,6 +17,7 @@ const NAMES: [(&str, &str); 8] = [
     ("stdin", "input"),
     ("network", "network"),
     ("canChange", "may change"),
+    ("timeoutSeconds", "time limit"),
 ];
 /// Numbers that only repeat what the diff shows.
 const LEFT_OUT: [&str; 2] = ["count", "diffBytes"];
@@ -65,9 +66,10 @@ fn part(name: &str, field: &str, value: &Value) -> Option<Part> {
         ("arguments", value) => visible(&json(value)).into_owned(),
         ("stdin", Value::String(input)) => {
             name = format!("{name} ({} bytes)", input.len());
-            visible(input).into_owned()
+            visible(input.strip_suffix('\n').unwrap_or(input)).into_owned()
         }
         ("network", Value::Bool(false)) => "none".to_owned(),
+        ("timeoutSeconds", Value::Number(seconds)) => format!("{} s", seconds.to_string().trim_end_matches(".0")),
         ("canChange", Value::Array(folders)) if folders.is_empty() => "nothing".to_owned(),
         ("files", Value::Array(files)) => files.iter().map(file).collect::<Vec<_>>().join("\n"),
         (_, value) => shown(&without_digests(value)?),
@@ -112,7 +114,9 @@ fn file(file: &Value) -> String {
     let side = |name: &str| file.get(name).filter(|version| !version.is_null());
     let is_program =
         |version: &Value| version.get("mode").and_then(Value::as_u64).is_some_and(|mode| mode & 0o111 != 0);
+    let is_link = |version: &Value| version.get("link") == Some(&Value::Bool(true));
     let what = match (side("before"), side("after")) {
+        (None, Some(after)) if is_link(after) => "new, a symbolic link",
         (None, Some(after)) if is_program(after) => "new, executable",
         (None, Some(_)) => "new",
         (Some(_), None) => "removed",
@@ -167,7 +171,7 @@ mod tests {
             "  <U+200B>",
             "network: none",
             "may change: nothing",
-            "timeoutSeconds: 120.0",
+            "time limit: 120 s",
         ];
         assert_eq!(shown, wanted);
     }

@@ -8,9 +8,8 @@ use ratatui::text::Line;
 #[derive(Debug)]
 pub(crate) struct Dialog {
     pub(crate) request: Request,
-    /// Whether the whole request is here. The list of requests omits long actions and diffs, and nothing that is not
-    /// shown whole can be approved.
-    pub(crate) is_whole: bool,
+    /// Whether all that there is of the request is here. The list of requests omits long actions and diffs.
+    pub(crate) is_loaded: bool,
     /// The lines as drawn for a width. They are kept, because a diff can have many thousands.
     pub(crate) drawn: Option<(u16, Vec<Line<'static>>)>,
     /// The index of the first visible line.
@@ -21,12 +20,19 @@ pub(crate) struct Dialog {
 
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog { request, drawn: None, is_whole: false, scroll: 0, reason: None }
+        Dialog { request, drawn: None, is_loaded: false, scroll: 0, reason: None }
     }
 
     /// Shows the whole request. The person stays at the same line.
-    pub(crate) fn set_whole(&mut self, request: Request) {
-        *self = Dialog { scroll: self.scroll, reason: self.reason.take(), is_whole: true, ..Dialog::new(request) };
+    pub(crate) fn load(&mut self, request: Request) {
+        *self = Dialog { scroll: self.scroll, reason: self.reason.take(), is_loaded: true, ..Dialog::new(request) };
+    }
+
+    /// Whether it can be approved, and also for the session. Nothing that is not shown whole can be, and a change that
+    /// is longer than a request only once.
+    pub(crate) fn may_approve(&self, for_session: bool) -> bool {
+        let is_whole = self.is_loaded && !self.request.is_cut;
+        is_whole && (!for_session || self.request.digest.is_none())
     }
 
     /// Returns an approval of exactly what is shown.

@@ -338,10 +338,7 @@ impl Model {
         }
         match key.key {
             Key::Esc => return,
-            // A change that is longer than a request can be approved once only.
-            Key::Char(letter @ ('a' | 's'))
-                if is_typed(key) && dialog.is_whole && (letter == 'a' || dialog.request.digest.is_none()) =>
-            {
+            Key::Char(letter @ ('a' | 's')) if is_typed(key) && dialog.may_approve(letter == 's') => {
                 let decision = dialog.approval(letter == 's');
                 return self.effects.push(Effect::Decide { request, decision });
             }

@@ -547,7 +547,7 @@ impl Model {
         if let Overlay::Approval(dialog) = &mut self.overlay
             && dialog.request.id == request.id
         {
-            dialog.set_whole(request.clone());
+            dialog.load(request.clone());
         }
         self.store_request(request);
     }

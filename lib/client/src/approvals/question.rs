@@ -19,8 +19,6 @@ use serde_json::Value;
 use super::{Decision, user};
 use crate::gateway::Gateway;
 
-/// A change that is longer than a request can be approved once only.
-const FOR_SESSION: &str = "for this [s]ession, ";
 /// A longer request is shown by the pager.
 const PAGE_LINES: usize = 60;
 /// How often the keyboard is looked at while a question is open.
@@ -164,8 +162,12 @@ impl Questions {
     /// Prints the open question again. The caller calls it after it has printed something else.
     pub fn ask_again(&self) {
         if let Some(request) = self.pending.front().filter(|_| self.is_open) {
-            let session = if request.digest.is_some() { "" } else { FOR_SESSION };
-            (self.print)(&format!("{}: [a]pprove once, {session}[d]eny REASON, or [l]ater? ", request.summary));
+            let approve = match (request.is_cut, &request.digest) {
+                (true, _) => "it is not shown whole, so it can only be denied: ",
+                (false, Some(_)) => "[a]pprove once, ",
+                (false, None) => "[a]pprove once, for this [s]ession, ",
+            };
+            (self.print)(&format!("{}: {approve}[d]eny REASON, or [l]ater? ", request.summary));
         }
     }
 
@@ -216,7 +218,9 @@ impl Questions {
 
     /// Sends a decision. The event that follows it prints the outcome.
     fn decide(&mut self, approved: bool, for_session: bool, reason: Option<String>) {
-        let Some(request) = self.pending.front() else { return };
+        let Some(request) = self.pending.front().filter(|request| !approved || !request.is_cut) else {
+            return self.ask_again();
+        };
         let decision = Decision { approved, by: user(), reason, for_session, digest: request.digest.clone() };
         match self.gateway.decide(&request.id, &decision) {
             Ok(_) => self.is_open = false,
