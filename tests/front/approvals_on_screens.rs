@@ -317,7 +317,7 @@ fn ken_chat_stops_asking_when_it_is_decided_elsewhere_or_put_off() {
     let mut terminal = chat(&system, &["chat", "the command"]);
     terminal.wait_for_text("[a]pprove once");
     terminal.type_line("l");
-    terminal.wait_for_text("waiting for a decision: Run sh in repos/site · ");
+    terminal.wait_for_text("ken: waiting for a decision: Run sh in repos/site");
     decide(&system, &request(&system), false);
     terminal.wait_for_text("The turn is over.");
     assert!(terminal.wait_for_end().success());

@@ -151,7 +151,7 @@ mod tests {
             assert!(read.contains(&line.replace('\u{200b}', "<U+200B>")), "{line}: {read}");
         }
         assert!(read.contains("Run `x` *now* <b>") && read.contains("evil.example"), "{read}");
-        assert!(read.contains("\n\n\n      four"), "blank lines stay: {read}");
+        assert!(read.contains("\n  \n  \n      four"), "blank lines stay: {read}");
     }
 
     #[test]

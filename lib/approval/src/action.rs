@@ -8,7 +8,7 @@ use crate::one_line;
 
 /// The parts that a person needs first, each with the name under which it is shown. All others follow under their own
 /// names.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("tool", "tool"),
     ("git", "git"),
     ("argv", "command"),
@@ -17,6 +17,8 @@ const NAMES: [(&str, &str); 9] = [
     ("stdin", "input"),
     ("network", "network"),
     ("canChange", "may change"),
+    ("changedUnseen", "changed by the agent and seen by nobody"),
+    ("compared", "must stay unchanged until it runs"),
     ("timeoutSeconds", "time limit"),
 ];
 /// Numbers that only repeat what the diff shows.
@@ -71,6 +73,7 @@ fn part(name: &str, field: &str, value: &Value) -> Option<Part> {
         ("network", Value::Bool(false)) => "none".to_owned(),
         ("timeoutSeconds", Value::Number(seconds)) => format!("{} s", seconds.to_string().trim_end_matches(".0")),
         ("canChange", Value::Array(folders)) if folders.is_empty() => "nothing".to_owned(),
+        (_, Value::Array(items)) if items.is_empty() => return None,
         ("files", Value::Array(files)) => files.iter().map(file).collect::<Vec<_>>().join("\n"),
         (_, value) => shown(&without_digests(value)?),
     };
@@ -162,7 +165,7 @@ mod tests {
     fn a_command_is_shown_with_everything_that_it_gets() {
         let shown =
             lines(json!({"argv": ["sh", "-c", "rm -rf 'x'"], "cwd": "repos/a", "canChange": [], "network": false,
-            "stdin": "PWNED\n\u{200b}", "timeoutSeconds": 120.0}));
+            "stdin": "PWNED\n\u{200b}", "timeoutSeconds": 120.0, "changedUnseen": [], "compared": ["a/x.sh"]}));
         let wanted = [
             r"command: sh -c 'rm -rf '\''x'\'''",
             "folder: repos/a",
@@ -171,6 +174,7 @@ mod tests {
             "  <U+200B>",
             "network: none",
             "may change: nothing",
+            "must stay unchanged until it runs: a/x.sh",
             "time limit: 120 s",
         ];
         assert_eq!(shown, wanted);

@@ -413,6 +413,26 @@ fn only_what_is_here_as_a_whole_can_be_approved() {
     assert!(client.model.approvals.is_empty() && client.sees("approved by ada"));
 }
 
+/// A part of the diff is missing for good, or all of a long one has arrived.
+#[test]
+fn the_keys_of_the_dialog_say_what_can_be_decided() {
+    for (is_cut, digest, sees, not) in [
+        (true, None, "cannot be shown", "a approve"),
+        (false, Some("d"), "a approve once · d deny", "for the session"),
+        (false, None, "s for the session", "cannot be shown"),
+    ] {
+        let mut client = busy();
+        client.key(Key::F(2));
+        let mut request = record();
+        (request.is_cut, request.digest) = (is_cut, digest.map(str::to_owned));
+        client.update(Message::Approval(request));
+        assert!(client.sees(sees) && !client.sees(not), "{sees}");
+        client.type_text("s");
+        let decided = client.count(|effect| matches!(effect, Effect::Decide { .. }));
+        assert_eq!(decided, usize::from(!is_cut && digest.is_none()), "{sees}");
+    }
+}
+
 /// Earlier versions recorded the approval of a worker as an event of the worker.
 #[test]
 fn an_approval_in_an_old_stream_is_shown() {
