@@ -173,7 +173,7 @@ impl Plain {
                 }
                 if Questions::concerns(&event) {
                     put(live.end_line())?;
-                    questions.take(&event)?;
+                    questions.take(&event);
                     self.idle.store(questions.is_open(), Ordering::Relaxed);
                     continue;
                 }

@@ -85,7 +85,7 @@ fn follow(gateway: &Gateway, turn: &Turn, ken: String, as_json: bool) -> Result<
             } else {
                 put(&for_output(&live.add(&event)))?;
             }
-            questions.take(&event)?;
+            questions.take(&event);
             if text("type") == "submission_settled" {
                 return outcome(&event);
             }

@@ -10,7 +10,7 @@ mod action;
 use std::fmt::Write;
 
 use ken_text::visible;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use action::Part;
 
@@ -94,6 +94,13 @@ impl Request {
             is_cut: metadata.get("whole").is_some() || action.as_str().is_some_and(says_cut) || says_cut(diff),
             outcome: outcome(record),
         })
+    }
+
+    /// Returns as much of a request as its event in a stream says (ken-stream(5)).
+    pub fn of_event(event: &Value) -> Option<Request> {
+        let fields = json!({"requestId": event.get("requestId")?, "request": {"id": event.get("requestId")?,
+            "summary": text(event, "actionType"), "risk": event.get("risk"), "expiresAt": event.get("expiresAt")}});
+        Some(Request { is_cut: true, ..Request::of(&fields)? })
     }
 
     /// Completes a request of which the record holds only the beginning of the diff. `digest` is that of this text, so
@@ -206,7 +213,6 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn record(action: Value, diff: &str) -> Value {
         json!({"requestId": "apr_1", "status": "pending", "request": {"id": "apr_1", "summary": "Edit repos/a/b",
@@ -262,6 +268,10 @@ mod tests {
         ] {
             assert_eq!(Request::of(&record(action, diff)).unwrap().is_cut, is_cut);
         }
+        let event =
+            json!({"type": "approval_requested", "requestId": "apr_1", "actionType": "git.push", "risk": "high"});
+        let request = Request::of_event(&event).unwrap();
+        assert!(request.is_cut && request.is_pending() && request.text().starts_with("git.push\nrisk:  high\n"));
         let mut long = record(json!({"argv": ["ls"]}), "+x");
         long["request"]["metadata"]["whole"] = json!({"digest": "d", "bytes": 200_000});
         let mut request = Request::of(&long).unwrap();

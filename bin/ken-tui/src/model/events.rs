@@ -181,6 +181,8 @@ impl Model {
             block.detail = outcome;
             let is_approved = status == "approved";
             block.settle(if is_approved { State::Done } else { State::Failed });
+            // The record also says who that is as ken knows it.
+            self.effects.push(Effect::Approval { request: request.to_owned() });
         }
     }
 

@@ -123,7 +123,7 @@ impl<'a> TurnFollower<'a> {
         }
         if Questions::concerns(event) {
             print_text(self.live.end_line())?;
-            self.questions.take(event)?;
+            self.questions.take(event);
             return Ok(false);
         }
         let is_root = event.get("parentSession").is_none();

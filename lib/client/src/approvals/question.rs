@@ -97,42 +97,43 @@ impl Questions {
     }
 
     /// Handles an event of the turn. A request is known by its id, so an event that comes again changes nothing.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn take(&mut self, event: &Value) -> Result<(), Error> {
+    pub fn take(&mut self, event: &Value) {
         match text(event, "type") {
-            "approval_requested" => self.requested(text(event, "requestId")),
-            "approval_decided" => {
-                self.decided(text(event, "requestId"), &decided(text(event, "status"), text(event, "decidedBy")));
-                Ok(())
-            }
-            _ => Ok(()),
+            "approval_requested" => self.requested(event),
+            "approval_decided" => self.decided(event),
+            _ => {}
         }
     }
 
-    fn requested(&mut self, id: &str) -> Result<(), Error> {
+    fn requested(&mut self, event: &Value) {
+        let id = text(event, "requestId");
         if self.pending.iter().chain(&self.put_off).any(|known| known.id == id) {
-            return Ok(());
+            return;
         }
-        let request = self.gateway.whole_request(id)?;
+        // If the request cannot be had, the person still learns that there is one, and cannot approve it here.
+        let Some(request) = self.gateway.whole_request(id).ok().or_else(|| Request::of_event(event)) else {
+            return;
+        };
         if !request.is_pending() {
-            return Ok(());
+            return;
         }
         if self.asking == Asking::Nobody {
             self.tell(&request);
         }
         self.pending.push_back(request);
         self.ask();
-        Ok(())
     }
 
-    fn decided(&mut self, id: &str, outcome: &str) {
+    fn decided(&mut self, event: &Value) {
+        let id = text(event, "requestId");
         let is_meant = |known: &Request| known.id == id;
         let all = self.pending.iter().chain(&self.put_off);
         let Some(summary) = all.into_iter().find(|known| is_meant(known)).map(|known| known.summary.clone()) else {
             return;
         };
+        // The record also says who that is as ken knows it.
+        let known = self.gateway.approval(id).ok().and_then(|record| Request::of(&record)?.outcome);
+        let outcome = known.unwrap_or_else(|| decided(text(event, "status"), text(event, "decidedBy")));
         let line_end = if self.is_open { "\n" } else { "" };
         (self.print)(&format!("{line_end}{outcome}: {summary}\n"));
         self.is_open &= !self.pending.front().is_some_and(is_meant);
