@@ -34,6 +34,10 @@ pub(crate) struct Job {
     /// Let it read, execute and change PATH and everything below it; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
+    /// Let it execute PATH and everything below it, and nothing else: all other files can at most be read. The loader of
+    /// its programs has to be among them. Can be given more than once
+    #[arg(short = 'x', long, value_name = "PATH")]
+    pub(crate) execute: Vec<PathBuf>,
     /// Let it reach public addresses and the name servers of this machine, over TCP and UDP
     #[arg(short, long)]
     pub(crate) network: bool,

@@ -63,9 +63,14 @@ const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 /// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
 pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<RulesetCreated, Refusal> {
     let all = AccessFs::from_all(REQUIRED);
-    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+    let mut look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
-    let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    let mut change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    let execute = look;
+    if !job.execute.is_empty() {
+        look &= !make_bitflags!(AccessFs::{Execute});
+        change &= !make_bitflags!(AccessFs::{Execute});
+    }
     let mut ruleset = empty(all, job.sockets())?;
     let names: &[&str] = if job.network { &NETWORK } else { &[] };
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev});
@@ -78,7 +83,8 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<
         }
     }
     let read = read.iter().map(|path| (path, look));
-    for (path, access) in read.chain(write.iter().map(|path| (path, change))) {
+    let execute = job.execute.iter().map(|path| (path, execute));
+    for (path, access) in read.chain(execute).chain(write.iter().map(|path| (path, change))) {
         let file = open(path)?.ok_or_else(|| refused(path, &"there is no such file or folder"))?;
         ruleset = allow(ruleset, path, file, access)?;
     }
