@@ -158,6 +158,9 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
         files: Vec::new(),
         folders: Vec::new(),
         scope: Vec::new(),
+        patterns: BTreeMap::new(),
+        guarded: Vec::new(),
+        git: Vec::new(),
         interrupted: false,
     })
 }

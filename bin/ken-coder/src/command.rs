@@ -11,14 +11,17 @@ use serde_json::{Value, json};
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, run_confined};
-use crate::journal::{Journal, Record};
+use crate::git_guard::GitFolders;
+use crate::git_state::Repositories;
+use crate::journal::{GitChange, Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandVerdict};
 use crate::preview::Preview;
+use crate::repository::config_values;
 use crate::sandbox::{self, Ended, Job};
 use crate::settings::Settings;
-use crate::snapshot::{Differences, Snapshot, recover};
+use crate::snapshot::{Differences, Snapshot, left_out, recover};
 use crate::tree::{Links, Tree};
 
 /// The default and the maximum timeout of a command, in seconds. ken-tools ends every call after 600 s.
@@ -77,6 +80,9 @@ pub(crate) struct RunResult {
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_saved: Vec<Place>,
+    /// Repositories and files of git in which it left something that git would run. That has been taken back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disarmed: Vec<Place>,
 }
 
 impl Operation for Run {
@@ -111,7 +117,7 @@ impl Operation for Run {
         };
         let target = self.cwd.project().unwrap_or_default();
         let state = json!({"program": program});
-        Ok(Preview::new(
+        let preview = Preview::new(
             settings,
             verdict,
             "shell.execute",
@@ -119,7 +125,8 @@ impl Operation for Run {
             action,
             None,
             (&sandbox::profile(settings, write, network.as_ref()), &state),
-        ))
+        );
+        Ok(preview.with_left_out(not_undoable(settings, write)?))
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
@@ -140,6 +147,7 @@ impl Operation for Run {
             network,
             timeout: self.timeout()?,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
+            own: None,
         };
         journaled(settings, Self::COMMAND, &job)
     }
@@ -176,6 +184,17 @@ impl Run {
     }
 }
 
+/// Returns what undo could not restore after a command that can change these folders, as lines for people.
+fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Error> {
+    if write.is_empty() {
+        return Ok(Vec::new());
+    }
+    let repositories = Repositories::read(settings, write)?;
+    let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
+    lines.extend(repositories.unreadable);
+    Ok(lines)
+}
+
 /// Returns the digest of a program in the workspace. It is part of the fingerprint, because the program could be
 /// replaced between the approval and the start.
 fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
@@ -200,6 +219,24 @@ struct Open {
     journal: Journal,
     snapshot: Snapshot,
     record: Record,
+    guard: GitFolders,
+}
+
+impl Open {
+    /// Puts back what git takes programs from, and returns the files that the command had changed there.
+    fn disarm(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
+        let Open { journal, record, guard, .. } = self;
+        let scope = record.scope.as_slice();
+        let configs = run_confined(settings, Access::Read, || {
+            Ok(guard.new_configs(settings, &Tree::open(&settings.root)?, scope))
+        })?;
+        let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
+        let parsed = configs.into_iter().filter_map(values).collect();
+        run_confined(settings, Access::Write, || {
+            let tree = Tree::open(&settings.root)?;
+            Ok(guard.put_back(settings, &tree, journal, (scope, &record.guarded), &parsed))
+        })
+    }
 }
 
 /// Runs a command and records what it changes. A command without write access needs no record.
@@ -209,38 +246,77 @@ pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Re
         let ended = sandbox::run(settings, job)?;
         return Ok(result(job, ended, None, None));
     }
-    let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
-    let ended = sandbox::run(settings, job);
-    run_confined(settings, Access::Write, || {
-        let Open { journal, snapshot, mut record } = open;
+    let (ended, found, run) = recorded(settings, command, job.cwd, job.write, || sandbox::run(settings, job))?;
+    Ok(result(job, ended, Some(found), Some(run)))
+}
+
+/// Does what can change the folders of `scope`, and records what it has changed. Returns the changes and their run too.
+pub(crate) fn recorded<T>(
+    settings: &Settings,
+    command: &str,
+    cwd: &Place,
+    scope: &[Place],
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<(T, Differences, String), Error> {
+    let journal = run_confined(settings, Access::Write, || locked(settings))?;
+    let mut repositories = Repositories::read(settings, scope)?;
+    repositories.keep(settings, &journal)?;
+    let open = run_confined(settings, Access::Write, || begin(settings, journal, command, cwd, scope, &repositories))?;
+    let done = work();
+    let disarmed = open.disarm(settings)?;
+    let git = repositories.changes(settings, scope)?;
+    let (found, run) = run_confined(settings, Access::Write, || {
+        let Open { journal, snapshot, mut record, .. } = open;
         let tree = Tree::open(&settings.root)?;
         let found = snapshot.changes(settings, &tree, &record.scope);
         record.files = found.files.clone();
         record.folders = found.folders.clone();
-        match record.files.is_empty() && record.folders.is_empty() {
+        record.git = git;
+        record.patterns.clear();
+        record.guarded.clear();
+        match record.files.is_empty() && record.folders.is_empty() && record.git.is_empty() {
             true => journal.forget(&record),
             false => journal.end(&record)?,
         }
         journal.prune_sometimes();
-        Ok(result(job, ended?, Some(found), Some(record.run)))
-    })
+        Ok((found, record.run))
+    })?;
+    let found = Differences { disarmed, ..found };
+    Ok((done?, found, run))
 }
 
-fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Error> {
-    let tree = Tree::open(&settings.root)?;
-    tree.folder(job.cwd)?;
+/// Takes the lock of the journal, and completes what was interrupted.
+fn locked(settings: &Settings) -> Result<Journal, Error> {
     let journal = Journal::lock(&settings.state)?;
-    recover(settings, &tree, &journal)?;
-    let snapshot = Snapshot::take(settings, &tree, &journal, job.write)?;
+    recover(settings, &Tree::open(&settings.root)?, &journal)?;
+    Ok(journal)
+}
+
+fn begin(
+    settings: &Settings,
+    journal: Journal,
+    command: &str,
+    cwd: &Place,
+    scope: &[Place],
+    repositories: &Repositories,
+) -> Result<Open, Error> {
+    let tree = Tree::open(&settings.root)?;
+    tree.folder(cwd)?;
+    let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
-    record.scope = job.write.to_vec();
+    record.scope = scope.to_vec();
+    record.patterns = snapshot.patterns();
+    record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
+    let guard = GitFolders::find(settings, &tree, scope);
+    record.guarded = guard.keep(&tree, &journal)?;
     journal.begin(&record)?;
-    Ok(Open { journal, snapshot, record })
+    Ok(Open { journal, snapshot, record, guard })
 }
 
 fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> RunResult {
-    let (files, unsaved) = found.map_or_else(Default::default, |found| (found.files, found.unsaved));
+    let found = found.unwrap_or_default();
+    let Differences { files, unsaved, disarmed, .. } = found;
     RunResult {
         run: run.filter(|_| !files.is_empty()),
         command: job.argv.clone(),
@@ -256,6 +332,7 @@ fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<S
         changed_count: files.len(),
         changed: files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
         not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
+        disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
     }
 }
 
@@ -278,6 +355,9 @@ impl Answer for RunResult {
         }
         for path in &self.changed {
             writeln!(to, "changed {path}")?;
+        }
+        for path in &self.disarmed {
+            writeln!(to, "taken back {path}: git could have run what it named")?;
         }
         match &self.run {
             Some(run) => writeln!(to, "undo: ken undo {run}"),

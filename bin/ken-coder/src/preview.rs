@@ -77,6 +77,15 @@ impl Preview {
         }
     }
 
+    /// Adds what undo will not restore. It is shown, and is no part of the fingerprint: builds change how many files git
+    /// ignores.
+    pub(crate) fn with_left_out(mut self, lines: Vec<String>) -> Preview {
+        if let Some(action) = self.action.as_object_mut().filter(|_| !lines.is_empty()) {
+            action.insert("notUndone".to_owned(), lines.into());
+        }
+        self
+    }
+
     /// Returns the preview of a call that only reads.
     pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = without_approval("it only reads");

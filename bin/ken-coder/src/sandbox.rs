@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -44,6 +45,17 @@ pub(crate) struct Job<'a> {
     pub(crate) timeout: Duration,
     /// How many bytes of each of its two outputs are kept: half from the start and half from the end.
     pub(crate) keep: usize,
+    /// Set for ken's own programs.
+    pub(crate) own: Option<Own<'a>>,
+}
+
+/// What a program that ken starts for itself gets instead of what the operator's configuration grants to commands.
+#[derive(Debug)]
+pub(crate) struct Own<'a> {
+    /// A folder outside the workspace that it can change.
+    pub(crate) folder: &'a Path,
+    /// The only files and folders that it can execute. Empty: what every command can execute.
+    pub(crate) execute: &'a [PathBuf],
 }
 
 /// The outcome of a program.
@@ -120,14 +132,27 @@ fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<
         .arg(settings.root.join(job.cwd.as_str()))
         .arg("--read")
         .arg(&settings.root);
-    let existing = settings.workspace.read.iter().filter(|path| path.exists());
-    for path in existing {
-        command.arg("--read").arg(path);
+    match &job.own {
+        Some(own) => {
+            command.arg("--write").arg(own.folder);
+            for path in own.execute {
+                command.arg("--execute").arg(path);
+            }
+        }
+        None => {
+            for path in settings.workspace.read.iter().filter(|path| path.exists()) {
+                command.arg("--read").arg(path);
+            }
+            // A variable of git could name a configuration, and with it a program.
+            for variable in settings.workspace.env.iter().filter(|variable| !variable.starts_with("GIT_")) {
+                command.arg("--env").arg(variable);
+            }
+        }
     }
     for folder in job.write {
         command.arg("--write").arg(settings.root.join(folder.as_str()));
     }
-    for variable in settings.workspace.env.iter().chain(&job.env) {
+    for variable in &job.env {
         command.arg("--env").arg(variable);
     }
     if let Some(proxy) = proxy {

@@ -293,6 +293,10 @@ pub struct WorkspaceRule {
     /// Keys that ken-proxy adds to requests. Maps a host of `hosts` to the name of its key in `secrets.env`.
     #[serde(default)]
     pub keys: BTreeMap<Host, String>,
+    /// Filters of git (the attribute `filter`) that files may pass on their way into a commit. Maps the name of a filter
+    /// to the command that it runs.
+    #[serde(default)]
+    pub filters: BTreeMap<String, String>,
 }
 
 /// Whether changes of files need approval.
