@@ -16,7 +16,7 @@ use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandVerdict};
 use crate::preview::Preview;
-use crate::sandbox::{self, Ended, Job};
+use crate::sandbox::{self, Ended, Granted, Job, Walls};
 use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, recover};
 use crate::tree::{Links, Tree};
@@ -77,6 +77,12 @@ pub(crate) struct RunResult {
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_saved: Vec<Place>,
+    /// Folders at whose paths something else was afterwards: what it changed there is in the folders that it was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<Place>,
+    /// Whether it could change what makes git run programs, because no mount namespace can be made here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    git_unprotected: bool,
 }
 
 impl Operation for Run {
@@ -135,6 +141,7 @@ impl Operation for Run {
             argv,
             cwd: &self.cwd,
             write,
+            protects_git: true,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
@@ -198,6 +205,7 @@ fn command_line(argv: &[String]) -> String {
 /// The state between the start of a command and its end. It holds the lock of the journal.
 struct Open {
     journal: Journal,
+    granted: Granted,
     snapshot: Snapshot,
     record: Record,
 }
@@ -205,44 +213,52 @@ struct Open {
 /// Runs a command and records what it changes. A command without write access needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
-        let ended = sandbox::run(settings, job)?;
-        return Ok(result(job, ended, None, None));
+        return Ok(result(job, sandbox::run(settings, job)?));
     }
+    let protects_git = job.protects_git && Walls::find()?.mounts;
+    let job = &Job { protects_git, ..job.clone() };
     let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
-    let ended = sandbox::run(settings, job);
+    let ended = sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor());
     run_confined(settings, Access::Write, || {
-        let Open { journal, snapshot, mut record } = open;
+        let Open { journal, granted, snapshot, mut record } = open;
         let tree = Tree::open(&settings.root)?;
-        let found = snapshot.changes(settings, &tree, &record.scope);
-        record.files = found.files.clone();
-        record.folders = found.folders.clone();
+        let Differences { files, folders, unsaved } = snapshot.changes(settings, &tree, &record.scope);
+        (record.files, record.folders) = (files, folders);
         match record.files.is_empty() && record.folders.is_empty() {
             true => journal.forget(&record),
             false => journal.end(&record)?,
         }
         journal.prune_sometimes();
-        Ok(result(job, ended?, Some(found), Some(record.run)))
+        Ok(RunResult {
+            run: (!record.files.is_empty()).then_some(record.run),
+            changed_count: record.files.len(),
+            changed: record.files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
+            not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
+            moved: granted.moved(&tree, job),
+            git_unprotected: !protects_git,
+            ..result(job, ended?)
+        })
     })
 }
 
+/// The lock comes first: what is looked up before it could have been replaced by the command that held it.
 fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Error> {
-    let tree = Tree::open(&settings.root)?;
-    tree.folder(job.cwd)?;
     let journal = Journal::lock(&settings.state)?;
+    let tree = Tree::open(&settings.root)?;
+    let granted = Granted::open(&tree, job)?;
     recover(settings, &tree, &journal)?;
     let snapshot = Snapshot::take(settings, &tree, &journal, job.write)?;
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.scope = job.write.to_vec();
     journal.begin(&record)?;
-    Ok(Open { journal, snapshot, record })
+    Ok(Open { journal, granted, snapshot, record })
 }
 
-fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> RunResult {
-    let (files, unsaved) = found.map_or_else(Default::default, |found| (found.files, found.unsaved));
+/// The result of a command that has changed nothing.
+fn result(job: &Job<'_>, ended: Ended) -> RunResult {
     RunResult {
-        run: run.filter(|_| !files.is_empty()),
+        run: None,
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
@@ -253,9 +269,11 @@ fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<S
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        changed_count: files.len(),
-        changed: files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
-        not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
+        changed_count: 0,
+        changed: Vec::new(),
+        not_saved: Vec::new(),
+        moved: Vec::new(),
+        git_unprotected: false,
     }
 }
 
@@ -278,6 +296,9 @@ impl Answer for RunResult {
         }
         for path in &self.changed {
             writeln!(to, "changed {path}")?;
+        }
+        for path in &self.moved {
+            writeln!(to, "[{path} was replaced meanwhile: what was changed is in the folder that was there before]")?;
         }
         match &self.run {
             Some(run) => writeln!(to, "undo: ken undo {run}"),

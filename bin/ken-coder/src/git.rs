@@ -121,13 +121,13 @@ impl<'a> Git<'a> {
             let message = format!("{}: a repository is repos/NAME or projects/NAME", self.repo);
             return Err(Error::invalid("/repo", message));
         }
-        run_confined(self.settings, Access::Read, || Tree::open(&self.settings.root)?.folder(self.repo).map(drop))?;
         let mut argv = ["sh", "-c", self.script, "git"].map(str::to_owned).to_vec();
         argv.extend(self.words.iter().cloned());
         Ok(Job {
             argv,
             cwd: self.repo,
             write: self.write,
+            protects_git: true,
             env: self.environment(),
             stdin: self.stdin,
             network: self.network.clone(),
