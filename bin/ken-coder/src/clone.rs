@@ -116,7 +116,7 @@ impl Operation for Clone {
         // The folder must exist before the sandbox can be given access to it.
         run_confined(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
         let scope = std::slice::from_ref(&self.repo);
-        let cloned = recorded(settings, Self::COMMAND, &self.repo, scope, || self.fetch(settings, &remote));
+        let cloned = recorded(settings, Self::COMMAND, &self.repo, scope, |_| self.fetch(settings, &remote));
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
             let _ = run_confined(settings, Access::Write, || {
@@ -124,7 +124,7 @@ impl Operation for Clone {
                 Ok(())
             });
         }
-        let (text, ..) = cloned?;
+        let (text, _) = cloned?;
         Ok(Printed::of_text(&self.repo, text))
     }
 }

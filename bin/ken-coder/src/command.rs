@@ -19,7 +19,7 @@ use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandVerdict};
 use crate::preview::Preview;
 use crate::repository::config_values;
-use crate::sandbox::{self, Ended, Job};
+use crate::sandbox::{self, Ended, Granted, Job, Walls};
 use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, left_out, recover};
 use crate::tree::{Links, Tree};
@@ -83,6 +83,12 @@ pub(crate) struct RunResult {
     /// Repositories and files of git in which it left something that git would run. That has been taken back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     disarmed: Vec<Place>,
+    /// Folders at whose paths something else was afterwards: what it changed there is in the folders that it was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<Place>,
+    /// Whether it could change what makes git run programs, because no mount namespace can be made here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    git_unprotected: bool,
 }
 
 impl Operation for Run {
@@ -142,6 +148,7 @@ impl Operation for Run {
             argv,
             cwd: &self.cwd,
             write,
+            protects_git: true,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
@@ -215,8 +222,9 @@ fn command_line(argv: &[String]) -> String {
 }
 
 /// The state between the start of a command and its end. It holds the lock of the journal.
-struct Open {
+pub(crate) struct Open {
     journal: Journal,
+    granted: Granted,
     snapshot: Snapshot,
     record: Record,
     guard: GitFolders,
@@ -242,47 +250,70 @@ impl Open {
 /// Runs a command and records what it changes. A command without write access needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
-        let ended = sandbox::run(settings, job)?;
-        return Ok(result(job, ended, None, None));
+        return Ok(result(job, sandbox::run(settings, job)?));
     }
-    let (ended, found, run) = recorded(settings, command, job.cwd, job.write, || sandbox::run(settings, job))?;
-    Ok(result(job, ended, Some(found), Some(run)))
+    let protects_git = job.protects_git && Walls::find()?.mounts;
+    let job = &Job { protects_git, ..job.clone() };
+    let (ended, changes) = recorded(settings, command, job.cwd, job.write, |open| {
+        sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor())
+    })?;
+    let Recorded { run, found, disarmed, moved } = changes;
+    Ok(RunResult {
+        run,
+        changed_count: found.files.len(),
+        changed: found.files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
+        not_saved: found.unsaved.into_iter().take(MAX_LISTED).collect(),
+        disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
+        moved,
+        git_unprotected: !protects_git,
+        ..result(job, ended)
+    })
 }
 
-/// Does what can change the folders of `scope`, and records what it has changed. Returns the changes and their run too.
+/// What has changed between the start of a command and its end.
+pub(crate) struct Recorded {
+    /// `None` if there is nothing to undo.
+    run: Option<String>,
+    found: Differences,
+    disarmed: Vec<Place>,
+    moved: Vec<Place>,
+}
+
+/// Does what can change the folders of `scope`, and records what it has changed.
 pub(crate) fn recorded<T>(
     settings: &Settings,
     command: &str,
     cwd: &Place,
     scope: &[Place],
-    work: impl FnOnce() -> Result<T, Error>,
-) -> Result<(T, Differences, String), Error> {
+    work: impl FnOnce(&Open) -> Result<T, Error>,
+) -> Result<(T, Recorded), Error> {
+    // The lock comes first: what is looked up before it could have been replaced by the command that held it.
     let journal = run_confined(settings, Access::Write, || locked(settings))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
     let open = run_confined(settings, Access::Write, || begin(settings, journal, command, cwd, scope, &repositories))?;
-    let done = work();
+    let done = work(&open);
+    // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
     let git = repositories.changes(settings, scope)?;
-    let (found, run) = run_confined(settings, Access::Write, || {
-        let Open { journal, snapshot, mut record, .. } = open;
+    let recorded = run_confined(settings, Access::Write, || {
+        let Open { journal, granted, snapshot, mut record, .. } = open;
         let tree = Tree::open(&settings.root)?;
         let found = snapshot.changes(settings, &tree, &record.scope);
-        record.files = found.files.clone();
-        record.folders = found.folders.clone();
-        record.git = git;
+        (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
         record.patterns.clear();
         record.guarded.clear();
-        match record.files.is_empty() && record.folders.is_empty() && record.git.is_empty() {
-            true => journal.forget(&record),
-            false => journal.end(&record)?,
+        let is_empty = record.files.is_empty() && record.git.is_empty();
+        if is_empty && record.folders.is_empty() {
+            journal.forget(&record);
+        } else {
+            journal.end(&record)?;
         }
         journal.prune_sometimes();
-        Ok((found, record.run))
+        let run = (!is_empty).then_some(record.run);
+        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope) })
     })?;
-    let found = Differences { disarmed, ..found };
-    Ok((done?, found, run))
+    Ok((done?, recorded))
 }
 
 /// Takes the lock of the journal, and completes what was interrupted.
@@ -301,24 +332,24 @@ fn begin(
     repositories: &Repositories,
 ) -> Result<Open, Error> {
     let tree = Tree::open(&settings.root)?;
-    tree.folder(cwd)?;
+    let mut granted = Granted::open(&tree, cwd, scope)?;
     let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
+    let guard = GitFolders::find(settings, &tree, scope);
+    granted.protect(scope, guard.named());
     let mut record = record(settings, command)?;
     record.files = snapshot.entries();
     record.scope = scope.to_vec();
     record.patterns = snapshot.patterns();
     record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
-    let guard = GitFolders::find(settings, &tree, scope);
     record.guarded = guard.keep(&tree, &journal)?;
     journal.begin(&record)?;
-    Ok(Open { journal, snapshot, record, guard })
+    Ok(Open { journal, granted, snapshot, record, guard })
 }
 
-fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> RunResult {
-    let found = found.unwrap_or_default();
-    let Differences { files, unsaved, disarmed, .. } = found;
+/// The result of a command that has changed nothing.
+fn result(job: &Job<'_>, ended: Ended) -> RunResult {
     RunResult {
-        run: run.filter(|_| !files.is_empty()),
+        run: None,
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
@@ -329,10 +360,12 @@ fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<S
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        changed_count: files.len(),
-        changed: files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
-        not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
-        disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
+        changed_count: 0,
+        changed: Vec::new(),
+        not_saved: Vec::new(),
+        disarmed: Vec::new(),
+        moved: Vec::new(),
+        git_unprotected: false,
     }
 }
 
@@ -358,6 +391,9 @@ impl Answer for RunResult {
         }
         for path in &self.disarmed {
             writeln!(to, "taken back {path}: git could have run what it named")?;
+        }
+        for path in &self.moved {
+            writeln!(to, "[{path} was replaced meanwhile: what was changed is in the folder that was there before]")?;
         }
         match &self.run {
             Some(run) => writeln!(to, "undo: ken undo {run}"),

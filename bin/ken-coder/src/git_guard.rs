@@ -60,6 +60,7 @@ pub(crate) struct GitFolders {
     folders: BTreeSet<Place>,
     /// Also what `core.hooksPath` and `include.path` name in the tree, and `.git` where it is a file.
     files: BTreeSet<Place>,
+    named: BTreeSet<Place>,
 }
 
 impl GitFolders {
@@ -107,7 +108,9 @@ impl GitFolders {
         let names = FILES.iter().filter_map(|name| Place::parse(name).ok());
         let mut open: Vec<Place> = names.map(|name| folder.joined(&name)).collect();
         open.extend(FOLDERS.map(|name| folder.join(name)));
-        open.extend(executed_by_git(settings, tree, folder));
+        let named = executed_by_git(settings, tree, folder);
+        self.named.extend(named.iter().cloned());
+        open.extend(named);
         while let Some(place) = open.pop() {
             let kind =
                 tree.stat(&place, Links::Refuse).ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -118,6 +121,11 @@ impl GitFolders {
                 self.files.insert(place);
             }
         }
+    }
+
+    /// Returns what `core.hooksPath` and `include.path` name in the tree.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Place> {
+        self.named.iter()
     }
 
     /// Stores the files in the journal, and returns them for the record of the command.
@@ -183,7 +191,7 @@ impl GitFolders {
             let (folder, name) = entry.path.split()?;
             (name == "config").then_some(folder)
         });
-        GitFolders { folders: folders.collect(), files: kept.iter().map(|entry| entry.path.clone()).collect() }
+        GitFolders { folders: folders.collect(), files: kept.iter().map(|entry| entry.path.clone()).collect(), ..GitFolders::default() }
     }
 }
 

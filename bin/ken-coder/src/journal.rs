@@ -105,7 +105,7 @@ pub(crate) struct GitChange {
 pub(crate) struct Journal {
     state: PathBuf,
     /// `None` for a reader, which needs no lock.
-    _lock: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
@@ -114,7 +114,7 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
 
 impl Journal {
     pub(crate) fn reader(state: &Path) -> Journal {
-        Journal { state: state.to_owned(), _lock: None }
+        Journal { state: state.to_owned(), lock: None }
     }
 
     /// Opens the journal and takes its lock. Waits for a change that is in progress.
@@ -137,7 +137,12 @@ impl Journal {
                 Err(errno) => return Err(failed(&path, errno)),
             }
         }
-        Ok(Journal { state: state.to_owned(), _lock: Some(lock) })
+        Ok(Journal { state: state.to_owned(), lock: Some(lock) })
+    }
+
+    /// The lock is held until every copy of this descriptor is closed.
+    pub(crate) fn lock_descriptor(&self) -> Option<&OwnedFd> {
+        self.lock.as_ref()
     }
 
     fn object(&self, digest: &str) -> PathBuf {

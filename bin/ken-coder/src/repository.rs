@@ -308,6 +308,7 @@ fn run_git(
         argv: std::iter::once(programs.git.display().to_string()).chain(call.words.iter().cloned()).collect(),
         cwd: work,
         write: &call.write,
+        protects_git: false,
         env,
         stdin: call.stdin,
         network: call.network.clone(),

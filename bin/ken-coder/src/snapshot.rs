@@ -165,8 +165,6 @@ pub(crate) struct Differences {
     pub(crate) folders: Vec<Place>,
     /// Files that seem to have changed and whose old content is not in the journal.
     pub(crate) unsaved: Vec<Place>,
-    /// Files of git that it had changed, and that have been put back.
-    pub(crate) disarmed: Vec<Place>,
 }
 
 enum Before {

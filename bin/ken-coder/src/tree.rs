@@ -254,15 +254,22 @@ impl Tree {
         Ok(names)
     }
 
+    /// Opens a folder as a path only, for ken-sandbox(1). No component of its path can be a symbolic link.
+    pub(crate) fn grant(&self, place: &Place) -> Result<OwnedFd, Error> {
+        self.resolve(place, OFlags::PATH | OFlags::DIRECTORY, Links::Refuse)
+            .map_err(|errno| resolve_error(place, errno))
+    }
+
+    /// Whether a folder is still the one that was opened.
+    pub(crate) fn is_still(&self, place: &Place, granted: &OwnedFd) -> bool {
+        let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
+        let there = self.stat(place, Links::Refuse).ok().flatten();
+        there.zip(fstat(granted).ok()).is_some_and(|(there, granted)| same(there, granted))
+    }
+
     /// Syncs the file system to the disk.
     pub(crate) fn sync(&self) {
         let _ = rustix::fs::syncfs(&self.root);
-    }
-
-    /// Returns how many bytes an ordinary user can still write to the file system of the workspace.
-    pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let about = rustix::fs::fstatvfs(&self.root).ok()?;
-        Some(about.f_bavail.saturating_mul(about.f_frsize))
     }
 
     fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {
