@@ -116,7 +116,8 @@ impl Operation for Clone {
         // The folder must exist before the sandbox can be given access to it.
         run_confined(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
         let scope = std::slice::from_ref(&self.repo);
-        let cloned = recorded(settings, Self::COMMAND, &self.repo, scope, |_| self.fetch(settings, &remote));
+        let cloned =
+            recorded(settings, Self::COMMAND, (&self.repo, scope), |_| Ok(()), |_| self.fetch(settings, &remote));
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
             let _ = run_confined(settings, Access::Write, || {

@@ -1,5 +1,6 @@
 //! `ken-coder run` and `ken-coder test`: run a command in the sandbox and record what it changes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,12 +12,14 @@ use serde_json::{Value, json};
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, run_confined};
+use crate::gate;
 use crate::git_guard::GitFolders;
 use crate::git_state::Repositories;
+use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
-use crate::policy::{self, Approval, CommandVerdict};
+use crate::policy::{self, Approval, CommandLine, CommandVerdict};
 use crate::preview::Preview;
 use crate::repository::config_values;
 use crate::sandbox::{self, Ended, Granted, Job, Walls};
@@ -32,8 +35,6 @@ const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The maximum number of files that a reply lists.
 const MAX_LISTED: usize = 100;
-/// The maximum size of a program in the workspace whose content is checked, in bytes.
-const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
 /// The maximum number of words of a command line, and of bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
@@ -99,49 +100,22 @@ impl Operation for Run {
         may reach the hosts that the rule of its folder names, through a proxy), \
         timeoutSeconds (default 120), maxBytes (of each output; default 262144: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let argv = self.argv()?;
-        let program = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
-            tree.folder(&self.cwd)?;
-            Ok(program_digest(&tree, &self.cwd, &argv))
-        })?;
+        let mounts = Walls::find()?.mounts;
+        let preview =
+            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?, mounts))?;
         let scope = sandbox::scope(&self.cwd);
-        let CommandVerdict { verdict, is_read_only } =
-            policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
-        let network = self.network(settings)?;
-        let write = if is_read_only { &[][..] } else { &scope };
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe)});
-        let summary = format!("Run {} in {}", command_line(&argv), self.cwd);
-        let risk = match (is_read_only, &self.shell, &network) {
-            (true, ..) => Risk::Low,
-            (false, None, None) => Risk::Medium,
-            _ => Risk::High,
-        };
-        let target = self.cwd.project().unwrap_or_default();
-        let state = json!({"program": program});
-        let preview = Preview::new(
-            settings,
-            verdict,
-            "shell.execute",
-            (summary, &target, risk),
-            action,
-            None,
-            (&sandbox::profile(settings, write, network.as_ref()), &state),
-        );
-        Ok(preview.with_left_out(not_undoable(settings, write)?))
+        let is_read_only = policy::of_command(settings, &self.line(&self.argv()?), &scope).is_read_only;
+        Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
-        let allowed = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
-        if allowed.verdict.approval == Approval::Deny {
-            return Err(Error::forbidden(allowed.verdict.reason));
-        }
+        let allowed = policy::of_command(settings, &self.line(&argv), &scope);
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
         let job = Job {
@@ -156,11 +130,63 @@ impl Operation for Run {
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
             own: None,
         };
-        journaled(settings, Self::COMMAND, &job)
+        let mounts = Walls::find()?.mounts;
+        let job = Job { protects_git: mounts, ..job };
+        journaled(settings, Self::COMMAND, &job, |tree| {
+            gate::pass(settings, &self.preview_in(settings, tree, mounts)?).map(drop)
+        })
     }
 }
 
 impl Run {
+    /// `mounts` tells whether git can be protected from the command.
+    fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
+        let argv = self.argv()?;
+        tree.folder(&self.cwd)?;
+        let inputs = Inputs::of(settings, tree, &self.cwd, &argv)?;
+        let scope = sandbox::scope(&self.cwd);
+        let CommandVerdict { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        if !mounts && !is_read_only && verdict.approval == Approval::None {
+            verdict = policy::with_approval(
+                "a rule names this command, but no mount can keep it from changing what git runs, so a person decides",
+            );
+        }
+        let network = self.network(settings)?;
+        let write = if is_read_only { &[][..] } else { &scope };
+        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
+            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
+            "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
+        let risk = match (is_read_only, &self.shell, &network) {
+            (true, ..) => Risk::Low,
+            (false, None, None) => Risk::Medium,
+            _ => Risk::High,
+        };
+        let target = self.cwd.project().unwrap_or_default();
+        let state = serde_json::to_value(&inputs).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "shell.execute",
+            (self.summary(&argv), &target, risk),
+            action,
+            None,
+            (&sandbox::profile(settings, write, network.as_ref()), &state),
+        ))
+    }
+
+    /// Returns one line for a list. It names what the command line does not show.
+    fn summary(&self, argv: &[String]) -> String {
+        let stdin = self.stdin.as_ref().map(|text| format!(", with {} bytes of standard input", text.len()));
+        let network = self.network.then_some(", with the network");
+        format!(
+            "Run {} in {}{}{}",
+            command_line(argv),
+            self.cwd,
+            stdin.unwrap_or_default(),
+            network.unwrap_or_default()
+        )
+    }
+
     fn argv(&self) -> Result<Vec<String>, Error> {
         let argv = match (&self.shell, self.argv.as_slice()) {
             (Some(text), []) => vec!["sh".to_owned(), "-c".to_owned(), text.clone()],
@@ -178,6 +204,10 @@ impl Run {
         Ok(argv)
     }
 
+    fn line<'a>(&'a self, argv: &'a [String]) -> CommandLine<'a> {
+        CommandLine { argv, stdin: self.stdin.as_deref(), cwd: &self.cwd, has_network: self.network }
+    }
+
     fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
         self.network.then(|| Network::of(settings, &self.cwd)).transpose()
     }
@@ -193,22 +223,15 @@ impl Run {
 
 /// Returns what undo could not restore after a command that can change these folders, as lines for people.
 fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Error> {
-    if write.is_empty() {
-        return Ok(Vec::new());
-    }
     let repositories = Repositories::read(settings, write)?;
     let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
     lines.extend(repositories.unreadable);
     Ok(lines)
 }
 
-/// Returns the digest of a program in the workspace. It is part of the fingerprint, because the program could be
-/// replaced between the approval and the start.
-fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
-    let program = argv.first().filter(|program| program.contains('/'))?;
-    let place = Place::parse(&format!("{}/{program}", cwd.as_str())).ok()?;
-    let node = tree.read(&place, Links::Follow, MAX_PROGRAM).ok()??;
-    Some(node.version.digest)
+/// Returns the names of files for the person who decides. The fingerprint covers all of them, with their contents.
+fn listed(files: &BTreeMap<Place, String>) -> Vec<&Place> {
+    files.keys().take(MAX_LISTED).collect()
 }
 
 /// Formats the command as one short line for people.
@@ -247,14 +270,19 @@ impl Open {
     }
 }
 
-/// Runs a command and records what it changes. A command without write access needs no record.
-pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
+/// Runs a command if `check` succeeds, and records what it changes. `check` is called as late as possible: under the lock
+/// of the journal, which is held until the command has ended. A command without write access needs no record.
+fn journaled(
+    settings: &Settings,
+    command: &str,
+    job: &Job<'_>,
+    check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
+) -> Result<RunResult, Error> {
     if job.write.is_empty() {
+        run_confined(settings, Access::Read, || check(&Tree::open(&settings.root)?))?;
         return Ok(result(job, sandbox::run(settings, job)?));
     }
-    let protects_git = job.protects_git && Walls::find()?.mounts;
-    let job = &Job { protects_git, ..job.clone() };
-    let (ended, changes) = recorded(settings, command, job.cwd, job.write, |open| {
+    let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
         sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor())
     })?;
     let Recorded { run, found, disarmed, moved } = changes;
@@ -265,7 +293,7 @@ pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Re
         not_saved: found.unsaved.into_iter().take(MAX_LISTED).collect(),
         disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
         moved,
-        git_unprotected: !protects_git,
+        git_unprotected: !job.protects_git,
         ..result(job, ended)
     })
 }
@@ -279,19 +307,22 @@ pub(crate) struct Recorded {
     moved: Vec<Place>,
 }
 
-/// Does what can change the folders of `scope`, and records what it has changed.
+/// Does what can change the folders of `scope` if `check` succeeds, and records what it has changed.
 pub(crate) fn recorded<T>(
     settings: &Settings,
     command: &str,
-    cwd: &Place,
-    scope: &[Place],
+    (cwd, scope): (&Place, &[Place]),
+    check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
     work: impl FnOnce(&Open) -> Result<T, Error>,
 ) -> Result<(T, Recorded), Error> {
     // The lock comes first: what is looked up before it could have been replaced by the command that held it.
     let journal = run_confined(settings, Access::Write, || locked(settings))?;
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
-    let open = run_confined(settings, Access::Write, || begin(settings, journal, command, cwd, scope, &repositories))?;
+    let open = run_confined(settings, Access::Write, || {
+        check(&Tree::open(&settings.root)?)?;
+        begin(settings, journal, command, (cwd, scope), &repositories)
+    })?;
     let done = work(&open);
     // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
@@ -327,8 +358,7 @@ fn begin(
     settings: &Settings,
     journal: Journal,
     command: &str,
-    cwd: &Place,
-    scope: &[Place],
+    (cwd, scope): (&Place, &[Place]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
     let tree = Tree::open(&settings.root)?;
@@ -456,6 +486,7 @@ impl Operation for Test {
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {

@@ -16,11 +16,12 @@ use serde_json::json;
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, run_confined};
+use crate::gate;
 use crate::git::{Printed, check_special_files};
 use crate::git_state::Repositories;
 use crate::journal::Journal;
 use crate::place::Place;
-use crate::policy::{self, Approval};
+use crate::policy;
 use crate::preview::Preview;
 use crate::repository::{GitCall, MAX_INDEX, Repository};
 use crate::settings::Settings;
@@ -327,6 +328,7 @@ impl Operation for Commit {
     const ABOUT: &'static str = "Commit changes of a git repository";
     const FIELDS: &'static str =
         "Fields: repo, message, paths (default: everything that has changed). Hooks are not run.";
+    const ASKS: bool = true;
     type Answer = Printed;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
@@ -336,10 +338,7 @@ impl Operation for Commit {
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let journal = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
         let staged = self.prepare(settings)?;
-        let preview = self.preview_of(settings, &staged);
-        if preview.approval == Approval::Deny {
-            return Err(Error::forbidden(preview.reason));
-        }
+        gate::pass(settings, &self.preview_of(settings, &staged))?;
         let scope = [self.repo.project().unwrap_or_default()];
         let before = Repositories::read(settings, &scope)?;
         before.keep_indexes(settings, &journal)?;

@@ -191,7 +191,11 @@ impl GitFolders {
             let (folder, name) = entry.path.split()?;
             (name == "config").then_some(folder)
         });
-        GitFolders { folders: folders.collect(), files: kept.iter().map(|entry| entry.path.clone()).collect(), ..GitFolders::default() }
+        GitFolders {
+            folders: folders.collect(),
+            files: kept.iter().map(|entry| entry.path.clone()).collect(),
+            ..GitFolders::default()
+        }
     }
 }
 

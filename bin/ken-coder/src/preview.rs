@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
+use crate::inputs::is_executed_by_tools;
 use crate::place::Place;
 use crate::policy::{Approval, Verdict, of_files, without_approval};
 use crate::settings::Settings;
@@ -109,12 +110,19 @@ impl Preview {
         }
     }
 
-    /// Returns the preview of a change of files.
+    /// Returns the preview of a change of files, with its diff.
     pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
         let mut diff = Diff::default();
-        let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
         for (place, before, after) in plan.pairs() {
             diff.add(place, before, after);
+        }
+        Preview { diff: Some(diff.finish()), ..Preview::without_diff(settings, plan) }
+    }
+
+    /// Returns the same without the diff, which the fingerprint does not need: it covers the digests of the files.
+    pub(crate) fn without_diff(settings: &Settings, plan: &Plan<'_>) -> Preview {
+        let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
+        for (place, before, after) in plan.pairs() {
             removed += usize::from(after.is_none());
             let [before, after] = [before, after].map(|node| node.map(|node| &node.version));
             files.push(serde_json::json!({"path": place, "before": before, "after": after}));
@@ -125,7 +133,7 @@ impl Preview {
             verdict = without_approval("a person approved exactly this with the plan");
         }
         let target = common(&places);
-        let runs = places.iter().any(|place| is_run_by_tools(place));
+        let runs = places.iter().any(|place| is_executed_by_tools(place));
         let risk = match (removed, places.len()) {
             (0, ..=20) if !runs => Risk::Low,
             _ => Risk::Medium,
@@ -136,23 +144,8 @@ impl Preview {
         let all = Value::from(files);
         let shown: Vec<_> = all.as_array().into_iter().flatten().take(MAX_SHOWN_BYTES).cloned().collect();
         let action = serde_json::json!({"files": shown, "count": places.len()});
-        Preview::new(
-            settings,
-            verdict,
-            "file.edit",
-            (summary, &target, risk),
-            action,
-            Some(diff.finish()),
-            ("files", &all),
-        )
+        Preview::new(settings, verdict, "file.edit", (summary, &target, risk), action, None, ("files", &all))
     }
-}
-
-/// Whether builds, editors or hosting services execute this file.
-fn is_run_by_tools(place: &Place) -> bool {
-    const NAMES: [&str; 8] =
-        ["Makefile", "build.rs", "package.json", "setup.py", "conftest.py", "Dockerfile", ".envrc", ".gitattributes"];
-    place.names().any(|name| NAMES.contains(&name) || name == ".github" || name.ends_with(".sh"))
 }
 
 fn summary(places: &[&Place], removed: usize, target: &Place) -> String {

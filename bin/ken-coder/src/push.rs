@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
+use crate::gate;
 use crate::git::{Printed, check_name};
 use crate::journal::Journal;
 use crate::network::{Network, Remote, describe, git_variables, remote_of};
 use crate::place::Place;
-use crate::policy::{self, Approval};
+use crate::policy;
 use crate::preview::Preview;
 use crate::repository::{GitCall, Repository};
 use crate::sandbox;
@@ -103,6 +104,7 @@ impl Operation for Push {
     const ABOUT: &'static str = "Push a branch of a git repository";
     const FIELDS: &'static str = "Fields: repo, remote (default origin), branch (default: the current one). A remote is a folder of the \
         workspace, or an http or https URL of a host that the rule of the repository names.";
+    const ASKS: bool = true;
     type Answer = Printed;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
@@ -112,10 +114,7 @@ impl Operation for Push {
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let _lock = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
         let target = self.target(settings)?;
-        let preview = self.preview_of(settings, &target)?;
-        if preview.approval == Approval::Deny {
-            return Err(Error::forbidden(preview.reason));
-        }
+        gate::pass(settings, &self.preview_of(settings, &target)?)?;
         let text = match &target.remote {
             Remote::Server(network) => target.to_server(network.clone())?,
             Remote::Folder(folder) => target.to_folder(settings, folder)?,

@@ -79,7 +79,12 @@ pub(crate) struct Granted {
 impl Granted {
     pub(crate) fn open(tree: &Tree, cwd: &Place, write: &[Place]) -> Result<Granted, Error> {
         let write: Result<_, _> = write.iter().map(|folder| tree.grant(folder)).collect();
-        Ok(Granted { root: tree.grant(&Place::default())?, cwd: tree.grant(cwd)?, write: write?, read_only: Vec::new() })
+        Ok(Granted {
+            root: tree.grant(&Place::default())?,
+            cwd: tree.grant(cwd)?,
+            write: write?,
+            read_only: Vec::new(),
+        })
     }
 
     /// Keeps the command from changing these places in the folders of `write`.
@@ -160,7 +165,8 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
 
 /// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
-    let granted = run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job.cwd, job.write))?;
+    let granted =
+        run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job.cwd, job.write))?;
     run_in(settings, job, &granted, None)
 }
 
