@@ -38,6 +38,9 @@ const MAX_LISTED: usize = 100;
 /// The maximum number of words of a command line, and of bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
+const CONFIG_HINT: &str = "commands cannot change the configuration and the hooks of git, because the next git of a person \
+    would run what they name: `push` (the tool git_push) publishes a branch after an approval and needs no upstream; \
+    a remote or another setting is added by a person";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -87,6 +90,9 @@ pub(crate) struct RunResult {
     /// Folders at whose paths something else was afterwards: what it changed there is in the folders that it was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     moved: Vec<Place>,
+    /// What can be done instead of what the sandbox has refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
     /// Whether it could change what makes git run programs, because no mount namespace can be made here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     git_unprotected: bool,
@@ -104,11 +110,11 @@ impl Operation for Run {
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let mounts = Walls::find()?.mounts;
-        let preview =
-            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?, mounts))?;
         let scope = sandbox::scope(&self.cwd);
         let is_read_only = policy::of_command(settings, &self.line(&self.argv()?), &scope).is_read_only;
+        let mounts = is_read_only || self.can_protect_git(settings)?;
+        let preview =
+            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?, mounts))?;
         Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
     }
 
@@ -118,11 +124,12 @@ impl Operation for Run {
         let allowed = policy::of_command(settings, &self.line(&argv), &scope);
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
+        let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
         let job = Job {
             argv,
             cwd: &self.cwd,
             write,
-            protects_git: true,
+            protects_git: mounts,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
@@ -130,8 +137,6 @@ impl Operation for Run {
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
             own: None,
         };
-        let mounts = Walls::find()?.mounts;
-        let job = Job { protects_git: mounts, ..job };
         journaled(settings, Self::COMMAND, &job, |tree| {
             gate::pass(settings, &self.preview_in(settings, tree, mounts)?).map(drop)
         })
@@ -139,6 +144,13 @@ impl Operation for Run {
 }
 
 impl Run {
+    /// Whether the sandbox can keep a command from changing what git runs.
+    fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
+        // Without the folder, or without the kernel's help, that is what the caller is told.
+        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(&self.cwd).map(drop))?;
+        Ok(Walls::find()?.mounts)
+    }
+
     /// `mounts` tells whether git can be protected from the command.
     fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
         let argv = self.argv()?;
@@ -294,8 +306,16 @@ fn journaled(
         disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
         moved,
         git_unprotected: !job.protects_git,
+        hint: refused_config(&ended).then_some(CONFIG_HINT),
         ..result(job, ended)
     })
+}
+
+/// Whether git could not write its configuration, for `git config`, `git remote add` or `git push -u`.
+fn refused_config(ended: &Ended) -> bool {
+    let text = ended.stderr.text();
+    ended.status != 0
+        && ["could not write config file", "could not lock config file"].iter().any(|why| text.contains(why))
 }
 
 /// What has changed between the start of a command and its end.
@@ -396,6 +416,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         disarmed: Vec::new(),
         moved: Vec::new(),
         git_unprotected: false,
+        hint: None,
     }
 }
 
@@ -424,6 +445,9 @@ impl Answer for RunResult {
         }
         for path in &self.moved {
             writeln!(to, "[{path} was replaced meanwhile: what was changed is in the folder that was there before]")?;
+        }
+        if let Some(hint) = self.hint {
+            writeln!(to, "[{hint}]")?;
         }
         match &self.run {
             Some(run) => writeln!(to, "undo: ken undo {run}"),

@@ -95,6 +95,8 @@ impl Commit {
         let with_filters = self.allow_filters(settings, repository, &env, &changed)?;
         let words = ["update-index", "--add", "--remove", "--replace", "-z", "--stdin"];
         repository.read(&GitCall { env: env.clone(), stdin: Some(&changed), with_filters, ..GitCall::new(&words) })?;
+        // From here on no filter may run: git would call it again for a file that was changed just before.
+        repository.write_config("")?;
         Ok(repository.read(&GitCall { env, ..GitCall::new(&["write-tree"]) })?.text.trim().to_owned())
     }
 

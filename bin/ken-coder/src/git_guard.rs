@@ -246,6 +246,13 @@ pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) 
     found
 }
 
+/// Whether git executes or includes a file of the tree, because the configuration of its repository says so.
+pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &Place) -> bool {
+    let git = place.project().unwrap_or_default().join(".git");
+    let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
+    executed_by_git(settings, tree, &folder).iter().any(|named| place.is_in(named))
+}
+
 /// Puts a file back as it was, or removes it. What cannot be replaced, such as a folder in its place, is put aside.
 fn put(tree: &Tree, journal: &Journal, place: &Place, version: Option<&Version>) {
     let is_folder = |place: &Place| {

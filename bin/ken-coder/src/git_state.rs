@@ -198,12 +198,20 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
 /// Puts back the refs, `HEAD` and the index of a repository. What has changed since `change` is left alone. Returns what
 /// was put back, and what was not with the reason.
 pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange) -> Result<Restored, Error> {
-    let GitChange { before, after: Some(after) } = change else {
-        let why = "the command was interrupted, so it is not known which refs it changed".to_owned();
-        return Ok(Restored { refused: vec![(change.before.repo.join(".git"), why)], ..Restored::default() });
-    };
+    let before = &change.before;
+    if change.after.is_none() {
+        run_confined(settings, Access::Write, || revive(settings, before))?;
+    }
     let repository = Repository::open(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
+    let after = match &change.after {
+        Some(after) => after,
+        None if now.refs.is_empty() => &now,
+        None => {
+            let why = "the command was interrupted, so it is not known which refs it changed".to_owned();
+            return Ok(Restored { refused: vec![(before.repo.join(".git"), why)], ..Restored::default() });
+        }
+    };
     let mut restored = Restored::default();
     let (updates, wanted) = restored.plan(&repository, before, after, &now);
     if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
@@ -214,6 +222,22 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     }
     run_confined(settings, Access::Write, || restored.put_back(settings, journal, &repository, before, after, &now))?;
     Ok(restored)
+}
+
+/// Makes a repository that was removed one again, without refs and objects.
+fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
+    let tree = Tree::open(&settings.root)?;
+    let git = before.repo.join(".git");
+    let head = git.join("HEAD");
+    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(&tree, &before.repo)? {
+        return Ok(());
+    }
+    for folder in [git.clone(), git.join("objects"), git.join("refs")] {
+        tree.make_folder(&folder)?;
+    }
+    let text = format!("{}\n", before.head);
+    tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
+    tree.take_over(&head, "HEAD.lock")
 }
 
 /// The outcome of [`restore`], by the paths of the refs and files.

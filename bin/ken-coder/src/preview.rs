@@ -10,9 +10,10 @@ use serde_json::Value;
 use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
+use crate::git_guard::is_executed_by_git;
 use crate::inputs::is_executed_by_tools;
 use crate::place::Place;
-use crate::policy::{Approval, Verdict, of_files, without_approval};
+use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
 use crate::settings::Settings;
 use crate::tree::digest;
 
@@ -129,6 +130,10 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
+        let runs_in_git = |place: &&Place| is_executed_by_git(settings, plan.tree(), place);
+        if verdict.approval == Approval::None && places.iter().any(runs_in_git) {
+            verdict = with_approval("a file is changed that git executes or includes");
+        }
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {
             verdict = without_approval("a person approved exactly this with the plan");
         }

@@ -415,6 +415,15 @@ fn refs_come_back_with_their_objects() {
     assert_eq!(home.report(&["undo", undone["undo"].as_str().unwrap()]).0, Some(0));
     assert_eq!(home.git(&["symbolic-ref", "HEAD"]), "refs/heads/new");
     assert_eq!(home.git(&["log", "--format=%s"]), "First");
+    // So is the removal of the whole repository.
+    home.git(&["checkout", "-q", "main"]);
+    let refs = home.git(&["for-each-ref"]);
+    as_run(&home, "r2", &json!({"shell": "rm -rf .git", "cwd": "repos/site"}));
+    assert!(!home.path("repos/site/.git/HEAD").exists());
+    let (status, undone) = home.report(&["undo", "r2"]);
+    assert_eq!(status, Some(0), "{undone}");
+    assert_eq!((home.git(&["for-each-ref"]), home.git(&["status", "--porcelain"])), (refs, String::new()));
+    home.git(&["fsck", "--strict"]);
 }
 
 /// A ref that somebody has moved since stays, and is named.
@@ -466,4 +475,18 @@ fn what_is_left_out_is_shown_before_the_command_runs() {
     home.put("repos/site/node_modules/more", "x");
     assert_eq!(home.preview("run", &call)["fingerprint"], preview["fingerprint"], "a build does not change it");
     assert!(home.preview("run", &json!({"argv": ["ls"], "cwd": "repos/site"}))["action"]["notUndone"].is_null());
+}
+
+/// What git executes is never edited without a person, whatever a rule says.
+#[test]
+fn what_git_executes_is_never_edited_without_a_person() {
+    let home = repository();
+    home.configure("rules = [{ path = \"repos\", policy = \"auto-edit\" }]");
+    let approval = |path: &str| home.preview("write", &json!({"path": path, "content": "x"}))["approval"].take();
+    assert_eq!(approval("repos/site/husky/pre-commit"), "none");
+    home.git(&["config", "core.hooksPath", "husky"]);
+    home.git(&["config", "include.path", "../more"]);
+    assert_eq!(approval("repos/site/husky/pre-commit"), "ask");
+    assert_eq!(approval("repos/site/more"), "ask");
+    assert_eq!(approval("repos/site/b"), "none");
 }
