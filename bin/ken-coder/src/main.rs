@@ -9,7 +9,9 @@
 mod approved;
 mod call;
 mod change;
+mod clone;
 mod command;
+mod commit;
 mod confine;
 mod diff;
 mod documents;
@@ -17,6 +19,8 @@ mod edits;
 mod files;
 mod gate;
 mod git;
+mod git_guard;
+mod git_state;
 mod inputs;
 mod journal;
 mod network;
@@ -24,8 +28,11 @@ mod patch;
 mod place;
 mod policy;
 mod preview;
+mod programs;
 mod propose;
+mod push;
 mod read_only;
+mod repository;
 mod sandbox;
 mod search;
 mod settings;
@@ -33,6 +40,7 @@ mod snapshot;
 mod tree;
 mod undo;
 mod unseen;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -59,9 +67,9 @@ const COMMANDS: [(&str, &str, Run); 21] = [
     entry::<git::Status>(),
     entry::<git::Changes>(),
     entry::<git::Log>(),
-    entry::<git::Commit>(),
-    entry::<git::Push>(),
-    entry::<git::Clone>(),
+    entry::<commit::Commit>(),
+    entry::<push::Push>(),
+    entry::<clone::Clone>(),
     ("undo", undo::Undo::ABOUT, ken_tool::report::<undo::Undo>),
     ("diff", undo::Diff::ABOUT, ken_tool::report::<undo::Diff>),
     ("journal", undo::Journal::ABOUT, ken_tool::report::<undo::Journal>),

@@ -94,7 +94,7 @@ pub(crate) fn without_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::None, reason: reason.to_owned() }
 }
 
-fn with_approval(reason: &str) -> Verdict {
+pub(crate) fn with_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 

@@ -10,9 +10,10 @@ use serde_json::Value;
 use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
+use crate::git_guard::is_executed_by_git;
 use crate::inputs::is_executed_by_tools;
 use crate::place::Place;
-use crate::policy::{Approval, Verdict, of_files, without_approval};
+use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
 use crate::settings::Settings;
 use crate::tree::digest;
 
@@ -78,6 +79,15 @@ impl Preview {
         }
     }
 
+    /// Adds what undo will not restore. It is shown, and is no part of the fingerprint: builds change how many files git
+    /// ignores.
+    pub(crate) fn with_left_out(mut self, lines: Vec<String>) -> Preview {
+        if let Some(action) = self.action.as_object_mut().filter(|_| !lines.is_empty()) {
+            action.insert("notUndone".to_owned(), lines.into());
+        }
+        self
+    }
+
     /// Returns the preview of a call that only reads.
     pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = without_approval("it only reads");
@@ -120,6 +130,10 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
+        let runs_in_git = |place: &&Place| is_executed_by_git(settings, plan.tree(), place);
+        if verdict.approval == Approval::None && places.iter().any(runs_in_git) {
+            verdict = with_approval("a file is changed that git executes or includes");
+        }
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {
             verdict = without_approval("a person approved exactly this with the plan");
         }

@@ -2,13 +2,13 @@
 //! ([`metadata`]), and calls that name an address ([`network`]).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
 use seccompiler::BpfProgram;
 
+use crate::grant::Grant;
 use crate::metadata;
 use crate::network::{self, Reach};
 
@@ -42,8 +42,8 @@ nix::ioctl_write_ptr!(is_valid, b'!', 2, u64);
 
 /// What the answers depend on.
 pub(crate) struct Limits {
-    /// The writable folders, without links in their paths.
-    pub(crate) roots: Vec<PathBuf>,
+    /// The writable folders.
+    pub(crate) roots: Vec<Grant>,
     pub(crate) reach: Reach,
 }
 

@@ -128,7 +128,7 @@ fn mistakes_are_named() {
     assert!(error.contains("there is no command no-such-command"), "{error}");
     let (status, error) = run(&["--read", "/no/such/folder"], &["true"]);
     assert_eq!(status, Some(125));
-    assert!(error.contains("/no/such/folder: No such file or directory"), "{error}");
+    assert!(error.contains("/no/such/folder: there is no such file or folder"), "{error}");
     let (status, error) = run(&["--timeout", "-1"], &["true"]);
     assert_eq!(status, Some(125));
     assert!(error.contains("--timeout") && error.contains("a number of seconds above 0"), "{error}");
@@ -146,7 +146,7 @@ fn without_the_kernels_help_nothing_is_run() {
     for (call, named) in [(nix::libc::SYS_landlock_create_ruleset, "Landlock"), (nix::libc::SYS_seccomp, "seccomp")] {
         let world = World::new(None);
         let mut command = world.sandbox(&[], &["touch", "it-ran"]);
-        let filter = hiding(call);
+        let filter = common::hiding(call);
         // SAFETY: between fork and exec it makes system calls only.
         #[allow(unsafe_code)]
         unsafe {
@@ -159,14 +159,6 @@ fn without_the_kernels_help_nothing_is_run() {
         assert!(text(&output.stderr).contains(named), "{output:?}");
         assert!(!world.inside().join("it-ran").exists());
     }
-}
-
-fn hiding(call: i64) -> seccompiler::BpfProgram {
-    use seccompiler::{SeccompAction, SeccompFilter};
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
-    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
-    filter.try_into().unwrap()
 }
 
 /// Whoever kills the supervisor ends the sandbox too, where it has a PID namespace of its own.
