@@ -7,6 +7,7 @@ use ken_approval::{Request, one_line};
 use ken_client::Gateway;
 use ken_client::approvals::{Decision, user};
 use ken_types::Error;
+use ken_types::uri::encode_query;
 use serde_json::Value;
 
 use crate::gateway;
@@ -16,12 +17,16 @@ use crate::output::{Outcome, print_json, print_line, print_table, print_text};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
+const ALL: &str = "/api/approvals?limit=100";
 const PREFIX: &str = "apr_";
 
 #[derive(Debug, Args)]
 pub(crate) struct Approvals {
     /// Show this request with its exact action and diff, even if it is decided
     id: Option<String>,
+    /// List the requests of the last 90 days, newest first, with how they ended
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
     /// Print JSON: one request per line
     #[arg(long)]
     json: bool,
@@ -67,6 +72,7 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
             let id = find(&mut gateway, word)?;
             show(globals, &mut gateway, &id, args.json)?;
         }
+        None if args.all => list_all(&mut gateway, args.json)?,
         None => list(&mut gateway, args.json)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -83,6 +89,29 @@ fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
         [field(record, "requestId").to_owned(), risk, action, target, summary]
     };
     print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
+}
+
+/// Lists requests of any status, page by page.
+fn list_all(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = during("waiting for the gateway", || gateway.get(&format!("{ALL}{after}")))?;
+        let records = page.get("approvals").and_then(Value::as_array).cloned().unwrap_or_default();
+        if as_json {
+            records.iter().try_for_each(print_json)?;
+        } else {
+            rows.extend(records.iter().filter_map(Request::of).map(|request| {
+                let outcome = request.outcome.unwrap_or(request.status);
+                [request.id, request.action_type, outcome, request.summary]
+            }));
+        }
+        match page.pointer("/page/after").and_then(Value::as_str) {
+            Some(next) => after = format!("&after={}", encode_query(next)),
+            None if as_json => return Ok(()),
+            None => return print_table(["ID", "ACTION", "OUTCOME", "SUMMARY"], rows),
+        }
+    }
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {

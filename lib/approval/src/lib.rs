@@ -91,7 +91,10 @@ impl Request {
             action: action::parts(action),
             diff: visible(diff).into_owned(),
             digest: metadata.pointer("/whole/digest").and_then(Value::as_str).map(str::to_owned),
-            is_cut: metadata.get("whole").is_some() || action.as_str().is_some_and(says_cut) || says_cut(diff),
+            is_cut: metadata.get("cut").is_some()
+                || metadata.get("whole").is_some()
+                || action.as_str().is_some_and(says_cut)
+                || says_cut(diff),
             outcome: outcome(record),
         })
     }

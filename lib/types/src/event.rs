@@ -29,9 +29,8 @@ impl Event {
     /// needs.
     pub fn session(&self) -> &str {
         match &self.body {
-            Body::ApprovalRequested { worker: Some(worker), .. } | Body::ApprovalDecided { worker: Some(worker), .. } => {
-                &worker.worker_session
-            }
+            Body::ApprovalRequested { worker: Some(worker), .. }
+            | Body::ApprovalDecided { worker: Some(worker), .. } => &worker.worker_session,
             _ => &self.place.session,
         }
     }
