@@ -83,12 +83,9 @@ fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
     if as_json {
         return pending.iter().try_for_each(print_json);
     }
-    let row = |record: &Value| {
-        let [risk, action, target, summary] =
-            ["risk", "actionType", "target", "summary"].map(|name| field(request(record), name).to_owned());
-        [field(record, "requestId").to_owned(), risk, action, target, summary]
-    };
-    print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
+    let row = |request: Request| [request.id, request.risk, request.action_type, request.target, request.summary];
+    let rows = pending.iter().filter_map(Request::of).map(row);
+    print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], rows)
 }
 
 /// Lists requests of any status, page by page.
@@ -119,10 +116,6 @@ fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
         Value::Array(pending) => Ok(pending),
         _ => Err(Error::internal("the gateway did not answer with a list")),
     }
-}
-
-fn request(record: &Value) -> &Value {
-    record.get("request").unwrap_or(&Value::Null)
 }
 
 /// Prints a whole request in the order in which a person reads it, and below it how it ended.
