@@ -317,6 +317,17 @@ fn what_cannot_be_shown_whole_is_denied() {
     assert_eq!((status, &said["approval"]), (Some(0), &json!("none")));
 }
 
+/// Two readers of one document could read two calls.
+#[test]
+fn arguments_with_a_repeated_name_are_refused() {
+    let folder = Folder::new();
+    folder.tool("asking", "echo 1", json!({}));
+    for arguments in [r#"{"a":1,"a":2}"#, r#"{"in":{"a":1,"b":2,"a":1}}"#] {
+        let error = folder.refused(&["asking", "--json", arguments]);
+        assert!(error["message"].as_str().unwrap().contains("duplicate key `a`"), "{error}");
+    }
+}
+
 /// The tools of the installation need only their descriptions to work.
 #[test]
 fn the_shipped_tools_answer() {
