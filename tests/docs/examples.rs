@@ -79,6 +79,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs a key, and runs until it is interrupted; providers.rs has a provider of its own",
     ),
     ("ken-model try openai/", "needs a provider; providers.rs has one of its own"),
+    ("ken approvals ID", "needs a turn that waits; workers/approvals.rs shows one at the shell"),
     ("ken approve ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
     ("ken deny ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
     ("ken-laws train", "needs the training data, which the repository does not hold"),
