@@ -219,7 +219,7 @@ impl Model {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
                     self.effects.push(Effect::Approval { request: request.id.clone() });
-                    self.overlay = Overlay::Approval(Dialog::new(request));
+                    self.overlay = Overlay::Approval(Box::new(Dialog::new(request)));
                 }
                 None => self.notice = Some("no approval is pending".to_owned()),
             },
@@ -322,7 +322,7 @@ impl Model {
     }
 
     /// Handles keys of the approval dialog. Keys can decide a request only here, after a person has opened the dialog.
-    fn approval_key(&mut self, mut dialog: Dialog, key: &Input) {
+    fn approval_key(&mut self, mut dialog: Box<Dialog>, key: &Input) {
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {
             match key.key {

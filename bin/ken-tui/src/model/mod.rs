@@ -51,7 +51,7 @@ pub(crate) enum Overlay {
     Palette(List),
     Sessions(List),
     Search(String),
-    Approval(Dialog),
+    Approval(Box<Dialog>),
     /// The path of a file to attach, while it is being typed.
     Attach(String),
     /// The index of the first visible line.

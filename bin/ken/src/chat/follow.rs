@@ -67,9 +67,9 @@ impl<'a> TurnFollower<'a> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
         while let Some(batch) = events.next(Some(self.questions.tick(TICK)))? {
+            self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
             if own_events.is_empty() {
-                self.questions.read_line()?;
                 self.wait(&mut progress, needed)?;
                 continue;
             }
