@@ -29,17 +29,29 @@ pub(crate) struct Repositories {
     pub(crate) unreadable: Vec<String>,
 }
 
+/// A function that returns the tracked files of a repository, by the entries of its index.
+type Tracked<'t> = dyn Fn(&Repository<'_>, &str) -> Result<BTreeSet<Place>, Error> + 't;
+
 impl Repositories {
-    /// Reads the repositories of these projects, or of the projects in these folders.
+    /// Reads the repositories of these projects, or of the projects in these folders, with their tracked files.
     pub(crate) fn read(settings: &Settings, scope: &[Place]) -> Result<Repositories, Error> {
+        Repositories::read_with(settings, scope, &|repository, staged| tracked(repository, staged))
+    }
+
+    fn read_with(settings: &Settings, scope: &[Place], tracked: &Tracked<'_>) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
         for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
-            match Repository::open(settings, &repo).and_then(|repository| state(settings, &repository)) {
+            let read = || {
+                let repository = Repository::open_to_read(settings, &repo)?;
+                let (state, staged) = state(settings, &repository)?;
+                Ok((state, tracked(&repository, &staged)?))
+            };
+            match read() {
                 Ok((state, tracked)) => {
                     found.states.push(state);
                     found.tracked.extend(tracked);
                 }
-                Err(error) => found.unreadable.push(format!("the refs of {repo}: {}", error.message)),
+                Err(Error { message, .. }) => found.unreadable.push(format!("the refs of {repo}: {message}")),
             }
         }
         Ok(found)
@@ -76,7 +88,11 @@ impl Repositories {
     /// Returns what has changed since.
     pub(crate) fn changes(self, settings: &Settings, scope: &[Place]) -> Result<Vec<GitChange>, Error> {
         let mut now: BTreeMap<Place, RepositoryState> =
-            Repositories::read(settings, scope)?.states.into_iter().map(|state| (state.repo.clone(), state)).collect();
+            Repositories::read_with(settings, scope, &|_, _| Ok(BTreeSet::new()))?
+                .states
+                .into_iter()
+                .map(|state| (state.repo.clone(), state))
+                .collect();
         let change = |before: RepositoryState| GitChange { after: now.remove(&before.repo), before };
         let changes = self.states.into_iter().map(change);
         Ok(changes.filter(|change| !change.after.as_ref().is_some_and(|after| after.is_as(&change.before))).collect())
@@ -116,12 +132,9 @@ impl RepositoryState {
     }
 }
 
-/// Returns the state of a repository and its tracked files. Git works without a work tree here, because it would read the
+/// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
-pub(crate) fn state(
-    settings: &Settings,
-    repository: &Repository<'_>,
-) -> Result<(RepositoryState, BTreeSet<Place>), Error> {
+pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
     let git = |words: &[&str]| GitCall { without_work_tree: true, ..GitCall::new(words) };
     let refs = repository
         .list(git(&["for-each-ref", "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)"]))?;
@@ -130,13 +143,6 @@ pub(crate) fn state(
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
     let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
-    let listed = match repository.commit("HEAD")? {
-        Some(head) => repository.list(git(&["ls-tree", "-r", "-z", "--name-only", &head]))?,
-        None => String::new(),
-    };
-    let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
-    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
-    let tracked = names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect();
     let index = run_confined(settings, Access::Read, || {
         Tree::open(&settings.root)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
     })?;
@@ -148,7 +154,20 @@ pub(crate) fn state(
         index_place: repository.index(),
         staged: digest(staged.as_bytes()),
     };
-    Ok((state, tracked))
+    Ok((state, staged))
+}
+
+/// Returns the files in the index or in `HEAD`.
+fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<Place>, Error> {
+    let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
+    // Without a commit there is no `HEAD`, which is no error.
+    let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
+        Err(_) if repository.commit("HEAD")?.is_none() => String::new(),
+        listed => listed?,
+    };
+    let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
+    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
+    Ok(names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect())
 }
 
 /// Returns the folder with the kept packs of a repository.
@@ -170,7 +189,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
     }
     let kept = known.iter().filter(|tip| !tip.starts_with("index "));
     let excluded: String = kept.map(|tip| format!("^{tip}\n")).collect();
-    let repository = Repository::open(settings, &state.repo)?;
+    let repository = Repository::open_to_read(settings, &state.repo)?;
     let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
     let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
     let stdin = wanted + &excluded;
@@ -202,7 +221,7 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     if change.after.is_none() {
         run_confined(settings, Access::Write, || revive(settings, before))?;
     }
-    let repository = Repository::open(settings, &before.repo)?;
+    let repository = Repository::open_to_read(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
     let after = match &change.after {
         Some(after) => after,
