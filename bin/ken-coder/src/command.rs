@@ -241,9 +241,10 @@ fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Err
     Ok(lines)
 }
 
-/// Returns the names of files for the person who decides. The fingerprint covers all of them, with their contents.
-fn listed(files: &BTreeMap<Place, String>) -> Vec<&Place> {
-    files.keys().take(MAX_LISTED).collect()
+/// Returns the names of files for the person who decides, if there are any. The fingerprint covers all of them, with
+/// their contents.
+fn listed(files: &BTreeMap<Place, String>) -> Option<Vec<&Place>> {
+    (!files.is_empty()).then(|| files.keys().take(MAX_LISTED).collect())
 }
 
 /// Formats the command as one short line for people.

@@ -171,11 +171,17 @@ pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Pre
 
 /// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string.
 fn beginning(text: &str, max: usize) -> &str {
-    let mut shown = ken_text::head(text, max);
-    while Value::from(shown).to_string().len() > max {
-        shown = ken_text::head(shown, shown.len() / 2);
-    }
-    shown
+    let takes = |letter: char| match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\x1f' => 6,
+        _ => letter.len_utf8(),
+    };
+    let mut taken = 2; // the quotes
+    let end = text.char_indices().find(|(_, letter)| {
+        taken += takes(*letter);
+        taken > max
+    });
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// Returns the text, or its beginning followed by a note.
@@ -195,7 +201,7 @@ mod tests {
     fn a_text_is_cut_by_what_it_takes_as_json() {
         assert_eq!(cut("short", 64), "short");
         let long = cut(&"x".repeat(100), 64);
-        assert!(long.ends_with(" [cut: 32 of 100 bytes are shown]"), "{long}");
+        assert!(long.ends_with(" [cut: 62 of 100 bytes are shown]"), "{long}");
         // Each of these characters takes six bytes as JSON.
         let escaped = cut(&"\u{1}".repeat(40), 64);
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");
