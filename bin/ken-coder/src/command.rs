@@ -215,10 +215,13 @@ pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Re
     if job.write.is_empty() {
         return Ok(result(job, sandbox::run(settings, job)?));
     }
-    let protects_git = job.protects_git && Walls::find()?.mounts;
-    let job = &Job { protects_git, ..job.clone() };
     let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
-    let ended = sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor());
+    let walls = Walls::find();
+    let protects_git = job.protects_git && walls.as_ref().is_ok_and(|walls| walls.mounts);
+    let ended = walls.and_then(|_| {
+        let job = Job { protects_git, ..job.clone() };
+        sandbox::run_in(settings, &job, &open.granted, open.journal.lock_descriptor())
+    });
     run_confined(settings, Access::Write, || {
         let Open { journal, granted, snapshot, mut record } = open;
         let tree = Tree::open(&settings.root)?;
