@@ -111,6 +111,7 @@ fn what_the_sandbox_cannot_do() {
     let finding = home.finding("sandbox");
     assert!(finding["why"].as_str().unwrap().contains("no command"), "{finding}");
     assert_eq!(finding["fix"], "a newer kernel");
+    std::fs::copy(&sandbox, programs.path().join("kend")).unwrap();
     let up = home.command(&["up"]).output().unwrap();
     assert!(String::from_utf8_lossy(&up.stderr).contains("no Landlock"), "{up:?}");
 }

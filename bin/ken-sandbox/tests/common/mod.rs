@@ -91,6 +91,7 @@ pub(crate) const ATTEMPTS: &[&str] = &[
     "unix",
     "unix-abstract",
     "unix-pair-datagram",
+    "unix-pair-connect",
     "docker",
     "agent",
     "session-bus",
