@@ -172,14 +172,12 @@ fn a_folder_that_hides_its_repository_is_read_only() {
 fn what_is_named_is_read_only() {
     let world = World::new(None);
     std::fs::create_dir_all(world.inside().join("tools/hooks")).unwrap();
-    let script = format!(
-        "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
-         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'"
-    );
+    let script = "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
+         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'";
     let folder = std::fs::File::from(
         nix::fcntl::open(&world.inside(), nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).unwrap(),
     );
-    let output = world.with_descriptor(&folder, 5, &["sh", "-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")]);
+    let output = world.with_descriptor(&folder, 5, &["sh", "-c", script, env!("CARGO_BIN_EXE_ken-sandbox")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let names = |place: &str| std::fs::read_dir(world.inside().join(place)).unwrap().count();
     assert_eq!((names("tools"), names("tools/hooks")), (2, 0), "{output:?}");
