@@ -93,9 +93,17 @@ fn what_makes_git_run_programs_cannot_be_changed() {
 /// The same detours work without the option: so it is the option that refuses them.
 #[test]
 fn without_protection_they_can() {
+    let world = prepared(Kernel::This, None);
+    let before = deciding(&world.inside());
+    let saved = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &Path| {
+        std::fs::remove_dir_all(to).unwrap();
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&world.inside(), saved.path());
     for detour in DETOURS {
-        let world = prepared(Kernel::This, None);
-        let before = deciding(&world.inside());
+        copy(saved.path(), &world.inside());
         let output = world.sandbox(&[], &["sh", "-c", detour]).output().unwrap();
         // What is missing is there only while a sandbox protects the repository.
         let has_no_effect =
