@@ -149,11 +149,14 @@ impl Protection {
                 Content::Folder => mkdirat(folder, *name, Mode::from_bits_truncate(0o755)).map(|()| None),
                 Content::Text(text) => make_file(folder, name, text).map(|()| Some(text.len())),
             };
-            match made {
-                Ok(size) => self.made.push(Made { folder: folder.try_clone().map_err(|_| Errno::EMFILE)?, name, size }),
-                Err(Errno::EEXIST) => {}
-                Err(errno) => return Err(errno),
-            }
+            let size = match (made, content) {
+                (Ok(size), _) => size,
+                // A supervisor that was killed may have left it; the configuration is always the person's.
+                (Err(Errno::EEXIST), Content::Text(text)) if *name != "config" => Some(text.len()),
+                (Err(Errno::EEXIST), _) => continue,
+                (Err(errno), _) => return Err(errno),
+            };
+            self.made.push(Made { folder: folder.try_clone().map_err(|_| Errno::EMFILE)?, name, size });
         }
         Ok(())
     }

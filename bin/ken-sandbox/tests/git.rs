@@ -93,9 +93,17 @@ fn what_makes_git_run_programs_cannot_be_changed() {
 /// The same detours work without the option: so it is the option that refuses them.
 #[test]
 fn without_protection_they_can() {
+    let world = prepared(Kernel::This, None);
+    let before = deciding(&world.inside());
+    let saved = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &Path| {
+        std::fs::remove_dir_all(to).unwrap();
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&world.inside(), saved.path());
     for detour in DETOURS {
-        let world = prepared(Kernel::This, None);
-        let before = deciding(&world.inside());
+        copy(saved.path(), &world.inside());
         let output = world.sandbox(&[], &["sh", "-c", detour]).output().unwrap();
         // What is missing is there only while a sandbox protects the repository.
         let has_no_effect =
@@ -172,14 +180,12 @@ fn a_folder_that_hides_its_repository_is_read_only() {
 fn what_is_named_is_read_only() {
     let world = World::new(None);
     std::fs::create_dir_all(world.inside().join("tools/hooks")).unwrap();
-    let script = format!(
-        "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
-         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'"
-    );
+    let script = "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
+         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'";
     let folder = std::fs::File::from(
         nix::fcntl::open(&world.inside(), nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).unwrap(),
     );
-    let output = world.with_descriptor(&folder, 5, &["sh", "-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")]);
+    let output = world.with_descriptor(&folder, 5, &["sh", "-c", script, env!("CARGO_BIN_EXE_ken-sandbox")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let names = |place: &str| std::fs::read_dir(world.inside().join(place)).unwrap().count();
     assert_eq!((names("tools"), names("tools/hooks")), (2, 0), "{output:?}");
