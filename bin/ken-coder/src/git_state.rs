@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ken_tool::Error;
+use serde::{Deserialize, Serialize};
 
 use crate::confine::{Access, run_confined};
 use crate::journal::{GitChange, Journal, RepositoryState};
@@ -29,29 +30,17 @@ pub(crate) struct Repositories {
     pub(crate) unreadable: Vec<String>,
 }
 
-/// A function that returns the tracked files of a repository, by the entries of its index.
-type Tracked<'t> = dyn Fn(&Repository<'_>, &str) -> Result<BTreeSet<Place>, Error> + 't;
-
 impl Repositories {
-    /// Reads the repositories of these projects, or of the projects in these folders, with their tracked files.
+    /// Reads the repositories of these projects, or of the projects in these folders.
     pub(crate) fn read(settings: &Settings, scope: &[Place]) -> Result<Repositories, Error> {
-        Repositories::read_with(settings, scope, &|repository, staged| tracked(repository, staged))
-    }
-
-    fn read_with(settings: &Settings, scope: &[Place], tracked: &Tracked<'_>) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
         for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
-            let read = || {
-                let repository = Repository::open_to_read(settings, &repo)?;
-                let (state, staged) = state(settings, &repository)?;
-                Ok((state, tracked(&repository, &staged)?))
-            };
-            match read() {
-                Ok((state, tracked)) => {
-                    found.states.push(state);
-                    found.tracked.extend(tracked);
+            match known_or_read(settings, &repo) {
+                Ok(known) => {
+                    found.states.push(known.state);
+                    found.tracked.extend(known.tracked);
                 }
-                Err(Error { message, .. }) => found.unreadable.push(format!("the refs of {repo}: {message}")),
+                Err(error) => found.unreadable.push(format!("the refs of {repo}: {}", error.message)),
             }
         }
         Ok(found)
@@ -88,15 +77,55 @@ impl Repositories {
     /// Returns what has changed since.
     pub(crate) fn changes(self, settings: &Settings, scope: &[Place]) -> Result<Vec<GitChange>, Error> {
         let mut now: BTreeMap<Place, RepositoryState> =
-            Repositories::read_with(settings, scope, &|_, _| Ok(BTreeSet::new()))?
-                .states
-                .into_iter()
-                .map(|state| (state.repo.clone(), state))
-                .collect();
+            Repositories::read(settings, scope)?.states.into_iter().map(|state| (state.repo.clone(), state)).collect();
         let change = |before: RepositoryState| GitChange { after: now.remove(&before.repo), before };
         let changes = self.states.into_iter().map(change);
         Ok(changes.filter(|change| !change.after.as_ref().is_some_and(|after| after.is_as(&change.before))).collect())
     }
+}
+
+/// What git said about a repository. It is stored with the journal, because git need not be asked again as long as the files
+/// that it read are the same.
+#[derive(Serialize, Deserialize)]
+struct Known {
+    /// The digest of these files.
+    files: String,
+    state: RepositoryState,
+    tracked: BTreeSet<Place>,
+}
+
+fn known_or_read(settings: &Settings, repo: &Place) -> Result<Known, Error> {
+    let repository = Repository::open_to_read(settings, repo)?;
+    let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
+    let path = kept_folder(settings, &repository.work).join("state.json");
+    let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+    if let Some(known) = known.filter(|known| known.files == files) {
+        return Ok(known);
+    }
+    let (state, staged) = state(settings, &repository)?;
+    let known = Known { files, tracked: tracked(&repository, &staged)?, state };
+    // If it cannot be stored, git is asked again the next time.
+    let _ = fs::create_dir_all(kept_folder(settings, &repository.work));
+    let _ = Journal::reader(&settings.state).replace(&path, &serde_json::to_vec(&known).unwrap_or_default());
+    Ok(known)
+}
+
+/// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
+fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
+    let Ok(tree) = Tree::open(&settings.root) else { return String::new() };
+    let common = &repository.common;
+    let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
+    open.push(common.join("reftable").join("tables.list"));
+    let mut all = repository.head.clone();
+    while let Some(place) = open.pop() {
+        let mut names = file_names(&settings.root.join(place.as_str()));
+        names.sort();
+        open.extend(names.iter().map(|name| place.join(name)).filter(|place| Place::parse(place.as_str()).is_ok()));
+        if let Ok(Some(node)) = tree.read(&place, Links::Refuse, MAX_INDEX) {
+            all.push_str(&format!("\n{place} {}", node.version.digest));
+        }
+    }
+    digest(all.as_bytes())
 }
 
 fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
