@@ -319,7 +319,8 @@ fn an_abort_ends_the_request() {
     assert_eq!(runs(&system, "halt"), 0);
 }
 
-/// The preview depends on a file. If the file changes between decision and call, the grant is not valid.
+/// The preview depends on a file. If the file changes between decision and call, the grant is not valid, and a person is
+/// asked about what the call would do now.
 #[test]
 fn a_call_whose_effect_has_changed_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
@@ -339,8 +340,12 @@ fn a_call_whose_effect_has_changed_does_not_run() {
     );
     std::fs::write(&file, "after").unwrap();
     decide(&system, &id(&request), true).expect(200);
+    let again = pending(&system, "stale");
+    assert_eq!(again["request"]["metadata"]["diff"], "-after\n");
+    assert!(again["request"]["reason"].as_str().unwrap().starts_with("what was approved has changed"), "{again}");
+    decide(&system, &id(&again), false).expect(200);
     let events = settled(&system, "stale", 1);
-    assert!(tool_result(&events).contains("have changed"), "{}", tool_result(&events));
+    assert!(tool_result(&events).contains("ada denied it"), "{}", tool_result(&events));
     prompt(&system, "fresh");
     decide(&system, &id(&pending(&system, "fresh")), true).expect(200);
     settled(&system, "fresh", 1);
@@ -530,8 +535,8 @@ fn no_caller_can_bypass_the_approval() {
     assert!(call(in_turn(json!({}))).contains("pending"));
     // The approved grant is refused for other arguments and in another session. Meanwhile the turn itself uses it.
     decide(&system, &grant, true).expect(200);
-    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("another call"));
-    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another call"));
+    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("has changed: arguments"));
+    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another session"));
     settled(&system, "gate", 1);
     assert!(call(in_turn(json!({}))).contains("was used"));
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
