@@ -80,10 +80,40 @@ impl Home {
 #[test]
 fn a_correct_home_has_no_findings() {
     let home = Home::new("");
+    let (findings, _) = home.doctor();
+    if findings.iter().any(|finding| finding["id"] == "sandbox-namespaces") {
+        println!("skipped: this machine has not all namespaces");
+        return;
+    }
     assert_eq!(home.doctor(), (vec![], 0));
     let output = home.command(&["doctor"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing is wrong\n");
     assert!(!home.path("state").exists(), "it changes nothing");
+}
+
+/// What the kernel or the host lacks is found, and `ken up` says it too.
+#[test]
+fn what_the_sandbox_cannot_do() {
+    let home = Home::new("");
+    let programs = tempfile::tempdir().unwrap();
+    std::fs::copy(binary("ken"), programs.path().join("ken")).unwrap();
+    let sandbox = programs.path().join("ken-sandbox");
+    let answering = |script: &str| {
+        std::fs::write(&sandbox, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&sandbox, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let home = Home { programs: Some(programs.path().to_owned()), ..home };
+    answering(r#"echo '{"landlock":2,"processes":true,"mounts":false,"loopback":true,"ownProc":true}'"#);
+    let finding = home.finding("sandbox-namespaces");
+    let why = finding["why"].as_str().unwrap();
+    assert!(why.contains("git") && !why.contains("loopback"), "{finding}");
+    answering(r#"echo '{"error":{"message":"no Landlock","hint":"a newer kernel"}}' >&2; exit 125"#);
+    let finding = home.finding("sandbox");
+    assert!(finding["why"].as_str().unwrap().contains("no command"), "{finding}");
+    assert_eq!(finding["fix"], "a newer kernel");
+    std::fs::copy(&sandbox, programs.path().join("kend")).unwrap();
+    let up = home.command(&["up"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&up.stderr).contains("no Landlock"), "{up:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ken_tool::Error;
+use serde::{Deserialize, Serialize};
 
 use crate::confine::{Access, run_confined};
 use crate::journal::{GitChange, Journal, RepositoryState};
@@ -34,10 +35,10 @@ impl Repositories {
     pub(crate) fn read(settings: &Settings, scope: &[Place]) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
         for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
-            match Repository::open(settings, &repo).and_then(|repository| state(settings, &repository)) {
-                Ok((state, tracked)) => {
-                    found.states.push(state);
-                    found.tracked.extend(tracked);
+            match known_or_read(settings, &repo) {
+                Ok(known) => {
+                    found.states.push(known.state);
+                    found.tracked.extend(known.tracked);
                 }
                 Err(error) => found.unreadable.push(format!("the refs of {repo}: {}", error.message)),
             }
@@ -83,6 +84,50 @@ impl Repositories {
     }
 }
 
+/// What git said about a repository. It is stored with the journal, because git need not be asked again as long as the files
+/// that it read are the same.
+#[derive(Serialize, Deserialize)]
+struct Known {
+    /// The digest of these files.
+    files: String,
+    state: RepositoryState,
+    tracked: BTreeSet<Place>,
+}
+
+fn known_or_read(settings: &Settings, repo: &Place) -> Result<Known, Error> {
+    let repository = Repository::open_to_read(settings, repo)?;
+    let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
+    let path = kept_folder(settings, &repository.work).join("state.json");
+    let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+    if let Some(known) = known.filter(|known| known.files == files) {
+        return Ok(known);
+    }
+    let (state, staged) = state(settings, &repository)?;
+    let known = Known { files, tracked: tracked(&repository, &staged)?, state };
+    // If it cannot be stored, git is asked again the next time.
+    let _ = fs::create_dir_all(kept_folder(settings, &repository.work));
+    let _ = Journal::reader(&settings.state).replace(&path, &serde_json::to_vec(&known).unwrap_or_default());
+    Ok(known)
+}
+
+/// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
+fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
+    let Ok(tree) = Tree::open(&settings.root) else { return String::new() };
+    let common = &repository.common;
+    let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
+    open.push(common.join("reftable").join("tables.list"));
+    let mut all = repository.head.clone();
+    while let Some(place) = open.pop() {
+        let mut names = file_names(&settings.root.join(place.as_str()));
+        names.sort();
+        open.extend(names.iter().map(|name| place.join(name)).filter(|place| Place::parse(place.as_str()).is_ok()));
+        if let Ok(Some(node)) = tree.read(&place, Links::Refuse, MAX_INDEX) {
+            all.push_str(&format!("\n{place} {}", node.version.digest));
+        }
+    }
+    digest(all.as_bytes())
+}
+
 fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
     let tree = Tree::open(&settings.root)?;
     let is_repository = |place: &Place| {
@@ -116,12 +161,9 @@ impl RepositoryState {
     }
 }
 
-/// Returns the state of a repository and its tracked files. Git works without a work tree here, because it would read the
+/// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
 /// attributes there, and a FIFO of that name would stop it.
-pub(crate) fn state(
-    settings: &Settings,
-    repository: &Repository<'_>,
-) -> Result<(RepositoryState, BTreeSet<Place>), Error> {
+pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
     let git = |words: &[&str]| GitCall { without_work_tree: true, ..GitCall::new(words) };
     let refs = repository
         .list(git(&["for-each-ref", "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)"]))?;
@@ -130,13 +172,6 @@ pub(crate) fn state(
         .filter_map(|line| line.split_once(' '))
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
     let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
-    let listed = match repository.commit("HEAD")? {
-        Some(head) => repository.list(git(&["ls-tree", "-r", "-z", "--name-only", &head]))?,
-        None => String::new(),
-    };
-    let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
-    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
-    let tracked = names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect();
     let index = run_confined(settings, Access::Read, || {
         Tree::open(&settings.root)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
     })?;
@@ -148,7 +183,20 @@ pub(crate) fn state(
         index_place: repository.index(),
         staged: digest(staged.as_bytes()),
     };
-    Ok((state, tracked))
+    Ok((state, staged))
+}
+
+/// Returns the files in the index or in `HEAD`.
+fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<Place>, Error> {
+    let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
+    // Without a commit there is no `HEAD`, which is no error.
+    let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
+        Err(_) if repository.commit("HEAD")?.is_none() => String::new(),
+        listed => listed?,
+    };
+    let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
+    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
+    Ok(names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect())
 }
 
 /// Returns the folder with the kept packs of a repository.
@@ -170,7 +218,7 @@ fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState)
     }
     let kept = known.iter().filter(|tip| !tip.starts_with("index "));
     let excluded: String = kept.map(|tip| format!("^{tip}\n")).collect();
-    let repository = Repository::open(settings, &state.repo)?;
+    let repository = Repository::open_to_read(settings, &state.repo)?;
     let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
     let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
     let stdin = wanted + &excluded;
@@ -202,7 +250,7 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
     if change.after.is_none() {
         run_confined(settings, Access::Write, || revive(settings, before))?;
     }
-    let repository = Repository::open(settings, &before.repo)?;
+    let repository = Repository::open_to_read(settings, &before.repo)?;
     let (now, _) = state(settings, &repository)?;
     let after = match &change.after {
         Some(after) => after,

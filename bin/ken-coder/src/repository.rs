@@ -66,6 +66,13 @@ pub(crate) struct Repository<'a> {
     programs: GitPrograms,
 }
 
+/// Which values of the repository's configuration are read.
+enum Values {
+    All,
+    /// Those without which git cannot read its files.
+    Format,
+}
+
 /// What is read of a repository before git runs.
 struct Found {
     work: Place,
@@ -116,6 +123,15 @@ pub(crate) struct Output {
 impl<'a> Repository<'a> {
     /// Finds the repository that contains a place: the nearest one at or above it.
     pub(crate) fn open(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+        Repository::open_with(settings, place, Values::All)
+    }
+
+    /// Opens a repository to read its refs, objects and index.
+    pub(crate) fn open_to_read(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+        Repository::open_with(settings, place, Values::Format)
+    }
+
+    fn open_with(settings: &'a Settings, place: &Place, what: Values) -> Result<Repository<'a>, Error> {
         let project = place
             .project()
             .ok_or_else(|| Error::invalid("/repo", format!("{place}: a repository is repos/NAME or projects/NAME")))?;
@@ -124,7 +140,12 @@ impl<'a> Repository<'a> {
         let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
         prepare(settings, own.path(), &found).map_err(unready)?;
         let Found { work, folder, common, is_bare, head, config, .. } = found;
-        let values = values_of_text(&config_values(settings, &work, &config)?);
+        // Most configurations say nothing about the format, and then git need not be asked what they hold.
+        let is_plain = !config.to_ascii_lowercase().windows(10).any(|part| part == b"extensions");
+        let values = match what {
+            Values::Format if is_plain => Vec::new(),
+            _ => values_of_text(&config_values(settings, &work, &config)?),
+        };
         let repository = Repository { settings, work, folder, common, is_bare, head, values, own, programs };
         repository.write_config("")?;
         Ok(repository)

@@ -224,9 +224,9 @@ impl World {
 
     /// What git of the person says, in every folder that is there.
     fn afterwards(&self, folder: &Path) -> String {
-        let script: Vec<String> = PERSON.iter().map(|command| format!("timeout 20 sh -c {command:?}")).collect();
+        let script = format!("timeout 60 sh -c {:?}", PERSON.join("; "));
         let places = FOLDERS.map(|place| folder.join(place)).into_iter().filter(|place| place.is_dir());
-        places.map(|place| self.as_person(&place, &script.join("; "))).collect()
+        places.map(|place| self.as_person(&place, &script)).collect()
     }
 
     fn command(&self, number: usize, script: &str, has_namespaces: bool) -> Value {

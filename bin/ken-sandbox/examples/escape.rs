@@ -220,6 +220,17 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             let mut pair = [0; 2];
             call(unsafe { socketpair(AF_UNIX, SOCK_DGRAM, 0, pair.as_mut_ptr()) }.into())
         }
+        "unix-pair-connect" => {
+            let mut pair = [0; 2];
+            call(unsafe { socketpair(AF_UNIX, SOCK_STREAM, 0, pair.as_mut_ptr()) }.into())?;
+            unsafe { close(pair[1]) };
+            let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
+            address.sun_family = AF_UNIX as u16;
+            for (place, byte) in address.sun_path.iter_mut().zip(outside.folder.join("stream").as_os_str().as_bytes()) {
+                *place = *byte as c_char;
+            }
+            call(unsafe { connect(pair[0], (&raw const address).cast(), size_of_val(&address) as u32) }.into())
+        }
         "docker" => std::os::unix::net::UnixStream::connect("/var/run/docker.sock").map(drop),
         "agent" => std::env::var("SSH_AUTH_SOCK").map(drop).map_err(io::Error::other),
         "session-bus" => std::env::var("DBUS_SESSION_BUS_ADDRESS").map(drop).map_err(io::Error::other),

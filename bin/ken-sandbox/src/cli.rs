@@ -11,8 +11,6 @@ use clap::error::ErrorKind;
 use ken_tool::{Code, Error};
 use ken_types::address::is_address;
 
-use crate::walls::Walls;
-
 /// The sandbox could not be set up, or the command line is wrong. As in timeout(1) and env(1), so that a caller can tell
 /// it from the exit status of the command.
 pub(crate) const CANNOT_CONFINE: u8 = 125;
@@ -178,8 +176,8 @@ pub(crate) enum Sockets {
 
 impl Sockets {
     /// What a command without network may have, when it has a network of its own.
-    pub(crate) fn with(self, walls: Walls) -> Sockets {
-        if self == Sockets::None && walls.loopback { Sockets::Loopback } else { self }
+    pub(crate) fn with(self, has_loopback: bool) -> Sockets {
+        if self == Sockets::None && has_loopback { Sockets::Loopback } else { self }
     }
 
     /// Whether the supervisor makes the calls that name an address.

@@ -54,7 +54,7 @@ impl Command {
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
         process::reset_signals().map_err(step("signals"))?;
         self.enter(walls).map_err(step("the working directory"))?;
-        let sockets = self.sockets.with(walls);
+        let sockets = self.sockets.with(walls.loopback);
         let ruleset = files::ruleset(&self.grants, self.found.as_ref(), sockets, walls.landlock)
             .map_err(|why| ("files (Landlock)", why))?;
         let filter = syscalls::filter(sockets).map_err(|why| ("system calls (seccomp)", why))?;

@@ -12,6 +12,7 @@ mod files;
 mod grant;
 mod group;
 mod init;
+mod memory;
 mod metadata;
 mod mounts;
 mod namespace;

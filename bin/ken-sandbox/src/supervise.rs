@@ -24,6 +24,7 @@ use crate::confine::{self, Command, FAILED, LISTENER, WALLS};
 use crate::grant::{self, Grant, Grants};
 use crate::group::Group;
 use crate::init::{self, Setup};
+use crate::memory::{self, Memory};
 use crate::mounts::Plan;
 use crate::namespace::{Forked, fork_inside};
 use crate::network::Reach;
@@ -33,6 +34,8 @@ use crate::repositories::Protection;
 use crate::temporary::Temporary;
 use crate::walls::{self, Walls};
 
+/// What standard error gets when memory runs over.
+const MEMORY_EXCEEDED: &str = "ken-sandbox: the command was ended, because it used more memory than --memory allows\n";
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to end.
@@ -60,8 +63,11 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let group = Group::make(memory, job.processes);
     let reach = Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
     let limits = Limits { roots, reach };
+    // Where the group limits memory, the kernel does it better.
+    let is_limited = group.as_ref().is_some_and(|group| group.limits_memory);
+    let memory = memory.filter(|_| !is_limited).map(Memory::limited_to);
     let sandbox = Sandbox::start(command, &setup, signals, limits, group.as_ref())?;
-    if job.walls { sandbox.report() } else { sandbox.wait(job.timeout) }
+    if job.walls { sandbox.report() } else { sandbox.wait(job.timeout, memory.as_ref()) }
 }
 
 fn command(job: &Job, grants: Grants, temporary: &Path) -> Result<Command, Refusal> {
@@ -202,20 +208,25 @@ impl Sandbox {
     }
 
     /// Waits until the command has ended, by itself or not, and none of its processes lives.
-    fn wait(mut self, timeout: Option<Duration>) -> Result<u8, Refusal> {
+    fn wait(mut self, timeout: Option<Duration>, memory: Option<&Memory>) -> Result<u8, Refusal> {
         let mut ending = Ending::default();
         let mut until = timeout.map(|timeout| Instant::now() + timeout);
+        let mut look = memory.map(|_| Instant::now() + memory::INTERVAL);
         let status = loop {
-            self.wait_for_event(until);
-            for signal in self.pending_signals() {
-                match signal {
-                    Signal::SIGCHLD => {}
-                    signal if ending.status.is_none() => {
-                        ending.status = Some(128 + signal as u8);
-                        until = Some(Instant::now());
-                    }
-                    _ => {}
+            self.wait_for_event(until.into_iter().chain(look).min());
+            if look.is_some_and(|at| Instant::now() >= at) {
+                look = Some(Instant::now() + memory::INTERVAL);
+                if ending.status.is_none() && memory.is_some_and(|memory| memory.is_exceeded_by(self.init)) {
+                    ending = Ending::of_too_much_memory();
+                    until = Some(Instant::now());
                 }
+            }
+            let mut signals = self.pending_signals().into_iter();
+            if let Some(signal) = signals.find(|signal| *signal != Signal::SIGCHLD)
+                && ending.status.is_none()
+            {
+                ending.status = Some(128 + signal as u8);
+                until = Some(Instant::now());
             }
             if let Some(status) = self.reap() {
                 break status;
@@ -338,6 +349,13 @@ struct Ending {
 }
 
 impl Ending {
+    /// As the kernel does it in a control group: without TERM.
+    fn of_too_much_memory() -> Ending {
+        // Nowhere is left to report that this failed; the exit status still tells.
+        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), MEMORY_EXCEEDED.as_bytes());
+        Ending { status: Some(128 + Signal::SIGKILL as u8), is_terminated: true }
+    }
+
     /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
         let signal = match std::mem::replace(&mut self.is_terminated, true) {

@@ -205,7 +205,7 @@ fn without_set_id((call, flags, mode): (c_long, Option<usize>, usize)) -> BpfPro
     let load = |offset: usize| statement(BPF_LD | BPF_W | BPF_ABS, offset as u32);
     // O_TMPFILE without O_DIRECTORY, which is one of its bits.
     let makes = (O_CREAT | O_TMPFILE & !O_DIRECTORY).cast_unsigned();
-    let mut checks = vec![load(place(mode)), jump(BPF_JSET, (S_ISUID | S_ISGID) as u32, 0, 0)];
+    let mut checks = vec![load(place(mode)), jump(BPF_JSET, S_ISUID | S_ISGID, 0, 0)];
     if let Some(flags) = flags {
         checks.extend([load(place(flags)), jump(BPF_JSET, makes, 0, 0)]);
     }

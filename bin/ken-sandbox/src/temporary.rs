@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::TempDir;
 
-/// The folders are named after this, with random letters behind it.
-const PREFIX: &str = "ken-sandbox-";
+/// The folders are named after this, with random letters behind it. Other programs, and versions that did not lock their
+/// folders, use other names.
+const PREFIX: &str = "ken-sandbox.";
 /// How often another folder is made, because somebody takes the new one for one that is left.
 const MAX_ATTEMPTS: usize = 8;
 

@@ -20,7 +20,7 @@ const REPOSITORIES: &str = "\
     git clone -q --bare . ../bare.git && git init -q -b main vendor/deep/inner && rm -rf .git/hooks .git/info && cd ..";
 
 /// Each would make the person's next `git status` run a program of the command's choice, if the last word succeeds.
-const DETOURS: [&str; 28] = [
+const DETOURS: [&str; 29] = [
     "echo x >> site/.git/config",
     "git -C site config core.fsmonitor /tmp/x",
     "mv site/.git site/g",
@@ -32,6 +32,7 @@ const DETOURS: [&str; 28] = [
     "mkdir -p site/.git/hooks && echo x > site/.git/hooks/post-commit",
     "mv site/.git/hooks site/.git/h",
     "mkdir -p site/.git/info; echo x > site/.git/info/attributes",
+    "mkdir -p site/.git/remotes; echo 'URL: ../evil' > site/.git/remotes/origin",
     "echo x > site/.git/config.worktree",
     "echo ../evil > site/.git/commondir",
     "rm -f site/.git/commondir",
@@ -67,7 +68,7 @@ fn protected(world: &World, script: &str) -> std::process::Output {
 
 /// Every file that decides which programs git runs.
 fn deciding(folder: &Path) -> String {
-    let find = "find . \\( -name config -o -name config.worktree -o -name commondir -o -path '*/hooks*' -o -path '*/info/*' \
+    let find = "find . \\( -name config -o -name config.worktree -o -name commondir -o -path '*/hooks*' -o -path '*/info/*' -o -path '*.git/remotes/*' \
          -o -name .git -not -type d \\) -type f -exec sha256sum {} + | sort -k 2";
     let found = Command::new("sh").args(["-c", find]).current_dir(folder).output().unwrap();
     String::from_utf8(found.stdout).unwrap()
@@ -93,9 +94,17 @@ fn what_makes_git_run_programs_cannot_be_changed() {
 /// The same detours work without the option: so it is the option that refuses them.
 #[test]
 fn without_protection_they_can() {
+    let world = prepared(Kernel::This, None);
+    let before = deciding(&world.inside());
+    let saved = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &Path| {
+        std::fs::remove_dir_all(to).unwrap();
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    copy(&world.inside(), saved.path());
     for detour in DETOURS {
-        let world = prepared(Kernel::This, None);
-        let before = deciding(&world.inside());
+        copy(saved.path(), &world.inside());
         let output = world.sandbox(&[], &["sh", "-c", detour]).output().unwrap();
         // What is missing is there only while a sandbox protects the repository.
         let has_no_effect =
@@ -129,7 +138,7 @@ fn git_itself_works_and_nothing_is_left() {
             left.iter().all(|name| ["ORIG_HEAD", "logs", "gc.log", "packed-refs"].iter().any(|known| name == known)),
             "{left:?}"
         );
-        for made in ["config.worktree", "commondir", "hooks", "info"] {
+        for made in ["config.worktree", "commondir", "hooks", "info", "remotes"] {
             assert!(!world.inside().join("site/.git").join(made).exists(), "{made}");
         }
     }
@@ -165,6 +174,11 @@ fn a_folder_that_hides_its_repository_is_read_only() {
         assert!(world.sandbox(&[], &["chmod", "0", "site/vendor"]).output().unwrap().status.success());
         let output = protected(&world, "chmod 755 site/vendor; echo x >> site/vendor/deep/inner/.git/config");
         assert!(!output.status.success(), "{output:?}");
+        // The same with one that cannot be changed: what is missing in it could be made after a chmod.
+        assert!(world.sandbox(&[], &["chmod", "555", "bare.git"]).output().unwrap().status.success());
+        let output = protected(&world, "echo 1 > site/file; chmod 755 bare.git; echo x > bare.git/commondir");
+        assert!(!output.status.success(), "{output:?}");
+        assert_eq!(std::fs::read_to_string(world.inside().join("site/file")).unwrap(), "1\n", "{output:?}");
     }
 }
 
@@ -172,14 +186,12 @@ fn a_folder_that_hides_its_repository_is_read_only() {
 fn what_is_named_is_read_only() {
     let world = World::new(None);
     std::fs::create_dir_all(world.inside().join("tools/hooks")).unwrap();
-    let script = format!(
-        "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
-         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'"
-    );
+    let script = "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
+         sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'";
     let folder = std::fs::File::from(
         nix::fcntl::open(&world.inside(), nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).unwrap(),
     );
-    let output = world.with_descriptor(&folder, 5, &["sh", "-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")]);
+    let output = world.with_descriptor(&folder, 5, &["sh", "-c", script, env!("CARGO_BIN_EXE_ken-sandbox")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let names = |place: &str| std::fs::read_dir(world.inside().join(place)).unwrap().count();
     assert_eq!((names("tools"), names("tools/hooks")), (2, 0), "{output:?}");

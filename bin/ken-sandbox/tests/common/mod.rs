@@ -91,6 +91,7 @@ pub(crate) const ATTEMPTS: &[&str] = &[
     "unix",
     "unix-abstract",
     "unix-pair-datagram",
+    "unix-pair-connect",
     "docker",
     "agent",
     "session-bus",
@@ -157,8 +158,24 @@ pub(crate) enum Kernel {
     This,
     /// No namespace can be made.
     WithoutNamespaces,
-    /// Landlock has this version.
+    /// Landlock has this version, and other calls lack what Linux 5.13 does not know.
     Landlock(u8),
+}
+
+/// Refuses flags with EINVAL, as a kernel does that does not know them.
+fn without_flags() -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let has = |argument, flag: u64| {
+        let operator = SeccompCmpOp::MaskedEq(flag);
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, flag).unwrap();
+        vec![SeccompRule::new(vec![condition]).unwrap()]
+    };
+    // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV and PIDFD_THREAD
+    let rules =
+        [(nix::libc::SYS_seccomp, has(1, 1 << 5)), (nix::libc::SYS_pidfd_open, has(1, nix::libc::O_EXCL as u64))];
+    let unknown = SeccompAction::Errno(nix::libc::EINVAL as u32);
+    SeccompFilter::new(rules.into(), SeccompAction::Allow, unknown, arch).unwrap().try_into().unwrap()
 }
 
 pub(crate) fn hiding(call: i64) -> seccompiler::BpfProgram {
@@ -273,17 +290,18 @@ impl World {
 
     /// Takes from a program what the kernel lacks.
     pub(crate) fn on_kernel(&self, command: &mut Command) {
-        match self.kernel {
-            Kernel::This => {}
-            Kernel::Landlock(version) => drop(command.env("KEN_LANDLOCK_VERSION", version.to_string())),
-            Kernel::WithoutNamespaces => {
-                let filter = hiding(nix::libc::SYS_clone3);
-                // SAFETY: between fork and exec it makes system calls only.
-                #[allow(unsafe_code)]
-                unsafe {
-                    command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
-                }
+        let filter = match self.kernel {
+            Kernel::This => return,
+            Kernel::WithoutNamespaces => hiding(nix::libc::SYS_clone3),
+            Kernel::Landlock(version) => {
+                command.env("KEN_LANDLOCK_VERSION", version.to_string());
+                without_flags()
             }
+        };
+        // SAFETY: between fork and exec it makes system calls only.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
         }
     }
 
