@@ -259,6 +259,7 @@ fn due_message(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error
         id: row.id,
         piece: row.piece,
         in_doubt: row.state == MessageState::Sending,
+        doubtful: row.doubtful,
         tries: row.tries,
         edited_id: edited.and_then(|edited| edited.message_id),
         shown: row.shown,

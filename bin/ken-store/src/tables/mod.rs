@@ -7,7 +7,9 @@ pub mod sqlite;
 
 use ken_types::event::{Failure, Output, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
-use ken_types::ops::approvals::{Approval, CallWithApproval, Decision, ListApprovals, Request, Status};
+use ken_types::ops::approvals::{
+    Approval, CallWithApproval, Decision, ListAllApprovals, ListApprovals, Request, Status,
+};
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
@@ -789,6 +791,15 @@ pub trait Approvals {
     /// Returns at most `max` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
     /// diff, and marked as `cut`.
     fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
+    /// Returns requests with lower keys than `before`, newest first, that match the status and the session of a list.
+    /// From the one on with which they exceed `bytes`, they have no action and no diff.
+    fn approvals_before(
+        &self,
+        before: Option<i64>,
+        list: &ListAllApprovals,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
     fn end_approval(

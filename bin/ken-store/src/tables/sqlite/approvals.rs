@@ -117,6 +117,27 @@ impl Approvals for Database {
         all(self, sql, values, record)
     }
 
+    fn approvals_before(
+        &self,
+        before: Option<i64>,
+        list: &ListAllApprovals,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error> {
+        let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
+                     s.connector, s.actor, s.conversation, s.thread,
+                     iif(sum(length(a.request)) OVER (ORDER BY a.approval DESC) <= ?5, a.request,
+                       json_set(json_remove(a.request, '$.metadata.action', '$.metadata.diff'),
+                         '$.metadata.cut', json('true'))) AS request
+                   FROM (SELECT * FROM approvals
+                         WHERE (?1 IS NULL OR approval < ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR session = ?3)
+                         ORDER BY approval DESC LIMIT ?4) AS a
+                     LEFT JOIN scopes AS s USING (scope)
+                   ORDER BY a.approval DESC";
+        let values = params![before, list.status.map(Status::name), list.session, rows(max), rows(bytes)];
+        all(self, sql, values, record)
+    }
+
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error> {
         let sql = format!("{SELECT} WHERE a.submission = ?1 AND a.status = 'pending'");
         all(self, &sql, [submission], approval)
