@@ -2,8 +2,7 @@
 //! the last few commits. The writer then copies the rest itself between two commits. Only at that moment is nothing left in the log, so
 //! that it can be restarted and does not grow without limit.
 //!
-//! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated, and the marker records
-//! what the database file contains.
+//! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
 use super::fault;
-use super::files::Files;
+use super::files::{length, log_path};
 use super::open;
 use crate::engine::thread::spawn;
 
@@ -38,7 +37,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 enum Task {
     /// Copy the log while the writer continues.
     Copy,
-    /// Copy the whole log, truncate it, and update the marker.
+    /// Copy the whole log and truncate it.
     Truncate,
     Stop,
 }
@@ -49,12 +48,12 @@ pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
     /// Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
     following: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Files>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpoints {
     /// Takes over all checkpoints of the database at `path`; `writer` is the connection that writes to it.
-    pub(super) fn start(path: &Path, files: Files, writer: &mut Connection) -> Result<Checkpoints, Error> {
+    pub(super) fn start(path: &Path, writer: &mut Connection) -> Result<Checkpoints, Error> {
         let connection = open::checkpointer(path)?;
         let ((begin, begun), (end, ended)) = (sync_channel(1), sync_channel(1));
         let following = Arc::new(AtomicBool::new(false));
@@ -75,7 +74,8 @@ impl Checkpoints {
         };
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
-        let thread = spawn("checkpoints", move || run(&connection, files, &begun, &end))?;
+        let log = log_path(path);
+        let thread = spawn("checkpoints", move || run(&connection, &log, &begun, &end))?;
         Ok(Checkpoints { begin, following, thread: Some(thread) })
     }
 
@@ -88,25 +88,14 @@ impl Checkpoints {
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.
     pub(super) fn stop(&mut self, writer: &Connection) {
         _ = self.begin.send(Task::Stop);
-        let Some(Ok(mut files)) = self.thread.take().map(JoinHandle::join) else {
-            return;
-        };
+        _ = self.thread.take().map(JoinHandle::join);
         match truncate(writer, STOP_TIMEOUT) {
-            Ok(Some(change)) => {
-                mark(&mut files, change, false);
-                _ = open::set_checkpoint_on_close(writer, true);
-            }
-            Ok(None) => tracing::warn!("the write-ahead log is still read by another program: it is kept"),
+            Ok(true) => _ = open::set_checkpoint_on_close(writer, true),
+            Ok(false) => tracing::warn!("the write-ahead log is still read by another program: it is kept"),
             Err(error) => {
                 tracing::warn!("the write-ahead log could not be copied into the database: {error}")
             }
         }
-    }
-}
-
-fn mark(files: &mut Files, change: u64, running: bool) {
-    if let Err(error) = files.mark_copied(change, running) {
-        tracing::warn!("the marker of the database could not be written: {error}");
     }
 }
 
@@ -126,26 +115,24 @@ fn finish(wal: &mut Wal) {
     }
 }
 
-fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &SyncSender<()>) -> Files {
+fn run(connection: &Connection, log: &Path, begun: &Receiver<Task>, end: &SyncSender<()>) {
     while let Ok(task) = begun.recv() {
         match task {
             Task::Copy => {
-                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
+                report(copy_until_few_left(connection));
                 _ = end.send(());
             }
-            Task::Truncate if files.is_cut() => {}
+            Task::Truncate if length(log) == 0 => {}
             Task::Truncate => {
-                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
-                match truncate(connection, IDLE_TIMEOUT) {
-                    Ok(Some(change)) => mark(&mut files, change, true),
-                    Ok(None) => {} // another connection writes or reads; the store tries again when it is idle
-                    Err(error) => tracing::warn!("the write-ahead log could not be cut: {error}"),
+                report(copy_until_few_left(connection));
+                // If another connection reads, the log stays until the store is idle again.
+                if let Err(error) = truncate(connection, IDLE_TIMEOUT) {
+                    tracing::warn!("the write-ahead log could not be cut: {error}");
                 }
             }
-            Task::Stop => break,
+            Task::Stop => return,
         }
     }
-    files
 }
 
 fn report(done: Result<(), Error>) {
@@ -154,14 +141,12 @@ fn report(done: Result<(), Error>) {
     }
 }
 
-/// Copies the whole log and truncates it. Returns the number of the newest change that the database file is then certain to contain; `None`
-/// if another connection prevented the copy.
-fn truncate(connection: &Connection, timeout: Duration) -> rusqlite::Result<Option<u64>> {
-    let change = open::newest_change(connection)?;
+/// Copies the whole log and truncates it. Returns false if another connection prevented that.
+fn truncate(connection: &Connection, timeout: Duration) -> rusqlite::Result<bool> {
     connection.busy_timeout(timeout)?;
     let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?;
     let busy: bool = checkpoint.query_row([], |row| row.get(0))?;
-    Ok((!busy).then_some(change))
+    Ok(!busy)
 }
 
 /// Copies the log repeatedly, until only a few pages have been added meanwhile.
