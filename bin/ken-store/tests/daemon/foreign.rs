@@ -155,3 +155,25 @@ fn copying_the_files_loses_nothing() {
 fn a_reader_that_stays_open_loses_nothing() {
     look_and_kill(|database| Some(Shell::start(database, "BEGIN")));
 }
+
+#[test]
+fn a_lock_of_another_program_is_unavailable_and_passes() {
+    if !has_sqlite3() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut peer = Peer::connect(&daemon.socket());
+    let writer = Shell::start(&daemon.database(), "BEGIN IMMEDIATE");
+    let error = peer.try_call("knowledge.put", &entry("locked")).unwrap().unwrap_err();
+    assert_eq!(error["code"], "unavailable", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("another program holds a lock"), "{error}");
+    assert_eq!((entries(&mut peer), peer.call("service.stats", json!({}))["writable"].clone()), (0, json!(0)));
+    drop(writer);
+    let until = std::time::Instant::now() + TIMEOUT;
+    while peer.call("service.stats", json!({}))["writable"] == 0 {
+        assert!(std::time::Instant::now() < until, "it does not try again by itself");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    peer.call("knowledge.put", entry("free"));
+}

@@ -4,7 +4,7 @@
 //!
 //! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -48,6 +48,7 @@ pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
     /// Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
     following: Arc<AtomicBool>,
+    log: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,15 +75,20 @@ impl Checkpoints {
         };
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
-        let log = log_path(path);
-        let thread = spawn("checkpoints", move || run(&connection, &log, &begun, &end))?;
-        Ok(Checkpoints { begin, following, thread: Some(thread) })
+        let thread = spawn("checkpoints", move || run(&connection, &begun, &end))?;
+        Ok(Checkpoints { begin, following, log: log_path(path), thread: Some(thread) })
     }
 
-    /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
+    /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later, to see whether
+    /// it is truncated: another program may have been reading.
     pub(super) fn request_truncation(&self) -> bool {
-        let is_free = !self.following.load(Ordering::Relaxed);
-        is_free && self.begin.try_send(Task::Truncate).is_ok()
+        if length(&self.log) == 0 {
+            return true;
+        }
+        if !self.following.load(Ordering::Relaxed) {
+            _ = self.begin.try_send(Task::Truncate);
+        }
+        false
     }
 
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.
@@ -115,17 +121,15 @@ fn finish(wal: &mut Wal) {
     }
 }
 
-fn run(connection: &Connection, log: &Path, begun: &Receiver<Task>, end: &SyncSender<()>) {
+fn run(connection: &Connection, begun: &Receiver<Task>, end: &SyncSender<()>) {
     while let Ok(task) = begun.recv() {
         match task {
             Task::Copy => {
                 report(copy_until_few_left(connection));
                 _ = end.send(());
             }
-            Task::Truncate if length(log) == 0 => {}
             Task::Truncate => {
                 report(copy_until_few_left(connection));
-                // If another connection reads, the log stays until the store is idle again.
                 if let Err(error) = truncate(connection, IDLE_TIMEOUT) {
                     tracing::warn!("the write-ahead log could not be cut: {error}");
                 }

@@ -335,6 +335,45 @@ fn stored<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
+/// A word in a column that this release does not know: a newer release or another program has written it, or it is damaged. To take it for
+/// some other word would act on something that nobody has decided.
+#[derive(Debug)]
+struct UnknownWord {
+    /// The table and the column, with a dot between them.
+    place: &'static str,
+    word: String,
+}
+
+impl std::fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (table, column) = self.place.split_once('.').unwrap_or(("", self.place));
+        write!(f, "table {table}, column {column}: {:?} is not known", self.word)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// Reads a word from a column. `place` is the table and the column, with a dot between them.
+fn word<T>(row: &Row<'_>, place: &'static str, named: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let column = place.rsplit('.').next().unwrap_or(place);
+    let word = row.get_ref(column)?.as_str()?;
+    named(word).ok_or_else(|| {
+        let unknown = UnknownWord { place, word: word.to_owned() };
+        rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(unknown))
+    })
+}
+
+/// Reads a word from a column that may be NULL.
+fn optional_word<T>(
+    row: &Row<'_>,
+    place: &'static str,
+    named: impl FnOnce(&str) -> Option<T>,
+) -> rusqlite::Result<Option<T>> {
+    let column = place.rsplit('.').next().unwrap_or(place);
+    let is_null = row.get_ref(column)?.as_str_or_null()?.is_none();
+    if is_null { Ok(None) } else { word(row, place, named).map(Some) }
+}
+
 /// Reads a scope from a row that contains its columns.
 fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
     Ok(Scope {

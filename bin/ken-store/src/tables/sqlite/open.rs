@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use ken_types::Error;
 use rusqlite::config::DbConfig;
@@ -15,6 +16,8 @@ use super::migrations::{APPLICATION_ID, STEPS, VERSION, add_functions};
 /// The number of the first SQLite version in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
+/// How long a transaction waits for another program that writes. Callers wait as long, so after this they are told.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks the file beside the database that contains the process id of the running store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
@@ -280,6 +283,7 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     connection.pragma_update(None, "cache_size", -16_384)
 }
