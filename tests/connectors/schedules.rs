@@ -160,6 +160,21 @@ fn a_schedule_is_created_shown_changed_paused_and_deleted() {
 }
 
 #[test]
+fn a_schedule_that_is_created_disabled_does_nothing_until_it_is_resumed() {
+    let system = scripted();
+    let made = add(&system, &secondly("off", json!({"enabled": false})));
+    assert_eq!((&made["enabled"], &made["nextFireAt"]), (&json!(false), &Value::Null));
+    let writes = || system.call("store", "service.stats", &[])["writes"].as_u64().unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let before = writes();
+    std::thread::sleep(Duration::from_millis(2_000));
+    assert!(writes() - before < 20, "{} writes in two seconds", writes() - before);
+    assert!(runs(&system, "off").is_empty());
+    patch(&system, "off", &json!({"enabled": true})).expect(200);
+    until("it fires", || !runs(&system, "off").is_empty());
+}
+
+#[test]
 fn a_refused_schedule_leaves_nothing_behind() {
     let system = System::start();
     let long = "x".repeat(64 * 1024 + 1);

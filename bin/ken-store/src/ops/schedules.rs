@@ -139,7 +139,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         prompt: args.prompt.clone(),
         payload: args.payload.clone(),
         enabled: args.enabled,
-        progress: args.progress,
+        progress: progress_of(args),
         last_fired: None,
         last_status: None,
         failures: 0,
@@ -173,13 +173,18 @@ fn update(
             _ => old.failures,
         },
         enabled: args.enabled,
-        progress: args.progress,
+        progress: progress_of(args),
         updated_at: change.now,
         ..old
     };
     tables.update_schedule(&row)?;
     publish(kind, &row.slug, change);
     Ok(row)
+}
+
+/// Returns the progress to store. A schedule that is paused has no next slot: with one that has passed, it would be due for ever.
+fn progress_of(args: &PutSchedule) -> Progress {
+    Progress { next: args.progress.next.filter(|_| args.enabled), ..args.progress }
 }
 
 /// Fails if the results of a schedule could not be delivered.

@@ -169,3 +169,31 @@ async fn only_failures_in_a_row_pause_a_schedule() {
     kit.until_run_is("s", "last", RunState::Error).await;
     assert!(!enabled().await, "two failures in a row do not pause it");
 }
+
+#[tokio::test]
+async fn a_schedule_that_is_stored_disabled_never_fires() {
+    let kit = Kit::new();
+    let next = Some(NextSlot { slot: 1, fire: 1 });
+    let put = |enabled, expect| PutSchedule {
+        id: "id-s".into(),
+        slug: "s".into(),
+        owner: None,
+        settings: settings(),
+        prompt: "Report.".into(),
+        payload: None,
+        enabled,
+        progress: Progress { anchor: 0, mark: 0, next },
+        chat_is_configured: false,
+        expect,
+    };
+    let advanced = async || {
+        let advance = Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10) };
+        kit.write::<SchedulesAdvance>(advance).await.unwrap()
+    };
+    for (enabled, expect) in [(false, None), (true, Some(1)), (false, Some(2))] {
+        let stored = kit.write::<SchedulesPut>(put(enabled, expect)).await.unwrap();
+        assert_eq!(stored.next_fire_at.is_some(), enabled, "{stored:?}");
+        let advanced = advanced().await;
+        assert_eq!((advanced.due.len(), advanced.next_fire.is_some()), (usize::from(enabled), enabled));
+    }
+}
