@@ -5,8 +5,6 @@
 //! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -46,8 +44,6 @@ enum Task {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
-    /// Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
-    following: Arc<AtomicBool>,
     log: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,16 +53,16 @@ impl Checkpoints {
     pub(super) fn start(path: &Path, writer: &mut Connection) -> Result<Checkpoints, Error> {
         let connection = open::checkpointer(path)?;
         let ((begin, begun), (end, ended)) = (sync_channel(1), sync_channel(1));
-        let following = Arc::new(AtomicBool::new(false));
-        let (at_work, ask) = (following.clone(), begin.clone());
+        let ask = begin.clone();
+        // Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
+        let mut is_copying = false;
         let after_commit = move |wal: &mut Wal, pages: i32| {
-            let busy = at_work.load(Ordering::Relaxed);
-            if busy && is_copy_done(&ended, pages) {
+            if is_copying && is_copy_done(&ended, pages) {
                 finish(wal);
-                at_work.store(false, Ordering::Relaxed);
-            } else if pages >= BEGIN_PAGES && !busy {
+                is_copying = false;
+            } else if pages >= BEGIN_PAGES && !is_copying {
                 match ask.try_send(Task::Copy) {
-                    Ok(()) => at_work.store(true, Ordering::Relaxed),
+                    Ok(()) => is_copying = true,
                     Err(TrySendError::Full(_)) => {} // the thread is truncating the log
                     Err(TrySendError::Disconnected(_)) => finish(wal),
                 }
@@ -76,19 +72,18 @@ impl Checkpoints {
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
         let thread = spawn("checkpoints", move || run(&connection, &begun, &end))?;
-        Ok(Checkpoints { begin, following, log: log_path(path), thread: Some(thread) })
+        Ok(Checkpoints { begin, log: log_path(path), thread: Some(thread) })
     }
 
     /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later, to see whether
-    /// it is truncated: another program may have been reading.
+    /// it is truncated: another program may have been reading. A copy whose end no commit has seen yet does not matter, because the thread
+    /// does one task after the other.
     pub(super) fn request_truncation(&self) -> bool {
-        if length(&self.log) == 0 {
-            return true;
+        let is_cut = length(&self.log) == 0;
+        if !is_cut {
+            _ = self.begin.try_send(Task::Truncate); // if it is full, the thread has this task already
         }
-        if !self.following.load(Ordering::Relaxed) {
-            _ = self.begin.try_send(Task::Truncate);
-        }
-        false
+        is_cut
     }
 
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.
