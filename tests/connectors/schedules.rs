@@ -362,6 +362,31 @@ fn at_most_eight_runs_are_in_progress() {
     until("the next one runs", || count(&states(), "status", "queued") == 1);
 }
 
+/// A run that cannot be admitted, because the session that it is going to have is full, ends with an error. Nobody else notices.
+#[test]
+fn a_run_that_is_refused_refuses_no_other_request() {
+    let system = scripted();
+    add(&system, &secondly("full", json!({"schedule": "24h", "prompt": "hold", "timeoutMs": 8_000})));
+    let start = || system.post(&format!("{ROUTE}/full/run"), &json!({})).expect(200).text("/runId");
+    let (first, second) = (start(), start());
+    until("the first one runs", || run(&system, "full", &first)["status"] == "running");
+    let target = format!("/agents/orchestrator/{}", run(&system, "full", &second)["sessionId"].as_str().unwrap());
+    // One is held, and as many as may wait wait for it.
+    let filled = (0..300).filter(|_| system.post(&target, &json!({"message": "hold"})).status == 202).count();
+    assert!(filled >= 256, "{filled} prompts");
+    let mut written = 0;
+    while run(&system, "full", &second)["status"] == "queued" {
+        system.post("/api/knowledge", &json!({"title": format!("t{written}"), "content": "c"})).expect(201);
+        let accepted = system.post("/api/chat/events", &tui(&[("text", json!("hello"))]));
+        assert!(accepted.status < 300, "{accepted:?}");
+        written += 1;
+    }
+    let ended = run(&system, "full", &second);
+    assert!(ended["status"] == "error" && ended["error"].as_str().unwrap().contains("prompts wait"), "{ended}");
+    assert_eq!(run(&system, "full", &first)["status"], "timeout");
+    assert!(written > 0);
+}
+
 #[test]
 fn results_and_failures_are_delivered_to_a_session() {
     let system = scripted();
