@@ -254,6 +254,44 @@ fn a_log_that_was_removed_before_a_kill_is_a_recorded_loss() {
 }
 
 #[test]
+fn another_database_in_its_place_ends_the_store_and_is_a_recorded_loss() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut peer = Peer::connect(&daemon.socket());
+    accept(&mut peer, 0..3);
+    let (database, older) = (daemon.database(), home.path().join("older.db"));
+    assert!(Command::new(EXE).arg("--backup").args([&database, &older]).status().unwrap().success());
+    accept(&mut peer, 3..6);
+    fs::rename(&older, &database).unwrap();
+    assert!(peer.try_call("chat.accept", &prompt(0, 6)).is_none(), "it was acknowledged");
+    drop(daemon);
+    for log in ["ken.db-wal", "ken.db-shm"] {
+        _ = fs::remove_file(database.with_file_name(log));
+    }
+    drop(Daemon::start(home.path()));
+    assert!(has_recorded_loss(&database));
+}
+
+/// After a power failure the file that was not synced may be older than the database, which was.
+#[test]
+fn an_older_number_of_the_last_change_is_no_loss_and_a_damaged_one_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    accept(&mut Peer::connect(&daemon.socket()), 0..3);
+    let database = daemon.database();
+    daemon.end(Signal::SIGKILL);
+    let number = database.with_file_name("ken.db.acknowledged");
+    fs::write(&number, "1\n").unwrap();
+    drop(Daemon::start(home.path()));
+    assert!(!has_recorded_loss(&database));
+    assert!(fs::read_to_string(&number).unwrap().trim().parse::<u64>().unwrap() > 1);
+    fs::write(&number, "\0\0\0").unwrap();
+    let (code, stderr) = crate::refused(command(home.path()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("ken.db.acknowledged") && stderr.contains("remove this file"), "{stderr}");
+}
+
+#[test]
 fn damage_is_found_in_the_background_after_a_kill() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(home.path());
