@@ -1,6 +1,6 @@
 //! `ken doctor` with the faults that it must find; `ken backup` and `ken restore`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;

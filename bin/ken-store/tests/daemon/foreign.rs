@@ -1,6 +1,8 @@
 //! Other programs that look at the database while the store uses it. Whatever they do as readers, nothing that was acknowledged may be
 //! lost when the store is killed afterwards. `KEN_LOOKS` is the number of rounds for each kind of look, 2 by default.
 
+#![allow(clippy::print_stdout)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
