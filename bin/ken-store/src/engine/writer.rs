@@ -595,15 +595,13 @@ impl BatchWriter {
                 left.push_back(pending);
                 continue;
             }
-            let claims = leases::claim(self.database.tables(), pending.work, pending.max, &mut batch.change);
-            // An error fails the whole batch, and then the claims continue to wait.
-            let claims = claims.inspect_err(|_| self.maybe_open = ClaimableWork::all());
-            match claims {
+            match leases::claim(self.database.tables(), pending.work, pending.max, &mut batch.change) {
                 Ok(claims) if claims.is_empty() => {
                     *maybe_open.of(pending.work) = false;
                     left.push_back(pending);
                 }
                 Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
+                // All of them continue to wait.
                 Err(error) => {
                     self.pending.push_front(pending);
                     left.extend(self.pending.drain(..));
