@@ -259,7 +259,7 @@ fn recently_fetched_pages_are_not_fetched_again() {
     assert_eq!(first["sources"], second["sources"]);
     assert_eq!((web.count("/search"), web.count("/ferry")), (1, 1));
     // A page whose address is no longer allowed is not served from the cache.
-    assert_eq!(research("10.9.9.9")["sources"][0]["fetched"], Value::Null);
+    assert_eq!(research("10.9.9.9:80")["sources"][0]["fetched"], Value::Null);
     assert!(state.path().join("web/cache").is_dir());
 }
 

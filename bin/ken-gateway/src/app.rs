@@ -37,6 +37,8 @@ pub(crate) struct Gateway {
     pub(crate) has_secret: bool,
     /// Whether requests from this machine need no secret.
     pub(crate) trusts_loopback: bool,
+    /// Whether it can be seen which user sends a request, if that matters.
+    pub(crate) sees_owners: bool,
 }
 
 impl Daemon for Gateway {
@@ -45,6 +47,7 @@ impl Daemon for Gateway {
             ("followed_streams".to_owned(), self.followed.count().into()),
             ("has_secret".to_owned(), self.has_secret.into()),
             ("trusts_loopback".to_owned(), self.trusts_loopback.into()),
+            ("sees_owners".to_owned(), self.sees_owners.into()),
         ])
     }
 }

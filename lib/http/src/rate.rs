@@ -7,14 +7,24 @@ use std::time::{Duration, Instant};
 
 use ken_types::Rate;
 
+use crate::places::caller_of;
+
 /// Whose requests are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// All callers with the secret.
     Secret,
+    /// Everybody at an address; see [`Key::of`].
     Address(IpAddr),
     /// All callers that arrived when [`MAX_KEYS`] others were being counted.
     Others,
+}
+
+impl Key {
+    /// The key of a caller by its address. An IPv6 network of 64 bits is one caller, because one host may have all of it.
+    pub fn of(address: IpAddr) -> Key {
+        Key::Address(caller_of(address))
+    }
 }
 
 /// The source of the time, which tests set.
