@@ -14,7 +14,7 @@ use crate::confine::{Access, run_confined};
 use crate::journal::{Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
-use crate::policy::{self, Approval, CommandVerdict};
+use crate::policy::{self, Approval, CommandLine, CommandVerdict};
 use crate::preview::Preview;
 use crate::sandbox::{self, Ended, Job};
 use crate::settings::Settings;
@@ -97,8 +97,7 @@ impl Operation for Run {
             Ok(program_digest(&tree, &self.cwd, &argv))
         })?;
         let scope = sandbox::scope(&self.cwd);
-        let CommandVerdict { verdict, is_read_only } =
-            policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
+        let CommandVerdict { verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
@@ -125,7 +124,7 @@ impl Operation for Run {
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
-        let allowed = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
+        let allowed = policy::of_command(settings, &self.line(&argv), &scope);
         if allowed.verdict.approval == Approval::Deny {
             return Err(Error::forbidden(allowed.verdict.reason));
         }
@@ -161,6 +160,10 @@ impl Run {
             return Err(Error::too_large(message).at("/argv").hint("give long texts on stdin or in a file"));
         }
         Ok(argv)
+    }
+
+    fn line<'a>(&'a self, argv: &'a [String]) -> CommandLine<'a> {
+        CommandLine { argv, stdin: self.stdin.as_deref(), cwd: &self.cwd, has_network: self.network }
     }
 
     fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {

@@ -78,7 +78,7 @@ impl Caller {
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
         let call = Admitted::new(listing, call)?;
         let _slot = self.slots.acquire().await; // cannot fail: never closed
-        Ok(preview::of(&call).await)
+        preview::keep_diff(preview::of(&call).await, &self.outputs).await
     }
 }
 

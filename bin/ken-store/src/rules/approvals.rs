@@ -71,6 +71,7 @@ pub(crate) fn initial_status(
         approved,
         decided_by,
         decided_at: now,
+        decided_as: None,
         reason,
         scope: GrantScope::Once,
     };
@@ -93,6 +94,27 @@ pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> 
         status => status,
     };
     Err(Error::conflict(format!("the request is {}", status.name())))
+}
+
+/// Checks that who approves a long diff has had all of it: the request shows its beginning only. Fails with `invalid`.
+pub(crate) fn check_shown(request: &Request, args: &DecideApproval) -> Result<(), Error> {
+    let Some(whole) = request.whole().filter(|_| args.approved) else {
+        return Ok(());
+    };
+    if args.digest.as_ref() != Some(&whole.digest) {
+        let message = format!("the diff has {} bytes, of which the request shows the beginning", whole.bytes);
+        let hint = format!(
+            "read all of it (GET /api/approvals/{}/diff, or `ken approvals {0}`), and approve it with the digest in \
+             metadata.whole",
+            request.id
+        );
+        return Err(Error::invalid("/digest", message).hint(hint));
+    }
+    if args.scope == GrantScope::Session {
+        let message = "a change that is too long for the request can be approved once, not for the session";
+        return Err(Error::invalid("/scope", message));
+    }
+    Ok(())
 }
 
 /// Checks that a grant allows this call. Fails with `conflict`, which says why it does not.

@@ -33,6 +33,7 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
             target: "repos/site".into(),
             action: json!({"argv": ["edit"]}),
             diff: Some("-a\n+b\n".into()),
+            whole: None,
             fingerprint: mark(letter),
         },
         tool: "edit".into(),
@@ -42,7 +43,16 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
 }
 
 fn decide(id: &str, approved: bool, scope: GrantScope) -> DecideApproval {
-    DecideApproval { id: format!("apr_{id}"), approved, decided_by: "ada".into(), reason: None, scope, key: None }
+    DecideApproval {
+        id: format!("apr_{id}"),
+        approved,
+        decided_by: "ada".into(),
+        reason: None,
+        scope,
+        digest: None,
+        decided_as: None,
+        key: None,
+    }
 }
 
 fn consume(id: &str, letter: char, key: &str) -> ConsumeApproval {
