@@ -265,7 +265,12 @@ fn a_stranger_who_closes_at_once_decides_nothing() {
         let found = system.get(&format!("/api/approvals/{id}")).json();
         assert_eq!(found["status"], "pending", "round {round}: {found:#}");
     }
-    assert_eq!(system.post(&target, &decision).expect(200).at("/approved"), json!(true));
+    let decided = system.post(&target, &decision).expect(200);
+    // What the caller says, and what the connection shows.
+    let uid = nix::unistd::geteuid();
+    let user = nix::unistd::User::from_uid(uid).unwrap().unwrap().name;
+    let shown = json!({"kind": "local", "uid": uid.as_raw(), "user": user});
+    assert_eq!((&decided.at("/decidedBy"), &decided.at("/decidedAs")), (&json!("root"), &shown));
 }
 
 /// The gateway cannot see the other end of its connections from another network namespace than that of its socket.

@@ -10,6 +10,7 @@ use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_types::config::{Config, Gateway as GatewayConfig, TrustLoopback};
 use ken_wire::{CachedReply, Pool, Table};
+use nix::unistd::{User, geteuid};
 
 use crate::app::Gateway;
 use crate::dedup::DedupSlots;
@@ -47,6 +48,7 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
         has_secret: secret.is_some(),
+        own_user: User::from_uid(geteuid()).ok().flatten(),
         trusts_loopback: trust != Trust::Nobody,
         sees_owners,
     });

@@ -138,7 +138,10 @@ fn proxy_of_the_same_user(places: &Places) -> Option<String> {
         let is_of_user = process.metadata().is_ok_and(|meta| meta.uid() == user);
         let name = std::fs::read_to_string(process.path().join("comm")).ok().filter(|_| is_of_user)?;
         let pid = process.file_name().into_string().ok()?;
-        PROXIES.contains(&name.trim()).then(|| format!("{}, process {pid}", name.trim()))
+        // The master of nginx runs as root, but forwards nothing; its workers do.
+        let title = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        let forwards = PROXIES.contains(&name.trim()) && !title.contains("master process");
+        forwards.then(|| format!("{}, process {pid}", name.trim()))
     })
 }
 
