@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -54,25 +54,29 @@ fn ticks(pid: nix::unistd::Pid) -> u64 {
 /// passed, kend neither spins nor takes itself for suspended, which would switch the watchdogs off.
 #[test]
 fn a_caller_that_reads_nothing_and_leaves_a_line_unfinished_disturbs_nobody() {
-    let home =
-        Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive-for:14000\", \"hang\"]\nwatchdog_ms = 2000\n");
+    let others = (0..8).map(|n| format!("[part.b{n}]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n"));
+    let home = Home::new(&format!(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive-for:14000\", \"hang\"]\nwatchdog_ms = 2000\n{}",
+        others.collect::<String>()
+    ));
     let kend = home.start();
     let mut caller = UnixStream::connect(home.path("run/kend.sock")).unwrap();
+    const REQUESTS: usize = 2_000;
     let request = "{\"id\":1,\"op\":\"parts.status\"}\n";
     caller.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     // Its own buffer holds what kend no longer reads.
-    let text = format!("{}{{\"id\":", request.repeat(4_000));
-    _ = caller.write_all(text.as_bytes());
+    let text = format!("{}{{\"id\":", request.repeat(REQUESTS));
+    caller.write_all(text.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(11_500));
     let before = ticks(kend.pid());
     std::thread::sleep(Duration::from_secs(1));
     let used = ticks(kend.pid()) - before;
     assert!(used < 30, "{used} ticks of a hundred");
     common::until("the watchdog ends the part", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
-    // When it reads, it is served as far as it has asked.
+    // When it reads, it gets all its replies.
     caller.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    let mut answers = vec![0; 2 << 20];
-    caller.read_exact(&mut answers).unwrap();
+    let replies = BufReader::new(caller).lines().take(REQUESTS);
+    assert!(replies.map(Result::unwrap).filter(|line| line.contains("\"ok\"")).count() == REQUESTS);
 }
 
 #[test]
