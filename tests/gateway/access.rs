@@ -195,6 +195,34 @@ fn another_user_of_this_machine_needs_the_secret() {
     }
 }
 
+/// Proxies and tunnels run as root, so root is a stranger too. Its `ken` reads the secret of the system.
+#[test]
+fn root_needs_the_secret_of_another_user_and_reads_it_from_the_home() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let sessions = |system: &System| {
+        let mut ken = std::process::Command::new(ken_tests::binary("ken"));
+        ken.env_clear().arg("--home").arg(system.home()).arg("sessions").output().unwrap()
+    };
+    for file in ["secrets.env", "client.secret"] {
+        let text = if file == "secrets.env" { "API_SECRET=s3cret\n" } else { "s3cret\n" };
+        let system = Builder::default().file(file, text).user(STRANGER).start();
+        get(&system, "/api/chat/sessions", &[]).expect(401);
+        assert_eq!(as_stranger(|| get(&system, "/api/chat/sessions", &[]).status), Some(200));
+        let output = sessions(&system);
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let system = Builder::default().user(STRANGER).start();
+    get(&system, "/api/chat/sessions", &[]).expect(403);
+    let output = sessions(&system);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && stderr.contains("client.secret") && stderr.contains("systemctl --user"),
+        "{stderr}"
+    );
+}
+
 #[test]
 fn another_user_needs_the_secret_over_ipv6_too() {
     let system = Builder::default().config("[gateway]\nlisten = \"::1\"\n").start();

@@ -78,6 +78,7 @@ where
     })
 }
 
+/// A caller without a key is its address, or its network of 64 bits: one host may have all of that.
 fn payer(owner: &Option<Owner>, peer: IpAddr) -> Payer {
     owner.as_ref().map_or(Payer::Address(caller_of(peer)), |owner| Payer::Key(owner.digest))
 }

@@ -162,6 +162,15 @@ mod tests {
         assert_eq!(limiter.take(Key::Secret).remaining, 5);
     }
 
+    /// A host may have all addresses of its network, and take another one for each request.
+    #[test]
+    fn the_addresses_of_an_ipv6_network_are_one_caller() {
+        let (limiter, _) = limiter("2/minute");
+        let take = |address: &str| limiter.take(Key::of(address.parse().unwrap())).retry_after_ms.is_none();
+        assert!(take("2001:db8::1") && take("2001:db8::2") && !take("2001:db8::ffff:3"));
+        assert!(take("2001:db8:0:1::1") && take("10.0.0.1") && take("10.0.0.2"));
+    }
+
     #[test]
     fn callers_do_not_share_until_there_are_too_many() {
         let (limiter, hand) = limiter("1/minute");
