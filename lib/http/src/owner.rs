@@ -243,6 +243,36 @@ mod tests {
         }
     }
 
+    /// A stranger resets its connection, and then a program of the own user connects from the same port.
+    #[tokio::test]
+    async fn a_connection_that_was_reset_has_no_owner() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let target = listener.local_addr().unwrap();
+        let owners = Owners::of_connections_to(&listener).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let connect = async |from: SocketAddr| {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(from).unwrap();
+            socket.connect(target).await.unwrap()
+        };
+        let first = connect(SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let from = first.local_addr().unwrap();
+        nix::sys::socket::setsockopt(
+            &first,
+            nix::sys::socket::sockopt::Linger,
+            &nix::libc::linger { l_onoff: 1, l_linger: 0 },
+        )
+        .unwrap();
+        drop(first);
+        let _second = connect(from).await;
+        let (dead, _) = listener.accept().await.unwrap();
+        let (live, _) = listener.accept().await.unwrap();
+        assert_eq!(owners.of_peer(&dead), None);
+        assert_eq!(owners.of_peer(&live), Some(nix::unistd::geteuid().as_raw()));
+    }
+
     #[test]
     fn what_is_not_there_is_not_found() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
