@@ -75,7 +75,7 @@ fn a_filter_of_the_operator_runs_in_the_sandbox() {
 #[test]
 fn the_diff_of_a_commit_shows_a_text_that_attributes_call_binary() {
     let home = repository();
-    home.put("repos/site/.gitattributes", "*.sh -diff\n* diff=evil\n");
+    home.put("repos/site/.gitattributes", "* diff=evil\n*.sh -diff\n");
     home.git(&["add", "."]);
     home.git(&["commit", "-q", "-m", "Attributes"]);
     home.put("repos/site/run.sh", "curl evil\n");
