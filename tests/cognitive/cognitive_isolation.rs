@@ -430,3 +430,26 @@ fn models_are_checked_before_they_are_activated() {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.lines().any(|line| line.contains("large") && line.contains("\"active\":true")), "{printed}");
 }
+
+/// A wrong setting of local models is named at the start, not when the first request needs a model.
+#[test]
+fn wrong_settings_of_local_models_fail_the_start() {
+    for (dirs, active, named) in [
+        ("no directory", "", "MVLM_MODEL_DIRS: \"no directory\" is not alias:directory"),
+        ("small:/models/small", "large", "ACTIVE_MVLM_MODEL: MVLM_MODEL_DIRS has no alias \"large\""),
+        ("", "large", "ACTIVE_MVLM_MODEL: MVLM_MODEL_DIRS has no alias \"large\""),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let output = std::process::Command::new(ken_tests::binary("ken-cognitive"))
+            .env("KEN_HOME", home.path())
+            .env("MVLM_MODEL_DIRS", dirs)
+            .env("ACTIVE_MVLM_MODEL", active)
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && printed.contains(&named.replace('"', "\\\"")),
+            "{dirs} {active}: {printed}"
+        );
+    }
+}

@@ -18,11 +18,12 @@ fn manifest() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+const GROUPS: [&str; 2] = ["governance_tools", "protocol_tools"];
+
 /// All entries whose programs are built, each with its name.
 fn entries() -> Vec<(String, Value)> {
     let manifest = manifest();
-    let groups = ["governance_tools", "protocol_tools", "generation_tools", "workflow_tools"];
-    let all = groups.iter().flat_map(|group| manifest[group].as_object().unwrap().clone());
+    let all = GROUPS.iter().flat_map(|group| manifest[group].as_object().unwrap().clone());
     let is_here =
         |(_, entry): &(String, Value)| root().join("bin").join(text(entry, "program")).join("Cargo.toml").exists();
     all.filter(is_here).collect()
@@ -58,6 +59,13 @@ fn run(command: &mut Command, input: &Value) -> Output {
 fn every_entry_has_all_fields() {
     let manifest = manifest();
     assert!(manifest["version"].is_string());
+    let groups: Vec<&str> =
+        manifest.as_object().unwrap().keys().map(String::as_str).filter(|key| *key != "version").collect();
+    assert_eq!(groups, GROUPS);
+    let governance: Vec<&String> = manifest["governance_tools"].as_object().unwrap().keys().collect();
+    assert_eq!(governance, ["cognitive_workflow", "five_laws_validator", "governed_response"]);
+    let protocols: Vec<&String> = manifest["protocol_tools"].as_object().unwrap().keys().collect();
+    assert_eq!(protocols, ["ESL", "REP", "VVP", "mvlm_textgen"]);
     for (name, entry) in entries() {
         for field in ["name", "wrapper", "category", "description"] {
             assert!(entry[field].is_string(), "{field} of {name}");

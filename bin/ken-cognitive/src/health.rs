@@ -3,13 +3,19 @@
 use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response};
+use ken_types::Error;
 use serde_json::json;
 
 use crate::app::Cognitive;
 use crate::gate::Caller;
 
-/// GET /health
-pub(crate) async fn health(_: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+/// GET /health: 503 while no workflow can run, because what it does cannot be recorded.
+pub(crate) async fn health(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+    if app.audit.is_failing() {
+        return Err(Error::unavailable("the audit log cannot be written, so workflows are refused")
+            .hint("see `ken logs cognitive`; the next request tries to write it again")
+            .into());
+    }
     Ok(Response::json_bytes(200, r#"{"status":"ok"}"#))
 }
 

@@ -197,8 +197,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the metrics as OpenMetrics text. Prometheus can also read it as its older format, in which only `# TYPE`
-    /// of counters differs.
+    /// Returns the metrics as OpenMetrics text.
     pub(crate) fn text(&self) -> Result<String, Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)

@@ -1,5 +1,6 @@
 //! GET /metrics and /metrics/prometheus: the same metrics in two formats.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ken_http::http::header::HeaderValue;
@@ -17,8 +18,31 @@ const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.
 pub(crate) async fn prometheus(app: Arc<Cognitive>, _: Caller, request: Request) -> Result<Response, Failure> {
     let text = app.metrics_text()?;
     let wants_open = request.header("accept").is_some_and(|accept| accept.contains("application/openmetrics-text"));
-    let media = if wants_open { OPEN_METRICS } else { PROMETHEUS };
-    Ok(Response::bytes(200, media, text))
+    if wants_open {
+        return Ok(Response::bytes(200, OPEN_METRICS, text));
+    }
+    Ok(Response::bytes(200, PROMETHEUS, as_prometheus(&text)))
+}
+
+/// Converts OpenMetrics to the older text format. There the name of a counter in `# HELP` and `# TYPE` is the name of its
+/// samples, which ends with `_total`, and there are no units and no mark at the end.
+/// <https://prometheus.io/docs/instrumenting/exposition_formats/>
+fn as_prometheus(text: &str) -> String {
+    let counters: HashSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut converted = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        let mut words = line.splitn(4, ' ');
+        let comment = (words.next(), words.next(), words.next(), words.next());
+        if let (Some("#"), Some(keyword), Some(name), Some(rest)) = comment
+            && counters.contains(name)
+        {
+            converted.extend(["# ", keyword, " ", name, "_total ", rest, "\n"]);
+        } else {
+            converted.extend([line, "\n"]);
+        }
+    }
+    converted
 }
 
 /// GET /metrics
@@ -74,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_real_parser_reads_every_sample_of_the_text() {
-        let text = filled().text().unwrap();
+        let text = as_prometheus(&filled().text().unwrap());
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let scrape = prometheus_parse::Scrape::parse(lines).unwrap();
         let find = |name: &str, label: (&str, &str)| {
@@ -84,9 +108,11 @@ mod tests {
                 .find(|sample| sample.metric == name && sample.labels.get(label.0).unwrap_or_default() == label.1);
             found.unwrap_or_else(|| panic!("no {name} in {text}")).value.clone()
         };
-        use prometheus_parse::Value::{Gauge, Histogram, Untyped};
-        assert_eq!(find("ken_requests_total", ("status", "404")), Untyped(1.0));
-        assert_eq!(find("ken_audit_records_total", ("", "")), Untyped(2.0));
+        use prometheus_parse::Value::{Counter, Gauge, Histogram};
+        assert_eq!(find("ken_requests_total", ("status", "404")), Counter(1.0));
+        assert_eq!(find("ken_audit_records_total", ("", "")), Counter(2.0));
+        assert!(text.contains("# HELP ken_requests_total Requests answered"), "{text}");
+        assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
         assert_eq!(find("ken_queue_length", ("queue", "audit")), Gauge(3.0));
         let Histogram(buckets) = find("ken_request_duration_seconds", ("route", "execute")) else {
             panic!("no histogram in {text}");

@@ -51,11 +51,34 @@ impl Models {
         if std::env::var_os("MVLM_MODEL_DIRS").is_none_or(|dirs| dirs.is_empty()) {
             return Ok(Vec::new()); // no call of ken-textgen is needed
         }
-        let text = self.ask(&["--list-models"]).await?;
-        let lines = text.lines().map(|line| {
-            serde_json::from_str(line).map_err(|error| Error::internal(format!("ken-textgen --list-models: {error}")))
-        });
-        lines.collect()
+        aliases_of(&self.ask(&["--list-models"]).await?)
+    }
+
+    /// Checks `MVLM_MODEL_DIRS` and `ACTIVE_MVLM_MODEL` before the server starts. A missing ken-textgen is no error here: only
+    /// requests for a local model need it.
+    pub(crate) fn check_settings(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+        const ACTIVE: &str = "ACTIVE_MVLM_MODEL";
+        let set = |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let active = set(ACTIVE);
+        if active.is_none() && set("MVLM_MODEL_DIRS").is_none() {
+            return Ok(());
+        }
+        let Ok(output) = std::process::Command::new(&self.textgen).arg("--list-models").stdin(Stdio::null()).output()
+        else {
+            return Ok(());
+        };
+        if !output.status.success() {
+            return Err(error_of(&output));
+        }
+        let aliases = aliases_of(&String::from_utf8_lossy(&output.stdout))?;
+        match active.filter(|active| !aliases.iter().any(|known| known.alias == *active)) {
+            None => Ok(()),
+            Some(unknown) => {
+                let names: Vec<&str> = aliases.iter().map(|known| known.alias.as_str()).collect();
+                let error = Error::invalid(ACTIVE, format!("{ACTIVE}: MVLM_MODEL_DIRS has no alias {unknown:?}"));
+                Err(error.hint(format!("it has: {}", names.join(", "))))
+            }
+        }
     }
 
     /// Checks whether a model can be loaded. The error is that of ken-textgen.
@@ -82,6 +105,14 @@ impl Models {
             false => Err(error_of(&output)),
         }
     }
+}
+
+/// Reads the output of `ken-textgen --list-models`.
+fn aliases_of(text: &str) -> Result<Vec<Alias>, Error> {
+    let lines = text.lines().map(|line| {
+        serde_json::from_str(line).map_err(|error| Error::internal(format!("ken-textgen --list-models: {error}")))
+    });
+    lines.collect()
 }
 
 /// Returns the error that a tool printed on standard error.

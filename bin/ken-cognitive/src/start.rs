@@ -35,12 +35,14 @@ pub(crate) fn start(
     let settings = Settings::read(ken_service::secret)?;
     let protocols = Protocols::shipped();
     let dir = start.places.state.join("cognitive");
+    let models = Models::new(&dir);
+    models.check_settings(variable)?;
     let app = Arc::new(Cognitive {
         keys: Keys::open(&dir, settings.key.as_deref())?,
         limits: Limits::new(&settings),
         engine: Engine::new(protocols.clone(), workflow_settings(variable, &protocols)?),
         catalog: Catalog::usual(protocols),
-        models: Models::new(&dir),
+        models,
         wrong_keys: Limiter::new(WRONG_KEYS),
         audit: Audit::start(dir)?,
         metrics: Metrics::new(),

@@ -11,7 +11,7 @@ use crate::input::{self, Subject};
 use crate::judge::Judge;
 use crate::report::Report;
 use crate::rubric::{BARS, Bar};
-use crate::score::Score;
+use crate::score::{Comparison, Score};
 use crate::sources::{self, Source};
 
 #[derive(Args)]
@@ -28,6 +28,9 @@ pub(crate) struct Laws {
     /// File with sources of the text: a plain text, or a JSON list of texts or of objects with id and text
     #[arg(long, value_name = "FILE")]
     sources: Vec<PathBuf>,
+    /// FAIL unless every sentence could be compared with sources, and none is unsupported or contradicted
+    #[arg(long)]
+    require_support: bool,
     #[arg(skip)]
     known: OnceCell<Result<Known, Error>>,
     #[arg(skip)]
@@ -75,7 +78,11 @@ impl Filter for Laws {
         let mut judge = self.judge.take();
         let judgement = judge.judge(&subject.text, &subject.context, carried);
         self.judge.set(judge);
-        let score = Score::new(&judgement, support.is_ok(), self.strictness.bar());
+        let comparison = Comparison {
+            is_done: support.is_ok() && !(self.require_support && sources.is_empty()),
+            is_required: self.require_support,
+        };
+        let score = Score::new(&judgement, comparison, self.strictness.bar());
         Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }
 }

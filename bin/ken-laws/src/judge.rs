@@ -14,8 +14,8 @@ use crate::quantity::Quantities;
 use crate::reason::rests_on_opinion;
 use crate::repetition::Repetition;
 use crate::rubric::{
-    CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY, UNSUPPORTED,
-    violations_of,
+    CONTRADICTED, Effect, FEATURES, FRAGMENT, LINKED, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY,
+    UNSUPPORTED, violations_of,
 };
 use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, PLURAL, Token, at, before};
@@ -41,6 +41,15 @@ pub(crate) enum Unread {
     Words,
     /// None of its sentences states, asks or commands anything.
     NoClaim,
+    /// No feature of the rubric is in it but that its sentences belong together, and no source was given.
+    NothingFound,
+}
+
+impl Judgement {
+    /// The number of sentences with a feature.
+    pub(crate) fn sentences_with(&self, feature: usize) -> usize {
+        self.findings.features.iter().filter(|set| **set & (1 << feature) != 0).count()
+    }
 }
 
 /// Maximum number of bytes of a sentence that is shown as evidence.
@@ -120,7 +129,9 @@ impl Judge {
         let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
         let strange = || is_english && has_strange_words(text, scan, claims);
         Judgement {
-            unread: unread(claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)),
+            unread: unread(claims, &findings, is_english)
+                .or_else(|| strange().then_some(Unread::Words))
+                .or_else(|| (support.is_none() && has_nothing(&findings)).then_some(Unread::NothingFound)),
             rests_on_citations: support.is_none() && rests_on_citations(claims, &findings),
             findings,
             counts,
@@ -203,6 +214,12 @@ fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unr
         (false, _) => Some(Unread::Language),
         (true, false) => Some(Unread::NoClaim),
     }
+}
+
+/// Whether nothing was found that speaks for or against a text. That its sentences take up each other's words says nothing about
+/// what they state.
+fn has_nothing(findings: &Findings) -> bool {
+    findings.list.iter().all(|finding| finding.feature == LINKED)
 }
 
 /// Whether a sentence counts. Headings, greetings, words without a verb and sequences of markers are not claims. In another

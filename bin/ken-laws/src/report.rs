@@ -85,6 +85,9 @@ impl<'a> Report<'a> {
             Unread::Language => "not judged: the text has no sentence in English",
             Unread::Words => "not judged: most words of the text are unknown",
             Unread::NoClaim => "not judged: no sentence states, asks or commands anything",
+            Unread::NothingFound => {
+                "not judged: the text shows neither evidence nor a defect; give sources to compare it with"
+            }
         });
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
         let notes = unread.into_iter().chain(unchecked).chain(support.as_ref().err().copied());

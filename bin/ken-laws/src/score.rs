@@ -1,14 +1,14 @@
 //! Converts findings to points: the cost or gain of each feature.
 
 use crate::judge::Judgement;
-use crate::rubric::{Bar, Effect, FEATURES, Feature, LAWS, Law, violations_of};
+use crate::rubric::{Bar, CONTRADICTED, Effect, FEATURES, Feature, LAWS, Law, UNSUPPORTED, violations_of};
 
-/// The verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The verdict, from the worst to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
-    Pass,
-    Conditional,
     Fail,
+    Conditional,
+    Pass,
 }
 
 impl Status {
@@ -41,8 +41,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// `sources_read` is false if the text has sources that it could not be compared with.
-    pub(crate) fn new(judgement: &Judgement, sources_read: bool, bar: &Bar) -> Score {
+    pub(crate) fn new(judgement: &Judgement, support: Comparison, bar: &Bar) -> Score {
         let tallies = tally(judgement);
         let mut laws = LAWS.each_ref().map(|row| row.base);
         for tally in &tallies {
@@ -54,15 +53,38 @@ impl Score {
         let weighted: i32 = laws.iter().zip(&LAWS).map(|(score, row)| score * row.share).sum();
         let overall = (weighted + 50) / 100;
         Score {
-            status: match status(overall, &laws, bar) {
-                _ if judgement.unread.is_some() => Status::Conditional,
-                Status::Pass if judgement.rests_on_citations || !sources_read => Status::Conditional,
-                status => status,
+            status: match most(judgement, support) {
+                // What cannot be read has no points that mean anything.
+                Status::Conditional if judgement.unread.is_some() => Status::Conditional,
+                most => status(overall, &laws, bar).min(most),
             },
             laws,
             overall,
             tallies,
         }
+    }
+}
+
+/// How a text was compared with its sources.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comparison {
+    /// Whether it could be compared with all sources that were given.
+    pub(crate) is_done: bool,
+    /// Whether the caller demands that every sentence is supported.
+    pub(crate) is_required: bool,
+}
+
+/// The best status that a text can have, whatever its points.
+fn most(judgement: &Judgement, support: Comparison) -> Status {
+    let contradicted = judgement.sentences_with(CONTRADICTED);
+    let claims = judgement.counts.iter().filter(|counts| **counts).count();
+    let is_supported = support.is_done && contradicted == 0 && judgement.sentences_with(UNSUPPORTED) == 0;
+    if 3 * contradicted >= claims.max(1) || (support.is_required && !is_supported) {
+        Status::Fail
+    } else if contradicted > 0 || judgement.unread.is_some() || judgement.rests_on_citations || !support.is_done {
+        Status::Conditional
+    } else {
+        Status::Pass
     }
 }
 

@@ -1,5 +1,6 @@
 //! Abduction: finds hypotheses that explain the observations of a document.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ken_logic::{Closure, Inference, Literal, Theory};
@@ -45,14 +46,14 @@ struct Explanation {
 struct ExtraFields<'a> {
     best_explanation: Option<Explanation>,
     ranked_hypotheses: Vec<Explanation>,
-    observations: &'a [String],
+    observations: &'a [Cow<'a, str>],
     /// The hypotheses that the document contains; none if they were derived from the rules.
     hypotheses: &'a [Hypothesis],
 }
 
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
-    if document.observations.is_empty() {
-        return Err(Error::invalid("/observations", "abduction needs observations"));
+    if observations(document).is_empty() {
+        return Err(Error::invalid("/observations", "abduction needs observations, or facts that serve as such"));
     }
     let found;
     let hypotheses = if document.hypotheses.is_empty() {
@@ -67,7 +68,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replie
     let best = ranked.first().cloned();
     let (chain, conclusions) = search.chain(best.as_ref())?;
     let confidence: Vec<f64> = conclusions.iter().map(|_| best.as_ref().map_or(0.0, |best| best.confidence)).collect();
-    issues.extend(warnings(best.as_ref(), is_cut));
+    issues.extend(warnings(best.as_ref(), &search.refuted_texts(), is_cut));
     let found = Found {
         explanation: search.explain(best.as_ref(), &ranked),
         conclusions: &conclusions,
@@ -77,11 +78,16 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replie
         more: ExtraFields {
             best_explanation: best,
             ranked_hypotheses: ranked,
-            observations: &document.observations,
+            observations: observations(document),
             hypotheses: &document.hypotheses,
         },
     };
     Ok(reply.send(&found.answer(Kind::Abductive, &document.facts, document)))
+}
+
+/// The observations of a document. If it contains none, its facts are what was observed.
+fn observations<'d, 'a>(document: &'d Document<'a>) -> &'d [Cow<'a, str>] {
+    if document.observations.is_empty() { &document.facts } else { &document.observations }
 }
 
 fn ranking_text(best: &Explanation, ranked: &[Explanation]) -> String {
@@ -93,7 +99,7 @@ fn ranking_text(best: &Explanation, ranked: &[Explanation]) -> String {
     format!("\"{names}\" explains {of} of {}{rest}", format_count(of + best.unexplained.len(), "observation"))
 }
 
-fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
+fn warnings(best: Option<&Explanation>, refuted: &[&str], is_cut: bool) -> Vec<Issue> {
     let warning = |kind, at: &str, message: String| Issue {
         kind,
         severity: "warning",
@@ -105,6 +111,10 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
     let mut issues: Vec<Issue> = unexplained
         .map(|text| warning("unexplained", "/observations", format!("\"{text}\" is not explained")))
         .collect();
+    let refuted = refuted.iter().map(|text| {
+        warning("refuted", "/hypotheses", format!("\"{text}\" would explain something, but the observations refute it"))
+    });
+    issues.extend(refuted);
     if is_cut {
         issues.push(warning("search_cut", "/hypotheses", "too many sets of hypotheses to try them all".to_owned()));
     }
@@ -115,7 +125,7 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
 /// are found by applying the rules backwards.
 fn derive_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
     let mut theory = Theory::new();
-    let observed = statements(&mut theory, &document.observations, "/observations")?;
+    let observed = statements(&mut theory, observations(document), "/observations")?;
     let facts = document.facts_in(&mut theory)?;
     for rule in 0..document.rules.len() {
         for premise in document.rules.premises(rule) {
@@ -137,6 +147,11 @@ struct Search<'a> {
     literals: Vec<Literal>,
     /// The observations that need an explanation, because they do not follow from the facts.
     observed: Vec<Literal>,
+    /// All observations, and the number of contradictions among them, the facts and the rules.
+    all_observed: Vec<Literal>,
+    observed_contradictions: usize,
+    /// The hypotheses that the observations refute.
+    refuted: BTreeSet<usize>,
     /// The facts that are not observations.
     facts: Vec<Literal>,
     /// The number of observations that follow from the facts alone.
@@ -149,7 +164,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(document: &'a Document<'a>, hypotheses: &'a [Hypothesis]) -> Result<Search<'a>, Error> {
         let mut theory = Theory::with_capacity(document.rules.len());
-        let observed = statements(&mut theory, &document.observations, "/observations")?;
+        let observed = statements(&mut theory, observations(document), "/observations")?;
         let mut facts = document.facts_in(&mut theory)?;
         let given = facts.clone();
         facts.retain(|fact| !observed.contains(fact));
@@ -165,6 +180,9 @@ impl<'a> Search<'a> {
             theory,
             hypotheses,
             literals,
+            all_observed: observed.clone(),
+            observed_contradictions: 0,
+            refuted: BTreeSet::new(),
             observed,
             facts,
             known: 0,
@@ -174,6 +192,7 @@ impl<'a> Search<'a> {
         let known = search.close(&[])?;
         let contradictions = known.contradictions();
         search.contradicted = contradictions.len();
+        search.observed_contradictions = search.contradictions_with_observations(&[])?;
         search.contradictions =
             contradictions.iter().map(|both| deductive::unproved(&search.theory, &known, &given, both)).collect();
         search.observed.dedup();
@@ -183,10 +202,23 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
+    fn refuted_texts(&self) -> Vec<&'a str> {
+        let refuted = self.refuted.iter().filter_map(|&member| self.hypotheses.get(member));
+        refuted.map(|hypothesis| hypothesis.statement.as_str()).collect()
+    }
+
     fn close(&mut self, members: &[usize]) -> Result<Closure, Error> {
         let assumed = members.iter().filter_map(|&member| self.literals.get(member).copied());
         let given: Vec<Literal> = self.facts.iter().copied().chain(assumed).collect();
         self.theory.derive(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+    }
+
+    /// Returns the number of contradictions if the observations hold beside the facts and the members.
+    fn contradictions_with_observations(&mut self, members: &[usize]) -> Result<usize, Error> {
+        let assumed = members.iter().filter_map(|&member| self.literals.get(member).copied());
+        let given: Vec<Literal> = self.facts.iter().chain(&self.all_observed).copied().chain(assumed).collect();
+        let closure = self.theory.derive(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+        Ok(closure.contradictions().len())
     }
 
     /// Returns one line that says what explains the observations, and how many of them need no hypothesis.
@@ -239,14 +271,22 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the observations that a set of hypotheses explains: those that follow from it and are not themselves
-    /// assumed. `None` if the set contradicts the facts.
+    /// assumed. `None` if the set contradicts the facts or an observation: what would have to be seen and was not refutes it.
     fn coverage(&mut self, set: &[usize]) -> Result<Option<BTreeSet<usize>>, Error> {
         let closure = self.close(set)?;
         if closure.contradictions().len() > self.contradicted {
             return Ok(None);
         }
         let observed = self.observed.iter().enumerate();
-        Ok(Some(observed.filter(|(_, literal)| closure.step_of(**literal).is_some()).map(|(place, _)| place).collect()))
+        let covered: BTreeSet<usize> =
+            observed.filter(|(_, literal)| closure.step_of(**literal).is_some()).map(|(place, _)| place).collect();
+        if !covered.is_empty() && self.contradictions_with_observations(set)? > self.observed_contradictions {
+            if let [member] = set {
+                self.refuted.insert(*member);
+            }
+            return Ok(None);
+        }
+        Ok(Some(covered))
     }
 
     /// Returns the sets with one more member, except those that contain a complete explanation. The members of a set

@@ -1,8 +1,10 @@
 use clap::Args;
-use ken_tool::{Error, Filter, Need, Replied, Reply};
+use ken_tool::{Error, Filter, MAX_DEPTH, Need, Replied, Reply};
+use ken_types::json;
+use serde_json::Value;
 
-use crate::document::{Document, Kind};
-use crate::rules::Rules;
+use crate::document::{Document, Hypothesis, Kind};
+use crate::rules::{Rules, list};
 use crate::{abductive, analogical, causal, deductive, inductive, scan};
 
 #[derive(Args)]
@@ -19,6 +21,21 @@ pub(crate) struct Rep {
     /// Rules as a JSON list of [[premise...], conclusion], instead of the document's
     #[arg(long, value_name = "JSON")]
     rules: Option<String>,
+    /// Observations, for induction and abduction; by default these are the facts
+    #[arg(long, num_args = 1.., value_name = "TEXT", allow_negative_numbers = true)]
+    observations: Vec<String>,
+    /// Hypotheses, for abduction; by default these are found in the rules
+    #[arg(long, num_args = 1.., value_name = "TEXT", allow_negative_numbers = true)]
+    hypotheses: Vec<String>,
+    /// The known case of an analogy
+    #[arg(long, value_name = "JSON")]
+    source_case: Option<String>,
+    /// The case of an analogy about which something is to be found
+    #[arg(long, value_name = "JSON")]
+    target_case: Option<String>,
+    /// Events as a JSON list, for causal reasoning
+    #[arg(long, value_name = "JSON")]
+    events: Option<String>,
 }
 
 /// The argument that stands for standard input.
@@ -34,13 +51,23 @@ impl Filter for Rep {
     }
 
     fn need(&self) -> Need {
-        let has_facts = self.given_facts().next().is_some();
         if self.asks_for_input() {
             return Need::Optional;
         }
-        match (self.reasoning_type.unwrap_or_default(), has_facts, self.rules.is_some()) {
-            (Kind::Deductive | Kind::Causal, true, true) | (Kind::Inductive, true, _) => Need::Nothing,
-            (_, false, false) => Need::Input,
+        let [facts, observations, hypotheses] = self.lists().map(|list| given(list).next().is_some());
+        let (rules, events) = (self.rules.is_some(), self.events.is_some());
+        let (source, target) = (self.source_case.is_some(), self.target_case.is_some());
+        let is_enough = match self.reasoning_type.unwrap_or_default() {
+            Kind::Deductive => facts && rules,
+            Kind::Causal => (facts || events) && rules,
+            Kind::Inductive => facts || observations,
+            Kind::Abductive => (facts || observations) && (rules || hypotheses),
+            Kind::Analogical => source && target,
+        };
+        let is_nothing = ![facts, observations, hypotheses, rules, events, source, target].contains(&true);
+        match (is_enough, is_nothing) {
+            (true, _) => Need::Nothing,
+            (_, true) => Need::Input,
             _ => Need::Optional,
         }
     }
@@ -63,25 +90,51 @@ impl Filter for Rep {
 }
 
 impl Rep {
-    fn given_facts(&self) -> impl Iterator<Item = &str> {
-        self.facts.iter().map(String::as_str).filter(|fact| *fact != STDIN)
+    /// The values of the options that take several texts.
+    fn lists(&self) -> [&[String]; 3] {
+        [&self.facts, &self.observations, &self.hypotheses]
     }
 
-    /// Returns whether the parser has taken the `-` for standard input as a value of `--facts`, as in `--facts a -`.
+    /// Returns whether the parser has taken the `-` for standard input as a value of such an option, as in `--facts a -`.
     fn asks_for_input(&self) -> bool {
-        self.facts.iter().any(|fact| fact == STDIN)
+        self.lists().iter().any(|list| list.iter().any(|text| text == STDIN))
     }
 
     fn override_with_flags<'a>(&'a self, document: &mut Document<'a>) -> Result<(), Error> {
         if let Some(kind) = self.reasoning_type {
             document.kind = kind;
         }
-        if self.given_facts().next().is_some() {
-            document.facts = self.given_facts().map(Into::into).collect();
+        if given(&self.facts).next().is_some() {
+            document.facts = given(&self.facts).map(Into::into).collect();
+        }
+        if given(&self.observations).next().is_some() {
+            document.observations = given(&self.observations).map(Into::into).collect();
+        }
+        if given(&self.hypotheses).next().is_some() {
+            let hypothesis = |text: &str| Hypothesis { statement: text.to_owned(), cost: 1.0 };
+            document.hypotheses = given(&self.hypotheses).map(hypothesis).collect();
         }
         if let Some(rules) = &self.rules {
             document.rules = Rules::read(rules)?;
         }
+        if let Some(case) = &self.source_case {
+            document.source_case = json("--source-case", case)?;
+        }
+        if let Some(case) = &self.target_case {
+            document.target_case = json("--target-case", case)?;
+        }
+        if let Some(events) = &self.events {
+            document.events = list(&json("--events", events)?, "--events")?.to_vec();
+        }
         Ok(())
     }
+}
+
+/// The values of an option without the `-` for standard input.
+fn given(list: &[String]) -> impl Iterator<Item = &str> {
+    list.iter().map(String::as_str).filter(|text| *text != STDIN)
+}
+
+fn json(option: &str, text: &str) -> Result<Value, Error> {
+    json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| Error::invalid(option, error.message))
 }

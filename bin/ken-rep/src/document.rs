@@ -14,7 +14,7 @@ pub(crate) struct Document<'a> {
     pub(crate) kind: Kind,
     pub(crate) facts: Vec<Cow<'a, str>>,
     pub(crate) rules: Rules<'a>,
-    pub(crate) observations: Vec<String>,
+    pub(crate) observations: Vec<Cow<'a, str>>,
     pub(crate) hypotheses: Vec<Hypothesis>,
     pub(crate) source_case: Value,
     pub(crate) target_case: Value,
@@ -72,7 +72,8 @@ impl Default for Document<'_> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a document from a JSON value. Unknown fields are ignored, because other programs may use them.
+    /// Reads a document from a JSON value. Unknown fields are ignored, because other programs may use them, but a field whose
+    /// name is almost that of a known one is an error: without it, a typing mistake would look like an answer.
     pub(crate) fn of(value: Value) -> Result<Document<'a>, Error> {
         let fields = match value {
             Value::Object(fields) => fields,
@@ -80,12 +81,13 @@ impl<'a> Document<'a> {
                 return Err(Error::invalid("", format!("the document must be an object, not {}", kind_of(&other))));
             }
         };
+        check_names(&fields)?;
         let mut document = Document::default();
         if let Some(name) = fields.get("reasoning_type") {
             document.kind = kind(name)?;
         }
         document.facts = texts(&fields, "facts")?.into_iter().map(Cow::Owned).collect();
-        document.observations = texts(&fields, "observations")?;
+        document.observations = texts(&fields, "observations")?.into_iter().map(Cow::Owned).collect();
         if let Some(rules) = fields.get("rules") {
             document.rules = Rules::of(rules)?;
         }
@@ -118,6 +120,43 @@ pub(crate) fn statements<'t>(
         statement.map_err(|invalid| Error::invalid(format!("{at}/{number}"), invalid.to_string()))
     };
     wordings.iter().enumerate().map(one).collect()
+}
+
+/// The fields of a document.
+const FIELDS: [&str; 9] = [
+    "reasoning_type",
+    "facts",
+    "rules",
+    "observations",
+    "hypotheses",
+    "source_case",
+    "target_case",
+    "events",
+    "options",
+];
+
+fn check_names(fields: &Map<String, Value>) -> Result<(), Error> {
+    let misspelt = fields.keys().find_map(|name| Some((name, meant(name)?)));
+    match misspelt {
+        Some((name, meant)) => Err(Error::invalid(format!("/{name}"), format!("unknown field `{name}`"))
+            .hint(format!("did you mean `{meant}`?"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the known field that an unknown name is close to: it differs in capitals, in `-` for `_`, or in one letter, or in
+/// two of a long name.
+fn meant(name: &str) -> Option<&'static str> {
+    if FIELDS.contains(&name) {
+        return None;
+    }
+    let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
+    let name = plain(name);
+    let is_close = |field: &&&str| {
+        let max = if field.len() >= 10 { 2 } else { 1 };
+        strsim::damerau_levenshtein(&plain(field), &name) <= max
+    };
+    FIELDS.iter().find(is_close).copied()
 }
 
 fn kind(value: &Value) -> Result<Kind, Error> {

@@ -43,7 +43,7 @@ struct ExtraFields<'t> {
 
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replied, Error> {
     let mut observations = document.facts.clone();
-    observations.extend(document.observations.iter().map(Into::into));
+    observations.extend(document.observations.iter().cloned());
     if observations.is_empty() {
         return Err(Error::invalid("/observations", "induction needs observations (or facts)"));
     }

@@ -270,6 +270,84 @@ fn abduction_finds_minimal_sets_by_coverage_then_cost() {
     assert_eq!(found["best_explanation"]["coverage"], 1.0);
 }
 
+/// A hypothesis from which the opposite of an observation follows is no explanation, whatever else it explains; nor is one
+/// that the rules exclude because of an observation.
+#[test]
+fn an_observation_refutes_a_hypothesis() {
+    let rules = json!([
+        [["it rained"], "the lawn is wet"],
+        [["it rained"], "the street is wet"],
+        [["the sprinkler ran"], "the lawn is wet"],
+        [["the street is dusty"], "it is not the case that it rained"]
+    ]);
+    for seen in ["the street is not wet", "the street is dusty"] {
+        let found = answer(&json!({"reasoning_type": "abductive", "observations": ["the lawn is wet", seen],
+            "hypotheses": ["it rained", "the sprinkler ran"], "rules": rules}));
+        assert_eq!(found["best_explanation"]["hypotheses"], json!(["the sprinkler ran"]), "{found}");
+        assert_eq!(found["ranked_hypotheses"].as_array().unwrap().len(), 1, "{found}");
+        let issues = found["validation"]["issues"].as_array().unwrap();
+        assert!(issues.iter().any(|issue| issue["kind"] == "refuted"), "{found}");
+    }
+}
+
+#[test]
+fn the_facts_are_what_was_observed_if_nothing_else_is() {
+    let rules = json!([[["it rained"], "the lawn is wet"]]);
+    let found = answer(&json!({"reasoning_type": "abductive", "facts": ["the lawn is wet"], "rules": rules}));
+    assert_eq!(found["best_explanation"]["hypotheses"], json!(["it rained"]));
+}
+
+/// Every field of the document can be given as an option, and then nothing is read.
+#[test]
+fn every_field_has_an_option() {
+    let rules = r#"[[["it rained"],"the lawn is wet"],[["the sprinkler ran"],"the lawn is wet"]]"#;
+    for (args, document) in [
+        (
+            &["--reasoning-type", "abductive", "--facts", "the lawn is wet", "--rules", rules][..],
+            json!({"reasoning_type": "abductive", "facts": ["the lawn is wet"], "rules": serde_json::from_str::<Value>(rules).unwrap()}),
+        ),
+        (
+            &[
+                "--reasoning-type",
+                "abductive",
+                "--observations",
+                "the lawn is wet",
+                "--hypotheses",
+                "it rained",
+                "--rules",
+                rules,
+            ],
+            json!({"reasoning_type": "abductive", "observations": ["the lawn is wet"], "hypotheses": ["it rained"],
+                "rules": serde_json::from_str::<Value>(rules).unwrap()}),
+        ),
+        (
+            &["--reasoning-type", "inductive", "--observations", "swans fly", "swans swim"],
+            json!({"reasoning_type": "inductive", "observations": ["swans fly", "swans swim"]}),
+        ),
+        (
+            &["--reasoning-type", "analogical", "--source-case", r#"{"x":1,"y":2}"#, "--target-case", r#"{"x":1}"#],
+            json!({"reasoning_type": "analogical", "source_case": {"x": 1, "y": 2}, "target_case": {"x": 1}}),
+        ),
+        (
+            &[
+                "--reasoning-type",
+                "causal",
+                "--events",
+                r#"[{"description":"a","time":1},{"description":"b","time":2}]"#,
+                "--rules",
+                r#"[[["a"],"b"]]"#,
+            ],
+            json!({"reasoning_type": "causal", "rules": [[["a"], "b"]],
+                "events": [{"description": "a", "time": 1}, {"description": "b", "time": 2}]}),
+        ),
+    ] {
+        let expected = run(&["--json", &document.to_string()], b"");
+        assert_eq!(expected.2, 0, "{}", expected.1);
+        assert_eq!(run(args, b"not read"), expected, "{args:?}");
+    }
+    assert_error(&["--reasoning-type", "causal", "--events", "{", "--rules", "[]"], b"", "invalid", "--events");
+}
+
 #[test]
 fn a_set_with_a_better_subset_is_not_minimal() {
     let ranked = |hypotheses: Value| {
@@ -533,6 +611,10 @@ fn bad_input_is_an_error_that_says_where() {
         (r#"{"facts":["?x is a"]}"#, "/facts/0"),
         (r#"{"reasoning_type":"magical"}"#, "/reasoning_type"),
         (r#"{"reasoning_type":1}"#, "/reasoning_type"),
+        (r#"{"fact":["a"],"rules":[]}"#, "/fact"),
+        (r#"{"facts":["a"],"Rules":[]}"#, "/Rules"),
+        (r#"{"facts":["a"],"reasoningType":"causal"}"#, "/reasoningType"),
+        (r#"{"hypothesis":["a"],"facts":["a"]}"#, "/hypothesis"),
         (r#"{"options":1}"#, "/options"),
         (r#"{"options":{"decay":0}}"#, "/options/decay"),
         (r#"{"options":{"decay":1.5}}"#, "/options/decay"),

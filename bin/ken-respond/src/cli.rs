@@ -1,4 +1,5 @@
 use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -25,6 +26,9 @@ pub(crate) struct Respond {
     /// Known facts as a JSON object, which a draft must not contradict
     #[arg(short, long, value_name = "JSON")]
     context: Option<String>,
+    /// File with sources, with which each draft is compared: a plain text, or a JSON list of texts or of objects with id and text
+    #[arg(long, value_name = "FILE")]
+    sources: Vec<PathBuf>,
     /// Time limit of one draft, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     timeout_ms: u64,
@@ -76,7 +80,7 @@ impl Respond {
         let runtime = Builder::new_current_thread().enable_all().build();
         let opened = SharedState {
             drafter: Drafter::of(&self.draft, Duration::from_millis(self.timeout_ms)),
-            laws: Laws::new(&self.strictness, self.context.as_deref())?,
+            laws: Laws::new(&self.strictness, self.context.as_deref(), &self.sources)?,
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
         };
         Ok(self.opened.get_or_init(|| opened))

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ken_flow::{Kind, Protocol, Tool};
@@ -19,12 +20,16 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Laws {
     /// Fails with the error of the JSON parser, at `--context`, if `context` is not JSON.
-    pub(crate) fn new(strictness: &str, context: Option<&str>) -> Result<Laws, Error> {
+    pub(crate) fn new(strictness: &str, context: Option<&str>, sources: &[PathBuf]) -> Result<Laws, Error> {
         let mut laws = Protocol::new("LAWS", Kind::Laws, "ken-laws", "");
         laws.args.extend(["--strictness".to_owned(), strictness.to_owned()]);
         if let Some(context) = context {
             json::parse(context.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
             laws.args.extend(["--context".to_owned(), context.to_owned()]);
+        }
+        for path in sources {
+            let name = path.to_str().ok_or_else(|| Error::invalid("--sources", "the name of the file is not UTF-8"))?;
+            laws.args.push(format!("--sources={name}"));
         }
         Ok(Laws { tool: Tool::new(&laws) })
     }

@@ -254,3 +254,20 @@ fn ken_model_drafts_and_revises() {
     let plain = answer(&give(respond(&["-t", "Who are you?"]), ""), 0);
     assert!(!plain["response"].as_str().unwrap().is_empty());
 }
+
+/// A draft that the sources contradict is revised.
+#[test]
+fn drafts_are_compared_with_sources() {
+    let draft = improving(
+        "The test took 9.7 s on 2026-03-02. So the limit of 10 s holds.",
+        "The test took 4.1 s on 2026-03-02. So the limit of 10 s holds.",
+    );
+    let sources = draft.path("sources.txt");
+    std::fs::write(&sources, "On 2026-03-02 the test took 4.1 s. The limit is 10 s.").unwrap();
+    let found = answer(&draft.run(&["--sources", sources.to_str().unwrap()], "How long did the test take?"), 0);
+    assert_eq!(found["attempts"].as_array().unwrap().len(), 2, "{found}");
+    assert!(found["response"].as_str().unwrap().contains("4.1 s"), "{found}");
+    assert!(draft.brief(2).to_string().contains("a source says otherwise"), "{}", draft.brief(2));
+    let missing = error(&draft.run(&["--sources", "/nowhere"], "How long did the test take?"));
+    assert!(missing["message"].as_str().unwrap().contains("/nowhere"), "{missing}");
+}

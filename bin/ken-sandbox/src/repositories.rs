@@ -21,11 +21,14 @@ use crate::mounts::{Held, Hold};
 
 /// Files and folders of a repository from which git takes programs to run, or the place of such files. Those that are missing
 /// are made for as long as the command runs, because it could make them itself.
-const HELD: [(&str, Content); 5] = [
+const HELD: [(&str, Content); 7] = [
     ("config", Content::Text(b"")),
     ("config.worktree", Content::Text(b"")),
     ("hooks", Content::Folder),
     ("info", Content::Folder),
+    // Addresses of remotes, as older versions of git had them beside the configuration.
+    ("branches", Content::Folder),
+    ("remotes", Content::Folder),
     // Where the repository with the configuration is, from here.
     ("commondir", Content::Text(b".\n")),
 ];
@@ -39,6 +42,8 @@ const MAX_FOLDERS: usize = 1_000_000;
 const MAX_HELD: usize = 50_000;
 /// The maximum length of a path of a folder that is looked into: what is deeper is read-only as a whole.
 const MAX_PATH_BYTES: usize = 3_000;
+
+type Expected = [(&'static str, Content)];
 
 /// Where a folder is that is looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +148,7 @@ impl Protection {
     }
 
     /// Makes what is missing in the folder of a repository.
-    fn complete(&mut self, folder: &OwnedFd, expected: &[(&'static str, Content)]) -> Result<(), Errno> {
+    fn complete(&mut self, folder: &OwnedFd, expected: &Expected) -> Result<(), Errno> {
         for (name, content) in expected {
             let made = match content {
                 Content::Folder => mkdirat(folder, *name, Mode::from_bits_truncate(0o755)).map(|()| None),
@@ -225,35 +230,52 @@ impl Search<'_> {
 
     /// Protects what is in a folder, and returns the folders in it that are to be looked into.
     fn folder(&mut self, path: &Path, within: Within) -> Result<Vec<(PathBuf, Within)>, Errno> {
+        let Some(folder) = self.open(path)? else { return Ok(Vec::new()) };
+        let entries = entries(folder.try_clone().map_err(|_| Errno::EMFILE)?)?;
+        let has = |name: &str| entries.contains_key(OsStr::new(name));
+        match repository_of(path, within, has) {
+            Some(expected) => {
+                self.repository(path, &folder, expected)?;
+                let inner = INNER.iter().filter(|(name, _)| has(name));
+                Ok(inner.map(|(name, within)| (path.join(name), *within)).collect())
+            }
+            None => self.below(path, within, entries),
+        }
+    }
+
+    /// `None` for what is no folder, and for a folder that is read-only as a whole.
+    fn open(&mut self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
         let how = OpenHow::new()
             .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let folder = match openat2(self.root, name, how) {
-            Ok(folder) => folder,
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(Vec::new()),
+        match openat2(self.root, name, how) {
+            Ok(folder) if path.as_os_str().len() <= MAX_PATH_BYTES => Ok(Some(folder)),
             // Its owner could make it accessible again, from inside the sandbox too.
-            Err(Errno::EACCES) => return self.read_only(path),
+            Ok(_) | Err(Errno::EACCES) => self.read_only(path).map(|()| None),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn read_only(&mut self, path: &Path) -> Result<(), Errno> {
+        self.protection.add(self.index, path, Hold::ReadOnly)
+    }
+
+    fn repository(&mut self, path: &Path, folder: &OwnedFd, expected: &Expected) -> Result<(), Errno> {
+        match self.protection.complete(folder, expected) {
+            Ok(()) => {}
+            // The same holds for a folder that cannot be changed.
+            Err(Errno::EACCES | Errno::EPERM | Errno::EROFS) => return self.read_only(path),
             Err(errno) => return Err(errno),
-        };
-        if path.as_os_str().len() > MAX_PATH_BYTES {
-            return self.read_only(path);
         }
-        let entries = entries(folder.try_clone().map_err(|_| Errno::EMFILE)?)?;
-        let has = |name: &str| entries.contains_key(OsStr::new(name));
-        // Below a repository the file alone that is held tells what a folder is: a command could remove the others, and with the
-        // next one the folder would not be recognized.
-        let is_named = path.file_name().is_some_and(|name| name == ".git");
-        let looks_complete = has("HEAD") && has("objects") && has("refs");
-        if is_named || looks_complete || has("config") && within == Within::Modules {
-            self.repository(path, &folder, &HELD)?;
-            let inner = INNER.iter().filter(|(name, _)| has(name));
-            return Ok(inner.map(|(name, within)| (path.join(name), *within)).collect());
+        for name in expected.iter().map(|(name, _)| *name).chain(["gitdir"]) {
+            self.protection.hold(self.index, self.root, &path.join(name))?;
         }
-        if has("commondir") && (has("HEAD") || within == Within::Worktrees) {
-            self.repository(path, &folder, &HELD_OF_WORKTREE)?;
-            return Ok(Vec::new());
-        }
+        self.protection.add(self.index, path, Hold::InPlace)
+    }
+
+    fn below(&mut self, path: &Path, within: Within, entries: Entries) -> Result<Vec<(PathBuf, Within)>, Errno> {
         let mut folders = Vec::new();
         for (name, kind) in entries {
             let below = path.join(&name);
@@ -264,18 +286,6 @@ impl Search<'_> {
             }
         }
         Ok(folders)
-    }
-
-    fn read_only(&mut self, path: &Path) -> Result<Vec<(PathBuf, Within)>, Errno> {
-        self.protection.add(self.index, path, Hold::ReadOnly).map(|()| Vec::new())
-    }
-
-    fn repository(&mut self, path: &Path, folder: &OwnedFd, expected: &[(&'static str, Content)]) -> Result<(), Errno> {
-        self.protection.complete(folder, expected)?;
-        for name in expected.iter().map(|(name, _)| *name).chain(["gitdir"]) {
-            self.protection.hold(self.index, self.root, &path.join(name))?;
-        }
-        self.protection.add(self.index, path, Hold::InPlace)
     }
 
     /// `.git` as a file names the folder of the repository, and as a symbolic link it leads there. Returns that folder if it
@@ -291,8 +301,22 @@ impl Search<'_> {
     }
 }
 
+/// What a folder has to have if it is that of a repository. Below a repository the file alone that is held tells what a folder
+/// is: a command could remove the others, and with the next one the folder would not be recognized.
+fn repository_of(path: &Path, within: Within, has: impl Fn(&str) -> bool) -> Option<&'static Expected> {
+    let is_named = path.file_name().is_some_and(|name| name == ".git");
+    let looks_complete = has("HEAD") && has("objects") && has("refs");
+    if is_named || looks_complete || has("config") && within == Within::Modules {
+        return Some(&HELD);
+    }
+    let is_worktree = has("commondir") && (has("HEAD") || within == Within::Worktrees);
+    is_worktree.then_some(&HELD_OF_WORKTREE as &Expected)
+}
+
+type Entries = BTreeMap<std::ffi::OsString, Type>;
+
 /// The names in a folder with their kinds. A file system that does not tell the kind is asked for each.
-fn entries(folder: OwnedFd) -> Result<BTreeMap<std::ffi::OsString, Type>, Errno> {
+fn entries(folder: OwnedFd) -> Result<Entries, Errno> {
     let own = folder.try_clone().map_err(|_| Errno::EMFILE)?;
     let mut found = BTreeMap::new();
     for entry in Dir::from_fd(folder)?.iter() {

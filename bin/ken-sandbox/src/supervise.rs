@@ -211,30 +211,22 @@ impl Sandbox {
     fn wait(mut self, timeout: Option<Duration>, memory: Option<&Memory>) -> Result<u8, Refusal> {
         let mut ending = Ending::default();
         let mut until = timeout.map(|timeout| Instant::now() + timeout);
-        let mut look = memory.map(|memory| (memory, Instant::now() + memory::INTERVAL));
+        let mut look = memory.map(|_| Instant::now() + memory::INTERVAL);
         let status = loop {
-            let next = [until, look.map(|(_, at)| at)].into_iter().flatten().min();
-            self.wait_for_event(next);
-            if let Some((memory, at)) = &mut look
-                && Instant::now() >= *at
-            {
-                *at = Instant::now() + memory::INTERVAL;
-                if ending.status.is_none() && memory.is_exceeded_by(self.init) {
-                    eprintln(MEMORY_EXCEEDED);
-                    // As the kernel does it in a control group: without a warning.
-                    ending = Ending { status: Some(128 + Signal::SIGKILL as u8), is_terminated: true };
+            self.wait_for_event(until.into_iter().chain(look).min());
+            if look.is_some_and(|at| Instant::now() >= at) {
+                look = Some(Instant::now() + memory::INTERVAL);
+                if ending.status.is_none() && memory.is_some_and(|memory| memory.is_exceeded_by(self.init)) {
+                    ending = Ending::of_too_much_memory();
                     until = Some(Instant::now());
                 }
             }
-            for signal in self.pending_signals() {
-                match signal {
-                    Signal::SIGCHLD => {}
-                    signal if ending.status.is_none() => {
-                        ending.status = Some(128 + signal as u8);
-                        until = Some(Instant::now());
-                    }
-                    _ => {}
-                }
+            let mut signals = self.pending_signals().into_iter();
+            if let Some(signal) = signals.find(|signal| *signal != Signal::SIGCHLD)
+                && ending.status.is_none()
+            {
+                ending.status = Some(128 + signal as u8);
+                until = Some(Instant::now());
             }
             if let Some(status) = self.reap() {
                 break status;
@@ -348,11 +340,6 @@ impl Sandbox {
     }
 }
 
-fn eprintln(text: &str) {
-    // Nowhere is left to report that this failed; the exit status still tells.
-    let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
-}
-
 /// The progress of ending a command.
 #[derive(Default)]
 struct Ending {
@@ -362,6 +349,13 @@ struct Ending {
 }
 
 impl Ending {
+    /// As the kernel does it in a control group: without TERM.
+    fn of_too_much_memory() -> Ending {
+        // Nowhere is left to report that this failed; the exit status still tells.
+        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), MEMORY_EXCEEDED.as_bytes());
+        Ending { status: Some(128 + Signal::SIGKILL as u8), is_terminated: true }
+    }
+
     /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
         let signal = match std::mem::replace(&mut self.is_terminated, true) {

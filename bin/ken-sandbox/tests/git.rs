@@ -20,7 +20,7 @@ const REPOSITORIES: &str = "\
     git clone -q --bare . ../bare.git && git init -q -b main vendor/deep/inner && rm -rf .git/hooks .git/info && cd ..";
 
 /// Each would make the person's next `git status` run a program of the command's choice, if the last word succeeds.
-const DETOURS: [&str; 28] = [
+const DETOURS: [&str; 29] = [
     "echo x >> site/.git/config",
     "git -C site config core.fsmonitor /tmp/x",
     "mv site/.git site/g",
@@ -32,6 +32,7 @@ const DETOURS: [&str; 28] = [
     "mkdir -p site/.git/hooks && echo x > site/.git/hooks/post-commit",
     "mv site/.git/hooks site/.git/h",
     "mkdir -p site/.git/info; echo x > site/.git/info/attributes",
+    "mkdir -p site/.git/remotes; echo 'URL: ../evil' > site/.git/remotes/origin",
     "echo x > site/.git/config.worktree",
     "echo ../evil > site/.git/commondir",
     "rm -f site/.git/commondir",
@@ -67,7 +68,7 @@ fn protected(world: &World, script: &str) -> std::process::Output {
 
 /// Every file that decides which programs git runs.
 fn deciding(folder: &Path) -> String {
-    let find = "find . \\( -name config -o -name config.worktree -o -name commondir -o -path '*/hooks*' -o -path '*/info/*' \
+    let find = "find . \\( -name config -o -name config.worktree -o -name commondir -o -path '*/hooks*' -o -path '*/info/*' -o -path '*.git/remotes/*' \
          -o -name .git -not -type d \\) -type f -exec sha256sum {} + | sort -k 2";
     let found = Command::new("sh").args(["-c", find]).current_dir(folder).output().unwrap();
     String::from_utf8(found.stdout).unwrap()
@@ -137,7 +138,7 @@ fn git_itself_works_and_nothing_is_left() {
             left.iter().all(|name| ["ORIG_HEAD", "logs", "gc.log", "packed-refs"].iter().any(|known| name == known)),
             "{left:?}"
         );
-        for made in ["config.worktree", "commondir", "hooks", "info"] {
+        for made in ["config.worktree", "commondir", "hooks", "info", "remotes"] {
             assert!(!world.inside().join("site/.git").join(made).exists(), "{made}");
         }
     }
@@ -173,6 +174,11 @@ fn a_folder_that_hides_its_repository_is_read_only() {
         assert!(world.sandbox(&[], &["chmod", "0", "site/vendor"]).output().unwrap().status.success());
         let output = protected(&world, "chmod 755 site/vendor; echo x >> site/vendor/deep/inner/.git/config");
         assert!(!output.status.success(), "{output:?}");
+        // The same with one that cannot be changed: what is missing in it could be made after a chmod.
+        assert!(world.sandbox(&[], &["chmod", "555", "bare.git"]).output().unwrap().status.success());
+        let output = protected(&world, "echo 1 > site/file; chmod 755 bare.git; echo x > bare.git/commondir");
+        assert!(!output.status.success(), "{output:?}");
+        assert_eq!(std::fs::read_to_string(world.inside().join("site/file")).unwrap(), "1\n", "{output:?}");
     }
 }
 

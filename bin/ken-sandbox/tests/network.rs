@@ -1,5 +1,7 @@
 //! A command with the network reaches public addresses and what is named, and nothing else of this machine or its network.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::{Read, Write};

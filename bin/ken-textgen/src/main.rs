@@ -53,8 +53,8 @@ fn run(cli: &Cli, output: &mut Output) -> Result<(), Failure> {
     if cli.lines {
         return Ok(lines::answer(cli, open(cli)?, output)?);
     }
-    let prompt = single::prompt(cli)?;
-    Ok(single::answer(cli, open(cli)?, &prompt, output)?)
+    let request = single::request(cli)?;
+    Ok(single::answer(cli, open(cli)?, request, output)?)
 }
 
 fn open(cli: &Cli) -> Result<Opened, Error> {

@@ -68,6 +68,18 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Parses a whole input: a JSON object with a `prompt`, which returns true, or else the prompt itself. A text that only begins
+    /// like JSON, such as a program that is to be continued, is a prompt.
+    pub(crate) fn of_input(input: String) -> Result<(Request, bool), Error> {
+        let value = ken_types::json::parse(input.as_bytes(), ken_tool::MAX_DEPTH).ok();
+        match value.filter(|value| value.get("prompt").is_some()) {
+            Some(value) => Ok((ken_types::json::from_value(value)?, true)),
+            None => Ok((Request { prompt: input, ..Request::default() }, false)),
+        }
+    }
+}
+
 /// The parameters that the options set, checked. Errors name options.
 pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Parameters, Error> {
     let flags = &cli.sampling;

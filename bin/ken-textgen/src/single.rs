@@ -10,29 +10,33 @@ use ken_types::Error;
 
 use crate::answer::{Tag, Trim, indented, line};
 use crate::cli::{Cli, Format};
-use crate::parameters;
+use crate::parameters::{self, Request};
 
-/// The prompt that the options name.
-pub(crate) fn prompt(cli: &Cli) -> Result<String, Failure> {
-    let prompt = match (&cli.prompt, &cli.prompt_file) {
-        (Some(prompt), _) => return checked(prompt.clone()),
-        (None, Some(path)) if path.as_os_str() != "-" => read(std::fs::File::open(path), path)?,
-        (None, None) if std::io::stdin().is_terminal() => {
+/// What is asked for, and whether it was asked in JSON, which is then also the default format of the answer.
+pub(crate) fn request(cli: &Cli) -> Result<(Request, bool), Failure> {
+    let (request, is_json) = match &cli.prompt {
+        Some(prompt) => (Request { prompt: prompt.clone(), ..Request::default() }, false),
+        None => Request::of_input(input(cli)?)?,
+    };
+    if request.prompt.trim().is_empty() {
+        return Err(Error::invalid(if is_json { "/prompt" } else { "--prompt" }, "the prompt is empty").into());
+    }
+    Ok((request, is_json))
+}
+
+/// The file that the options name, or standard input.
+fn input(cli: &Cli) -> Result<String, Failure> {
+    let input = match &cli.prompt_file {
+        Some(path) if path.as_os_str() != "-" => read(std::fs::File::open(path), path)?,
+        None if std::io::stdin().is_terminal() => {
             let usage = "Usage: ken-textgen --model-dir DIR --prompt TEXT [OPTIONS]";
             return Err(Failure::NothingToRead(usage.to_owned()));
         }
-        (None, _) => read(Ok(std::io::stdin().lock()), Path::new("standard input"))?,
+        _ => read(Ok(std::io::stdin().lock()), Path::new("standard input"))?,
     };
     // A line feed at the end of a file is not part of the prompt.
-    let line = prompt.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
-    checked(line.unwrap_or(&prompt).to_owned())
-}
-
-fn checked(prompt: String) -> Result<String, Failure> {
-    match prompt.trim().is_empty() {
-        true => Err(Error::invalid("--prompt", "the prompt is empty").into()),
-        false => Ok(prompt),
-    }
+    let line = input.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(line.unwrap_or(&input).to_owned())
 }
 
 fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Error> {
@@ -50,14 +54,22 @@ fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Erro
 }
 
 /// Generates the text and writes it in the format that the options ask for.
-pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Output) -> Result<(), Error> {
-    let parameters = parameters::from_flags(cli, &opened.generation)?;
-    let tokens = opened.encoder.encode(prompt)?;
+pub(crate) fn answer(
+    cli: &Cli,
+    opened: Opened,
+    (mut request, is_json): (Request, bool),
+    output: &mut Output,
+) -> Result<(), Error> {
+    let flags = parameters::from_flags(cli, &opened.generation)?;
+    let tokens = opened.encoder.encode(&request.prompt)?;
+    let tag = Tag { line: None, id: request.id.take() };
+    let stream = request.stream.unwrap_or(cli.stream);
+    let parameters = parameters::from_request(request, &flags)?;
     let mut run = Run::new(opened.model(), tokens, &parameters)?;
     let measure = opened.measures_threads();
     let generator = if cli.int8 { opened.drop_encoder() } else { opened.forget_encoder() };
-    let format = cli.format.unwrap_or(Format::Text);
-    let mut writer = Writer { format, stream: cli.stream, trim: Trim::default(), tag: Tag::default() };
+    let format = cli.format.unwrap_or(if is_json { Format::Json } else { Format::Text });
+    let mut writer = Writer { format, stream, trim: Trim::default(), tag };
     generate(&generator, &mut run, measure, |run| {
         writer.piece(run, output);
         output.has_no_error()

@@ -27,7 +27,7 @@ pub(crate) fn answer(cli: &Cli, embedder: &Embedder, output: &mut Output) -> Res
         return Err(Error::invalid("--format", "a vector is written as JSON").into());
     }
     if !cli.lines {
-        let found = embedder.embed(&single::prompt(cli)?)?;
+        let found = embedder.embed(&single::request(cli)?.0.prompt)?;
         let answer = Answer { line: None, id: None, vector: &found.vector, tokens: found.tokens };
         output.text(&match cli.format {
             Some(Format::Json) => indented(&answer),

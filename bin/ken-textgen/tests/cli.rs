@@ -59,6 +59,24 @@ fn the_text_is_written_and_nothing_else() {
     assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--stream", "--engine", "hf"]), "one two\n");
 }
 
+/// A prompt in JSON is answered in JSON; a text that only looks like the beginning of JSON is a prompt.
+#[test]
+fn json_is_answered_in_json() {
+    let folder = model_that_generates(&[" one", " two"]);
+    let answer = |args: &[&str], input: &str| {
+        let mut command = command(folder.path());
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run_with_input(command.spawn().unwrap(), input.as_bytes())
+    };
+    let request = r#"{"prompt": "a", "greedy": true, "max_new_tokens": 1, "id": "x"}"#;
+    let found: Value = serde_json::from_slice(&answer(&[], request).stdout).unwrap();
+    assert_eq!((&found["id"], &found["text"], &found["token_ids"]), (&json!("x"), &json!("one"), &json!([1])));
+    assert_eq!(answer(&["--format", "text"], request).stdout, b"one\n");
+    assert_eq!(error(&answer(&[], r#"{"prompt": " "}"#))["at"], "/prompt");
+    assert_eq!(error(&answer(&[], r#"{"prompt": "a", "greeedy": true}"#))["code"], "invalid");
+    assert_eq!(answer(&["--greedy"], "a").stdout, b"one two\n");
+}
+
 #[test]
 fn json_has_ids_counts_and_the_reason_of_the_end() {
     let folder = model_that_generates(&[" one", " two"]);

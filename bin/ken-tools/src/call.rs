@@ -1,6 +1,6 @@
 //! One call of a tool: checks the arguments, runs the process and checks the result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ken_types::Error;
@@ -68,19 +68,20 @@ impl Caller {
 
     /// Runs a tool that asks itself whether it may go on. The inner error is for the model.
     async fn run_asking(&self, call: &Admitted<'_>, approver: &Pool) -> Result<Result<ToolResult, String>, Error> {
-        let refused = Mutex::new(None);
-        let decide = async |question: String| match gate::answer(approver, call, &question).await {
-            Ok(GateResult::MayRun) => true,
-            Ok(GateResult::Refused(reason)) => refuse(&refused, Ok(Err(reason))),
-            Err(error) => refuse(&refused, Err(error)),
+        let verdict = OnceLock::new();
+        let decide = async |question: String| {
+            let found = gate::answer(approver, call, &question).await;
+            let may_run = matches!(found, Ok(GateResult::MayRun));
+            _ = verdict.set(found);
+            may_run
         };
-        let ended = call.process_asking(max_output(call.entry), decide).await;
-        if let Some(refused) = refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return refused;
-        }
-        Ok(match ended {
-            Ok(ended) => read(call.entry, &ended, max_output(call.entry), &self.outputs).await,
-            Err(why) => Err(why),
+        let max = max_output(call.entry);
+        let ended = call.process_asking(max, decide).await;
+        Ok(match (verdict.into_inner().transpose()?, ended) {
+            (Some(GateResult::Refused(reason)), _) => Err(reason),
+            // It was let go on, or it failed before it asked.
+            (_, Ok(ended)) => read(call.entry, &ended, max, &self.outputs).await,
+            (_, Err(why)) => Err(why),
         })
     }
 
@@ -99,14 +100,6 @@ impl Caller {
         let _slot = self.slots.acquire().await; // cannot fail: never closed
         preview::keep_diff(preview::of(&call).await, &self.outputs).await
     }
-}
-
-type Refused = Result<Result<ToolResult, String>, Error>;
-
-/// Keeps why a tool may not go on, and returns false.
-fn refuse(refused: &Mutex<Option<Refused>>, why: Refused) -> bool {
-    *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-    false
 }
 
 fn max_output(entry: &Entry) -> usize {

@@ -85,6 +85,5 @@ async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> R
         .call::<ApprovalsConsume>(&args, CONSUME_TIMEOUT)
         .await
         .map(drop)
-        // `/fingerprint` tells the agent that the grant is for something else, so that a person can be asked again.
-        .map_err(|error| Error { at: error.at.or_else(|| Some("/grant".to_owned())), ..error })
+        .map_err(|error| Error { at: Some("/grant".to_owned()), ..error })
 }

@@ -100,11 +100,13 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
     }
 }
 
-/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program and what it
-/// can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted, so equal
-/// arguments have equal hashes.
+/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program, its environment
+/// and what it can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted,
+/// so equal arguments have equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
+    let value = |name: &String| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
     let all = json!([
         entry.tool.spec.name,
         call.call.arguments,
@@ -112,7 +114,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
         entry.command,
         entry.touch,
         entry.sandbox,
-        entry.env,
+        environment,
         of_preview,
     ]);
     hex::encode(&Sha256::digest(all.to_string()))
@@ -125,16 +127,15 @@ fn bounded(mut preview: Preview) -> Preview {
         *text = cut(text, TEXT_BYTES);
     }
     preview.reason = preview.reason.map(|reason| cut(&reason, TEXT_BYTES));
-    if let Some(why) = cannot_be_shown(&preview) {
-        // It is refused also where nobody would be asked, so that the same call is not possible under one rule and
-        // impossible under another.
-        let (approval, reason) = match preview.approval {
-            Need::Ask => (Need::Deny, Some(why)),
-            need => (need, preview.reason),
-        };
-        preview = Preview { approval, reason, action: Value::Null, diff: None, ..preview };
+    let Some(why) = cannot_be_shown(&preview) else {
+        return preview;
+    };
+    let (action, diff) = (Value::Null, None);
+    match preview.approval {
+        Need::Ask => Preview { approval: Need::Deny, reason: Some(why), action, diff, ..preview },
+        // Nobody is asked, so nobody has to see it.
+        Need::None | Need::Deny => Preview { action, diff, ..preview },
     }
-    preview
 }
 
 /// Returns why a person cannot be shown exactly what the call would do; `None` if that is possible.

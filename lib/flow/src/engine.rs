@@ -156,31 +156,46 @@ impl<'a> Run<'a> {
     }
 
     /// Called after each step. If results are required to agree and the step's result disagrees with earlier ones, the
-    /// step runs once more with the issues in its input. If they still disagree, the run is aborted. No other step is
-    /// repeated.
+    /// step runs once more with the issues in its input. If they still disagree, or a later step disagrees, the run is
+    /// aborted: there is one retry and one abort in a run.
     async fn require_coherence(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
-        let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress)) else {
+        let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
-        self.decide(Decision::Retry, step, &found).await?;
-        let issues = format_count(found.issues.len(), "issue");
-        progress.actions.push(format!("retried {} with {issues} found", step.id));
-        progress.issues = found.issues;
-        let retried = self.execute(number, step, progress).await;
-        progress.issues.clear();
-        retried?;
         let Some(found) = self.disagreement(progress) else {
             return Ok(());
         };
-        self.decide(Decision::Abort, step, &found).await?;
-        progress.actions.push(format!("aborted: the second result of {} disagrees too", step.id));
+        if progress.has_retried {
+            return self.abort(step, &found, progress).await;
+        }
+        self.retry(number, step, found, progress).await?;
+        match self.disagreement(progress) {
+            Some(found) => self.abort(step, &found, progress).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn retry(&self, number: usize, step: &Step, found: Coherence, progress: &mut Progress) -> Result<(), Error> {
+        self.decide(Decision::Retry, step, &found).await?;
+        let issues = format_count(found.issues.len(), "issue");
+        progress.actions.push(format!("retried {} with {issues} found", step.id));
+        progress.has_retried = true;
+        progress.issues = found.issues;
+        let retried = self.execute(number, step, progress).await;
+        progress.issues.clear();
+        retried
+    }
+
+    async fn abort(&self, step: &Step, found: &Coherence, progress: &mut Progress) -> Result<(), Stop> {
+        self.decide(Decision::Abort, step, found).await?;
+        progress.actions.push(format!("aborted: after one retry the results of {} still disagree", step.id));
         let issues = found.issues.join("; ");
         Err(Stop::Aborted(Error::conflict(format!("step {}: the results do not agree: {issues}", step.id))))
     }
 
-    /// The issues among the results so far; `None` if there are none, or if results are not required to agree.
+    /// The issues among the results so far; `None` if there are none, if results are not required to agree, or in a branch.
     fn disagreement(&self, progress: &Progress) -> Option<Coherence> {
-        if !self.requires_coherence() {
+        if progress.is_branch || !self.requires_coherence() {
             return None;
         }
         let found = coherence::of(self.definition, &self.engine.protocols, &progress.results)?;
@@ -223,7 +238,8 @@ impl<'a> Run<'a> {
     }
 
     /// Runs all items until each has ended. If several fail, returns the error of the first one in the file. No item sees
-    /// the results of another, so the order in which they finish does not matter.
+    /// the results of another, so the order in which they finish does not matter. The results are compared in the order of
+    /// the file when all items have ended; in a nested group when the outermost one has.
     async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Stop> {
         let branches = items.iter().map(|item| {
             let mut own = progress.branch();
@@ -233,8 +249,7 @@ impl<'a> Run<'a> {
             }
         });
         let mut all_done = Ok(());
-        for (mut branch, done) in join_all(branches).await {
-            progress.actions.append(&mut branch.actions);
+        for (branch, done) in join_all(branches).await {
             for (step, turn, made) in progress.new_results_of(branch) {
                 progress.take(step, turn, made);
                 if all_done.is_ok() {
@@ -305,12 +320,14 @@ impl<'a> Run<'a> {
     }
 
     async fn ask(&self, step: &Step, tool: &Tool, line: &str) -> Recorded {
-        let limit = self.limit(step)?;
-        let result = async {
-            let _slot = self.slots.acquire().await; // never closed
-            tool.ask(line, limit.time).await
-        };
-        let answer = match timeout(limit.time, result).await {
+        let queue = self.limit(self.request.settings.queue_timeout, "no place among the steps that run in parallel");
+        let _slot = timeout(queue.time, self.slots.acquire()).await.map_err(|_| queue.error(step))?; // never closed
+        let own = step.timeout.unwrap_or_else(|| self.request.settings.timeout_of(&step.protocol));
+        let limit = self.limit(own, "no answer");
+        if limit.time.is_zero() {
+            return Err(limit.error(step)); // the tool is not asked for an answer that nobody can wait for
+        }
+        let answer = match timeout(limit.time, tool.ask(line, limit.time)).await {
             Ok(answered) => answered.map_err(|error| named(step, error))?,
             Err(_) => return Err(limit.error(step)),
         };
@@ -320,18 +337,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn limit(&self, step: &Step) -> Result<Limit, Error> {
-        let own = step.timeout.unwrap_or_else(|| self.request.settings.timeout_of(&step.protocol));
+    /// The limit `own` for what is missing after it, or the time left until the request's deadline if that is shorter.
+    fn limit(&self, own: Duration, missing: &'static str) -> Limit {
         let deadline = self.request.deadline;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let (time, is_own) = match left {
-            Some(left) if left < own => (left, false),
-            _ => (own, true),
-        };
-        let limit = Limit { time, is_own };
-        match time.is_zero() {
-            true => Err(limit.error(step)),
-            false => Ok(limit),
+        match left {
+            Some(time) if time < own => Limit { time, missing: None },
+            _ => Limit { time: own, missing: Some(missing) },
         }
     }
 
@@ -371,18 +383,17 @@ struct Ended {
     summary: Summary,
 }
 
-/// The time limit of a step. `is_own` is true for the step's own limit and false for the time left until the request's
-/// deadline.
+/// A time limit in a step. `missing` says what did not come in time; `None` for the request's deadline.
 struct Limit {
     time: Duration,
-    is_own: bool,
+    missing: Option<&'static str>,
 }
 
 impl Limit {
     fn error(&self, step: &Step) -> Error {
-        let message = match self.is_own {
-            true => format!("no answer within {} ms", self.time.as_millis()),
-            false => "the deadline of the request has passed".to_owned(),
+        let message = match self.missing {
+            Some(missing) => format!("{missing} within {} ms", self.time.as_millis()),
+            None => "the deadline of the request has passed".to_owned(),
         };
         named(step, Error::deadline(message))
     }

@@ -29,6 +29,11 @@ pub(crate) struct Progress {
     pub(crate) issues: Vec<String>,
     /// The actions of governance, for the summary.
     pub(crate) actions: Vec<String>,
+    /// Whether a step has run once more because results did not agree. A run has one such retry.
+    pub(crate) has_retried: bool,
+    /// Whether this is the copy of a branch. Its results are compared when all branches have ended, and only then: a branch
+    /// that judged and retried on its own would do so a second time when its results are taken over.
+    pub(crate) is_branch: bool,
 }
 
 impl Progress {
@@ -39,12 +44,14 @@ impl Progress {
             order: Vec::with_capacity(steps),
             issues: Vec::new(),
             actions: Vec::new(),
+            has_retried: false,
+            is_branch: false,
         }
     }
 
-    /// A copy for a branch of `parallel`, with an empty list of actions.
+    /// A copy for a branch of `parallel`.
     pub(crate) fn branch(&self) -> Progress {
-        Progress { actions: Vec::new(), ..self.clone() }
+        Progress { is_branch: true, ..self.clone() }
     }
 
     /// Counts another run of a step, from 1.

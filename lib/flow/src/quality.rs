@@ -1,7 +1,9 @@
 //! The quality of a single result.
 //!
-//! Quality is the mean of three parts, each from 0 to 1: the share of the promised fields that are present; the share of the
-//! consistency checks, against the input and within the result, that hold; and the tool's own validation of its result. ken-workflow(5) has the table.
+//! Quality is the product of three parts, each from 0 to 1: the share of the promised fields that are present; the share of the
+//! consistency checks, against the input and within the result, that hold; and the tool's own validation of its result. It is
+//! a product and not a mean, because a result that its own tool refutes must be able to fall below any threshold, however
+//! complete it is. ken-workflow(5) has the table.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ pub(crate) fn of(protocol: &Protocol, input: &str, answer: &Answer) -> f64 {
         share(&checks(protocol.kind, input, answer)),
         own_validation(protocol.kind, answer).clamp(0.0, 1.0),
     ];
-    rounded(parts.iter().sum::<f64>() / parts.len() as f64)
+    rounded(parts.iter().product())
 }
 
 pub(crate) fn rounded(number: f64) -> f64 {
@@ -46,20 +48,42 @@ fn checks(kind: Kind, input: &str, answer: &Answer) -> Vec<bool> {
 
 fn own_validation(kind: Kind, answer: &Answer) -> f64 {
     match kind {
-        Kind::Esl => answer.parse("confidence").unwrap_or_default(),
+        // A neutral text is read correctly with little confidence, so confidence counts only half.
+        Kind::Esl => (1.0 + answer.parse::<f64>("confidence").unwrap_or(-1.0)) / 2.0,
         Kind::Rep => match answer.parse::<Validation>("validation") {
             Some(validation) if validation.is_valid => validation.confidence_score,
             _ => 0.0,
         },
-        Kind::Vvp => answer.parse("completeness").unwrap_or_default(),
+        Kind::Vvp => match answer.parse("validation_status") {
+            Some("success") => answer.parse("completeness").unwrap_or_default(),
+            _ => 0.0,
+        },
         Kind::Model => match answer.parse::<&str>("stopReason") {
             Some("stop") => 1.0,
             Some("length") => 0.5,
             _ => 0.0,
         },
-        // The scores of ken-laws rate the text, not the result.
-        Kind::Laws | Kind::Other => 1.0,
+        Kind::Laws => validated_text(answer),
+        Kind::Other => 1.0,
     }
+}
+
+/// What ken-laws says of the text, which is the result of an earlier step. Each sentence that a source contradicts divides
+/// the value once more.
+fn validated_text(answer: &Answer) -> f64 {
+    #[derive(Deserialize)]
+    struct Evidence<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+    }
+    let status = match answer.parse("pass_fail_status") {
+        Some("PASS") => 1.0,
+        Some("CONDITIONAL") => 0.8,
+        _ => 0.4,
+    };
+    let evidence: Vec<Evidence<'_>> = answer.parse("evidence").unwrap_or_default();
+    let contradicted = evidence.iter().filter(|evidence| evidence.kind == "contradicted").count();
+    status / (1 + contradicted) as f64
 }
 
 #[derive(Deserialize)]
@@ -219,13 +243,13 @@ mod tests {
             &answer,
             1.0,
             &[
-                ("explanation", Value::Null, 0.958),       // 7 of 8 fields
-                ("conclusions", json!(["b", "c"]), 0.833), // neither as many confidences nor as many steps
-                ("confidence_scores", json!([1.0]), 0.917),
-                ("reasoning_type", json!("causal"), 0.917),
-                ("rules", json!([]), 0.917),
-                ("validation", unsure, 0.8),
-                ("validation", invalid, 0.667),
+                ("explanation", Value::Null, 0.875),     // 7 of 8 fields
+                ("conclusions", json!(["b", "c"]), 0.5), // neither as many confidences nor as many steps
+                ("confidence_scores", json!([1.0]), 0.75),
+                ("reasoning_type", json!("causal"), 0.75),
+                ("rules", json!([]), 0.75),
+                ("validation", unsure, 0.4),
+                ("validation", invalid, 0.0),
             ],
         );
     }
@@ -242,31 +266,33 @@ mod tests {
             "ESL",
             &input,
             &answer,
-            0.9,
+            0.85,
             &[
-                ("detected_emotions", joy(7), 0.733),
-                ("emotional_state", json!("anger"), 0.733),
-                ("confidence", json!(0.1), 0.7),
+                ("detected_emotions", joy(7), 0.425),
+                ("emotional_state", json!("anger"), 0.425),
+                ("confidence", json!(0.1), 0.55),
+                ("confidence", Value::Null, 0.0),
             ],
         );
     }
 
     #[test]
     fn verification() {
-        let input = json!({"rules": [[["a"], "b"], 7]});
+        let input = json!({"rules": [[["a"], "b"], [["b"], "c"]]});
         let answer = json!({
-            "validation_status": "failure", "reason": "", "issues": [{"severity": "error"}], "warnings": [],
-            "total_rules": 2, "valid_rules": 1, "conflicts": [], "completeness": 0.5
+            "validation_status": "success", "reason": "", "issues": [], "warnings": [],
+            "total_rules": 2, "valid_rules": 2, "conflicts": [], "completeness": 1.0
         });
         falls(
             "VVP",
             &input,
             &answer,
-            0.833,
+            1.0,
             &[
-                ("total_rules", json!(3), 0.722),
-                ("valid_rules", json!(5), 0.722),
-                ("validation_status", json!("success"), 0.722),
+                ("total_rules", json!(3), 0.667),
+                ("valid_rules", json!(5), 0.667),
+                ("completeness", json!(0.5), 0.5),
+                ("validation_status", json!("failure"), 0.0), // a proven conflict or a malformed rule
             ],
         );
     }
@@ -274,18 +300,22 @@ mod tests {
     #[test]
     fn judgement_and_model() {
         let answer = json!({
-            "scores": {"overall_compliance": 71.5}, "pass_fail_status": "FAIL", "violations": [], "recommendations": [],
-            "strengths": [], "evidence": [{"start": 0, "end": 4}]
+            "scores": {"overall_compliance": 71.5}, "pass_fail_status": "PASS", "violations": [], "recommendations": [],
+            "strengths": [], "evidence": [{"kind": "source", "start": 0, "end": 4}]
         });
+        let contradicted = json!([{"kind": "contradicted", "start": 0, "end": 4}]);
         falls(
             "LAWS",
             &json!({"text": "Text."}),
             &answer,
             1.0,
             &[
-                ("pass_fail_status", json!("MAYBE"), 0.889),
-                ("evidence", json!([{"start": 3, "end": 9}]), 0.889),
-                ("scores", json!({"overall_compliance": 101}), 0.889),
+                ("pass_fail_status", json!("CONDITIONAL"), 0.8),
+                ("pass_fail_status", json!("FAIL"), 0.4),
+                ("pass_fail_status", json!("MAYBE"), 0.267),
+                ("evidence", contradicted, 0.5),
+                ("evidence", json!([{"kind": "source", "start": 3, "end": 9}]), 0.667),
+                ("scores", json!({"overall_compliance": 101}), 0.667),
             ],
         );
         let answer = json!({"text": "Yes.", "model": {}, "usage": {}, "stopReason": "stop"});
@@ -294,11 +324,7 @@ mod tests {
             &json!({}),
             &answer,
             1.0,
-            &[
-                ("text", json!(" "), 0.667),
-                ("stopReason", json!("length"), 0.833),
-                ("stopReason", json!("error"), 0.667),
-            ],
+            &[("text", json!(" "), 0.0), ("stopReason", json!("length"), 0.5), ("stopReason", json!("error"), 0.0)],
         );
     }
 }

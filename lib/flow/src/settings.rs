@@ -10,8 +10,10 @@ use crate::definition::MAX_TIMEOUT_MS;
 /// Timeouts and settings of governance, for an engine or for one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Time limit of a step, including the wait for a process.
+    /// Time limit of a step, from the moment at which it has its place among `max_parallel`, including the wait for a process.
     pub timeout: Duration,
+    /// Time limit of the wait for that place.
+    pub queue_timeout: Duration,
     /// Time limits of single protocols.
     pub timeouts: BTreeMap<String, Duration>,
     /// Maximum number of tools that one run uses at the same time.
@@ -33,6 +35,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             timeout: Duration::from_secs(10),
+            queue_timeout: Duration::from_secs(30),
             timeouts: BTreeMap::new(),
             max_parallel: 4,
             governance: Governance { is_enabled: true, min_quality: 0.6, requires_coherence: false },
@@ -41,8 +44,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads `PROTOCOL_TIMEOUT_MS`, `PROTOCOL_TIMEOUTS_MS` (`NAME:MS,…`), `MAX_PARALLEL_PROTOCOLS`, `GOV_ENABLE`,
-    /// `GOV_MIN_QUALITY` and `GOV_REQUIRE_COHERENCE`, each with its default if it is unset or empty. Returns `invalid`
+    /// Reads `PROTOCOL_TIMEOUT_MS`, `PROTOCOL_TIMEOUTS_MS` (`NAME:MS,…`), `PROTOCOL_QUEUE_MS`, `MAX_PARALLEL_PROTOCOLS`,
+    /// `GOV_ENABLE`, `GOV_MIN_QUALITY` and `GOV_REQUIRE_COHERENCE`, each with its default if it is unset or empty. Returns `invalid`
     /// with the name of the variable as `at`.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let mut settings = Settings::default();
@@ -52,6 +55,9 @@ impl Settings {
         }
         if let Some(set) = get("PROTOCOL_TIMEOUTS_MS") {
             settings.timeouts = set.pairs()?;
+        }
+        if let Some(set) = get("PROTOCOL_QUEUE_MS") {
+            settings.queue_timeout = set.milliseconds(&set.value)?;
         }
         if let Some(set) = get("MAX_PARALLEL_PROTOCOLS") {
             let number: Option<usize> = set.value.parse().ok().filter(|number| (1..=64).contains(number));
@@ -134,6 +140,7 @@ mod tests {
         let settings = read(&[
             ("PROTOCOL_TIMEOUT_MS", "200"),
             ("PROTOCOL_TIMEOUTS_MS", "REP:50, MODEL:60000"),
+            ("PROTOCOL_QUEUE_MS", "700"),
             ("MAX_PARALLEL_PROTOCOLS", "2"),
             ("GOV_MIN_QUALITY", "0.9"),
             ("GOV_REQUIRE_COHERENCE", "TRUE"),
@@ -141,6 +148,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.timeout_of("ESL"), Duration::from_millis(200));
         assert_eq!(settings.timeout_of("REP"), Duration::from_millis(50));
+        assert_eq!(settings.queue_timeout, Duration::from_millis(700));
         assert_eq!((settings.max_parallel, settings.governance.min_quality), (2, 0.9));
         assert!(settings.governance.requires_coherence && settings.governance.is_enabled);
     }
@@ -153,6 +161,7 @@ mod tests {
             ("PROTOCOL_TIMEOUTS_MS", "REP"),
             ("PROTOCOL_TIMEOUTS_MS", "REP:x"),
             ("PROTOCOL_TIMEOUTS_MS", ":5"),
+            ("PROTOCOL_QUEUE_MS", "-1"),
             ("MAX_PARALLEL_PROTOCOLS", "0"),
             ("GOV_ENABLE", "maybe"),
             ("GOV_MIN_QUALITY", "1.5"),

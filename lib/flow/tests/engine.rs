@@ -555,8 +555,65 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
         assert!(!outcome.governance_summary.is_coherent);
         assert_eq!(
             outcome.governance_summary.actions,
-            ["retried DENIES with 1 issue found", "aborted: the second result of DENIES disagrees too"]
+            ["retried DENIES with 1 issue found", "aborted: after one retry the results of DENIES still disagree"]
         );
+    });
+}
+
+/// A branch of a parallel group does not judge what is judged when the group has ended, and a run has one retry in all.
+#[test]
+fn a_run_has_one_retry_and_one_abort() {
+    const SAYS: &str = r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
+    const LEARNS: &str = r#"while read -r line; do case "$line" in
+        *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
+        *) echo '{"facts":["it is not so"],"validation":{"is_valid":true}}';; esac; done"#;
+    const DENIES: &str =
+        r#"while read -r line; do echo '{"facts":["it is not so"],"validation":{"is_valid":true}}'; done"#;
+    let bench = Bench::new()
+        .tool_of("SAYS", Kind::Rep, SAYS)
+        .tool_of("LEARNS", Kind::Rep, LEARNS)
+        .tool_of("DENIES", Kind::Rep, DENIES)
+        .tool("ECHO", ECHO);
+    let both = json!({"loop": 1, "steps": [{"step": "SAYS"}, {"step": "DENIES"}]});
+    let nested = json!({"parallel": [{"parallel": [both.clone(), {"step": "ECHO", "id": "c"}]}, {"step": "ECHO"}]});
+    on_runtime(async {
+        let engine = bench.engine();
+        for (items, expected) in [
+            (json!([{"parallel": [both, {"step": "ECHO"}]}]), "DENIES 2"),
+            (json!([nested]), "DENIES 2"),
+            (json!([{"step": "SAYS"}, {"step": "LEARNS"}, {"step": "DENIES"}]), "DENIES 1"),
+        ] {
+            let scribe = RecordingObserver::default();
+            let outcome = watched(&engine, &bench.workflow(items), &governed(true), &scribe).await;
+            assert_eq!(outcome.status, Status::Aborted);
+            assert_eq!(executed(&scribe).last().map(String::as_str), Some(expected));
+            let count = |event: &str| scribe.log().iter().filter(|line| *line == event).count();
+            assert_eq!((count("recovery_decision"), count("governance_abort")), (2, 1), "{:?}", scribe.log());
+            assert_eq!(outcome.governance_summary.actions.len(), 2, "{:?}", outcome.governance_summary.actions);
+        }
+    });
+}
+
+/// The time limit of a step begins when the step has its place; the wait for the place has its own limit.
+#[test]
+fn the_wait_for_a_place_and_the_time_of_a_step_are_limited_apart() {
+    let slow = Bench::new().tool("SLOW", "while read -r line; do sleep 3; echo '{}'; done");
+    let two = json!([{"parallel": [{"step": "SLOW", "id": "a"}, {"step": "SLOW", "id": "b"}]}]);
+    let run = async |queue: u64| {
+        let settings = Settings {
+            timeout: Duration::from_secs(5),
+            queue_timeout: Duration::from_millis(queue),
+            max_parallel: 1,
+            ..Settings::default()
+        };
+        watched(&slow.engine(), &slow.workflow(two.clone()), &settings, &RecordingObserver::default()).await
+    };
+    on_runtime(async {
+        // The second step needs 6 s from the start of the run, and 3 s from the moment at which it has its place.
+        assert_eq!(run(30_000).await.status, Status::Completed);
+        let late = run(100).await;
+        let message = &failed(&late).message;
+        assert!(message.contains("no place among the steps that run in parallel within 100 ms"), "{message}");
     });
 }
 

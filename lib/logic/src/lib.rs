@@ -14,6 +14,8 @@ mod error;
 mod interner;
 mod join;
 mod literal;
+mod opposite;
+mod past;
 mod pattern;
 mod statement;
 mod theory;

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use crate::opposite;
+use crate::past::past;
+
 /// A statement in normal form: an atom, and whether it is negated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement<'a> {
@@ -11,12 +14,16 @@ pub struct Statement<'a> {
     pub negated: bool,
 }
 
-/// Brings a wording into normal form. `not P`, `it is not the case that P`, `P is not Q` and "isn't" negate P. A "not"
-/// in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate the
-/// whole statement. It then stays in the atom, and the statement does not count as negated.
+/// Brings a wording into normal form. `not P`, `it is not the case that P`, `P is not Q`, "isn't", "did not pay", "has no
+/// access" and "there is no bug" negate P, and so does the second word of a pair such as open and closed after "is". A
+/// "not" in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate
+/// the whole statement. It then stays in the atom, and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) {
-        return Statement { atom: Cow::Borrowed(wording), negated: false };
+        return match opposite::affirmative(wording) {
+            Some(atom) => Statement { atom: Cow::Owned(atom), negated: true },
+            None => Statement { atom: Cow::Borrowed(wording), negated: false },
+        };
     }
     let folded = ken_text::fold(wording);
     let folded = folded.trim_end_matches(['.', ' ']);
@@ -24,11 +31,15 @@ pub fn normalise(wording: &str) -> Statement<'_> {
     let words: Vec<&str> = expanded.split(' ').filter(|word| !word.is_empty()).collect();
     let (rest, negated) = strip_prefixes(&words);
     let (atom, inner) = strip_inner(rest);
-    Statement { atom: Cow::Owned(atom), negated: negated ^ inner }
+    match opposite::affirmative(&atom) {
+        Some(affirmative) => Statement { atom: Cow::Owned(affirmative), negated: !(negated ^ inner) },
+        None => Statement { atom: Cow::Owned(atom), negated: negated ^ inner },
+    }
 }
 
 /// Returns true if the bytes show that a wording is already in normal form: it consists of lower-case ASCII words
-/// separated by single blanks, without apostrophe, period, `not`, or an "it is …" that could introduce a negation.
+/// separated by single blanks, without apostrophe, period, `not`, a `no` or an article after "has", or an "it is …" that
+/// could introduce a negation.
 fn is_plain(wording: &str) -> bool {
     let kinds = wording.bytes().fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
     kinds & NOT_NORMAL == 0 && !wording.is_empty() && (kinds & MAY_BEGIN_WORD == 0 || is_plain_phrase(wording))
@@ -37,7 +48,11 @@ fn is_plain(wording: &str) -> bool {
 fn is_plain_phrase(wording: &str) -> bool {
     let bytes = wording.as_bytes();
     let ends = wording.starts_with(' ') || wording.ends_with(' ') || wording.starts_with("it ");
-    !ends && bytes.windows(2).all(|two| two != b"  ") && bytes.windows(3).all(|three| three != b"not")
+    !ends
+        && bytes.windows(2).all(|two| two != b"  ")
+        && bytes.windows(3).all(|three| three != b"not")
+        && bytes.windows(4).all(|four| !matches!(four, b" no " | b"ve a" | b"as a" | b"ad a"))
+        && !wording.starts_with("there ")
 }
 
 /// Classes of bytes: those that the normal form may change, and those with which a second word or a `not` may begin.
@@ -114,18 +129,42 @@ fn strip_prefix<'a, 'b>(words: &'b [&'a str]) -> Option<(&'b [&'a str], bool)> {
 /// Removes a "not" that negates the whole statement: "does not bark" becomes "barks", negated. Only a single clause
 /// with a single "not" is changed. Returns the statement, and whether it was negated.
 fn strip_inner(words: &[&str]) -> (String, bool) {
-    let Some(at) = words.iter().position(|word| *word == "not") else {
-        return (words.join(" "), false);
+    let Some(at) = words.iter().position(|word| matches!(*word, "not" | "no")) else {
+        return (without_article(words), false);
     };
     let (before, after) = (words.get(..at).unwrap_or_default(), words.get(at + 1..).unwrap_or_default());
-    if !is_one_clause(before, after) {
-        return (words.join(" "), false);
+    let is_object = || owns(before) && !after.first().is_some_and(|word| COMPARISONS.contains(word));
+    if !is_one_clause(before, after) || (words.get(at) == Some(&"no") && !is_object()) {
+        return (without_article(words), false);
     }
     let (before, verb) = without_do(before, after);
     let mut kept = before.to_vec();
     kept.extend(verb.as_deref().or(after.first().copied()));
     kept.extend(after.iter().skip(1));
-    (kept.join(" "), true)
+    (without_article(&kept), true)
+}
+
+/// After "no", these words do not name a thing that is missing: "has no more than five seats".
+const COMPARISONS: [&str; 7] = ["more", "less", "fewer", "longer", "later", "one", "doubt"];
+
+/// Returns whether the words end with a verb whose object can be denied with "no": "has no access", "there is no bug".
+fn owns(words: &[&str]) -> bool {
+    match words {
+        [.., "has" | "have" | "had"] => true,
+        ["there", "is" | "are" | "was" | "were"] => true,
+        _ => false,
+    }
+}
+
+/// Joins the words without an indefinite article after "has" or "there is", because the denial with "no" has none: "has no
+/// key" denies "has a key".
+fn without_article(words: &[&str]) -> String {
+    let article = (1..words.len()).find(|&at| {
+        let is_article = words.get(at).is_some_and(|word| matches!(*word, "a" | "an" | "any"));
+        is_article && at + 1 < words.len() && words.get(..at).is_some_and(owns)
+    });
+    let kept = words.iter().enumerate().filter(|(at, _)| Some(*at) != article);
+    kept.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
 }
 
 fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
@@ -138,8 +177,19 @@ fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
         && !before.is_empty()
         && !before.iter().skip(first).any(subordinates)
         && !before.iter().any(leaves_open)
-        && !matches!(before.last(), Some(&("may" | "might")))
+        && !leaves_possible(before, after)
         && !after.iter().any(|word| subordinates(word) || joins(word))
+}
+
+/// "It may not rain" leaves open whether it rains. "Guests may not enter", about what somebody does, forbids it, and so
+/// denies that they may.
+fn leaves_possible(before: &[&str], after: &[&str]) -> bool {
+    match before {
+        [.., "might"] => true,
+        ["it" | "there" | "this" | "that", "may"] => true,
+        [.., "may"] => matches!(after.first(), Some(&("be" | "have" | "exist" | "matter" | "happen"))),
+        _ => false,
+    }
 }
 
 const SUBORDINATORS: [&str; 14] = [
@@ -152,14 +202,15 @@ const SUBORDINATORS: [&str; 14] = [
 const SCOPE_ENDERS: [&str; 11] =
     ["some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims"];
 
-/// Removes a final "does" or "do" from the words before "not". Returns the remaining words, and the form of the
-/// following verb without "does": "bark" becomes "barks".
+/// Removes a final "does", "do" or "did" from the words before "not". Returns the remaining words, and the form of the
+/// following verb without it: "bark" becomes "barks" or "barked".
 fn without_do<'a, 'b>(before: &'b [&'a str], after: &[&str]) -> (&'b [&'a str], Option<String>) {
     // An adverb after the "not" ("does not really bark") hides the verb, so the wording is kept.
     let is_verb = |word: &&&str| !is_adverb(word);
     match (before.split_last(), after.first().filter(is_verb)) {
         (Some((&"do", rest)), Some(_)) => (rest, None),
         (Some((&"does", rest)), Some(verb)) => (rest, Some(third_person(verb))),
+        (Some((&"did", rest)), Some(verb)) => (rest, Some(past(verb))),
         _ => (before, None),
     }
 }
@@ -221,6 +272,42 @@ mod tests {
         assert!(opposite("?x is a man", "?x is not a man"));
         assert!(opposite("it can fly", "it cannot fly"));
         assert!(!opposite("the red car is fast", "the blue car is not slow"));
+    }
+
+    #[test]
+    fn everyday_negations() {
+        for (yes, no) in [
+            ("guests may enter the room", "guests may not enter the room"),
+            ("Users may delete files.", "Users may not delete files."),
+            ("the customer paid", "the customer did not pay"),
+            ("the server stopped", "the server didn't stop"),
+            ("the clerk carried the box", "the clerk did not carry the box"),
+            ("anna has access", "anna has no access"),
+            ("anna has a key", "anna has no key"),
+            ("anna has an account", "anna does not have an account"),
+            ("there is a bug", "there is no bug"),
+            ("there are errors", "there are no errors"),
+            ("the door is open", "the door is closed"),
+            ("the lamp is off", "the lamp is not off"),
+            ("The licence is valid.", "the licence isn't valid"),
+            ("the licence is invalid", "the licence is valid"),
+            ("?x is allowed", "?x is forbidden"),
+        ] {
+            assert!(opposite(yes, no), "{yes} | {no}: {:?} {:?}", normalise(yes), normalise(no));
+        }
+        assert!(same("the door is closed", "the door is not open"));
+        assert!(same("the lamp is on", "the lamp is not off"));
+        assert!(same("anna has no key", "anna doesn't have a key"));
+        for (one, other) in [
+            ("there may be a bug", "there may not be a bug"),
+            ("the server may be down", "the server may not be down"),
+            ("the room has five seats", "the room has no more than five seats"),
+            ("no user has access", "a user has access"),
+            ("the closed door is red", "the open door is red"),
+            ("the car is fast", "the car is slow"),
+        ] {
+            assert!(!opposite(one, other), "{one} | {other}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which texts are judged at all, and plain sentences that must not be taken for defects.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::program::{CoProcess, defects, judge, run_with};
 
@@ -51,8 +51,33 @@ fn a_text_of_unknown_words_is_not_judged() {
         "The hut has a roof.",
     ] {
         let advice = judge(text)["recommendations"][0].to_string();
-        assert!(!advice.contains("not judged"), "{text}: {advice}");
+        assert!(!advice.contains("words of the text are unknown"), "{text}: {advice}");
     }
+}
+
+/// A text that is read and shows nothing is not judged, so it does not pass by default. One finding is enough to be judged.
+#[test]
+fn a_text_in_which_nothing_was_found_is_not_judged() {
+    const NOTHING: &str = "not judged: the text shows neither evidence nor a defect; give sources to compare it with";
+    let mut program = CoProcess::start(&[]);
+    for text in
+        ["The earth is flat.", "The pump runs.", "The hut has a roof. The roof is red.", "The moon is made of cheese."]
+    {
+        let answer = program.ask(text);
+        assert_eq!(answer["pass_fail_status"], "CONDITIONAL", "{text}: {answer}");
+        assert_eq!(answer["recommendations"][0], NOTHING, "{text}");
+    }
+    for text in [
+        "The earth is flat, because the horizon is.",
+        "The pump runs at 3 bar.",
+        "Everyone knows that the earth is flat.",
+    ] {
+        let answer = program.ask(text);
+        assert_ne!(answer["recommendations"][0], NOTHING, "{text}: {answer}");
+    }
+    let document = json!({"text": "The earth is flat.", "sources": ["The earth is flat."]});
+    let outcome = run_with(&["--format", "compact"], document.to_string().as_bytes());
+    assert!(!outcome.stdout.contains("not judged"), "{}", outcome.stdout);
 }
 
 /// A citation alone is no evidence, because nobody has looked it up.
@@ -87,7 +112,7 @@ fn a_text_based_on_citations_does_not_pass_without_them() {
 }
 
 #[test]
-fn short_plain_texts_are_judged() {
+fn short_plain_texts_are_read() {
     let mut program = CoProcess::start(&[]);
     for text in [
         "Close the valve.",
@@ -98,7 +123,11 @@ fn short_plain_texts_are_judged() {
     ] {
         let answer = program.ask(text);
         let advice = answer["recommendations"].as_array().unwrap();
-        assert!(advice.iter().all(|line| !line.as_str().unwrap().starts_with("not judged")), "{text}: {answer}");
+        let is_unread = |line: &Value| {
+            let line = line.as_str().unwrap();
+            line.starts_with("not judged") && !line.contains("neither evidence nor a defect")
+        };
+        assert!(!advice.iter().any(is_unread), "{text}: {answer}");
     }
 }
 

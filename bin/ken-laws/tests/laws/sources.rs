@@ -71,6 +71,37 @@ fn statements_that_sources_lack_or_contradict_are_evidence_under_law_3() {
     assert_eq!(without["support"], Value::Null);
 }
 
+/// A text that a source contradicts never passes, however good the rest of it is; if a third of it is contradicted, it fails.
+#[test]
+fn a_contradicted_sentence_caps_the_status() {
+    let source = "The pump was replaced on 4 March 2024. Its bearing had worn through. The repair cost 90 euros. It took 3 hours. \
+        The water was clear afterwards. The valve stayed open.";
+    let status = |text: &str| ask(&json!({"text": text, "sources": [source]}))["pass_fail_status"].clone();
+    let rest =
+        "Its bearing had worn through. The repair cost 90 euros. It took 3 hours. The water was clear afterwards.";
+    assert_eq!(status(&format!("The pump was replaced on 4 March 2024. {rest}")), "PASS");
+    assert_eq!(status(&format!("The pump was not replaced on 4 March 2024. {rest}")), "CONDITIONAL");
+    assert_eq!(status("The pump was not replaced on 4 March 2024. The repair cost 70 euros. It took 3 hours."), "FAIL");
+}
+
+/// With --require-support, what is not supported or could not be judged fails, and exit status 1 says so.
+#[test]
+fn support_can_be_required() {
+    let source = "The pump was replaced on 4 March 2024. The repair cost 90 euros.";
+    let run = |text: &str, sources: Value| {
+        let document = json!({"text": text, "sources": sources}).to_string();
+        run_with(&["--require-support", "--format", "compact"], document.as_bytes()).status
+    };
+    assert_eq!(run("The repair cost 90 euros.", json!([source])), 0);
+    assert_eq!(run("The repair cost 70 euros.", json!([source])), 1);
+    assert_eq!(run("The pump was replaced on 4 March 2024. Ellen Hart sang in Paris.", json!([source])), 1);
+    assert_eq!(
+        run("The repair cost 90 euros.", json!(["Die Pumpe wurde am 4. März ersetzt und die Reparatur kostete viel."])),
+        1
+    );
+    assert_eq!(run_with(&["--require-support", "--format", "compact"], b"The repair cost 90 euros.").status, 1);
+}
+
 #[test]
 fn sources_come_from_files_too() {
     let folder = tempfile::tempdir().unwrap();

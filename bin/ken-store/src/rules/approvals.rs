@@ -133,8 +133,7 @@ pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended
     } else if found.session != args.session {
         "the approval is for another session".to_owned()
     } else if record.request.fingerprint != args.fingerprint {
-        let message = "what was approved has changed: arguments, program, environment or files";
-        return Err(Error::conflict(message).at("/fingerprint"));
+        "what was approved has changed: arguments, program, environment or files".to_owned()
     } else if record.used_at.is_some() && !args.again {
         "the approval was used".to_owned()
     } else if has_ended {
