@@ -921,6 +921,9 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     let edit = platform.calls("editMessageText")[0].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");
     assert_eq!(edit["message_id"], 100);
+    // What ken knows about who decided, beside what the connector says.
+    let decided = system.get("/api/approvals/apr_1").expect(200).at("/decision/decidedAs");
+    assert_eq!(decided, json!({"kind": "messenger", "userId": "7"}));
     until("typing is shown again", || platform.calls("sendChatAction").len() > typing);
     // The approval is decided elsewhere while the connector is stopped.
     ask("2", "c2");

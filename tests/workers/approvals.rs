@@ -124,6 +124,19 @@ fn decide(system: &System, id: &str, approved: bool) -> Answer {
     post(system, &format!("/api/approvals/{id}/decision"), &format!("{id}-{approved}"), &body)
 }
 
+/// Two people approve at once, whatever is killed meanwhile. Exactly one of the decisions takes effect.
+fn two_approve(system: &System, id: &str) {
+    let approve = |name: &str| {
+        let body = json!({"decidedBy": name, "approved": true});
+        post(system, &format!("/api/approvals/{id}/decision"), &format!("{id}-{name}"), &body).status
+    };
+    let statuses = std::thread::scope(|scope| {
+        let other = scope.spawn(|| approve("grace"));
+        [approve("ada"), other.join().unwrap()]
+    });
+    assert!(statuses == [200, 409] || statuses == [409, 200], "{statuses:?}");
+}
+
 fn record(system: &System, id: &str) -> Value {
     get(system, &format!("/api/approvals/{id}")).expect(200).json()
 }
@@ -319,7 +332,25 @@ fn an_abort_ends_the_request() {
     assert_eq!(runs(&system, "halt"), 0);
 }
 
-/// The preview depends on a file. If the file changes between decision and call, the grant is not valid.
+/// What a person cannot be shown whole cannot be approved.
+#[test]
+fn a_call_that_is_too_long_to_show_is_denied() {
+    let word = "x".repeat(70_000);
+    let call = json!({"tool": {"name": "gated", "arguments": {"word": word}}});
+    let lines = [
+        json!({"when": "long", "after_tools": 0, "events": [call]}),
+        json!({"when": "long", "after_tools": 1, "events": [{"text": "Done."}]}),
+    ];
+    let system = started(&lines, "", json!({}));
+    prompt(&system, "long");
+    let events = settled(&system, "long", 1);
+    let printed = tool_result(&events);
+    assert!(printed.contains("a person can be shown 65536"), "{printed}");
+    assert_eq!((runs(&system, &word), kinds(&events)), (0, vec!["tool_start", "tool"]));
+}
+
+/// The preview depends on a file. If the file changes between decision and call, the grant is not valid, and a person is
+/// asked about what the call would do now.
 #[test]
 fn a_call_whose_effect_has_changed_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
@@ -339,8 +370,12 @@ fn a_call_whose_effect_has_changed_does_not_run() {
     );
     std::fs::write(&file, "after").unwrap();
     decide(&system, &id(&request), true).expect(200);
+    let again = pending(&system, "stale");
+    assert_eq!(again["request"]["metadata"]["diff"], "-after\n");
+    assert!(again["request"]["reason"].as_str().unwrap().starts_with("what was approved has changed"), "{again}");
+    decide(&system, &id(&again), false).expect(200);
     let events = settled(&system, "stale", 1);
-    assert!(tool_result(&events).contains("have changed"), "{}", tool_result(&events));
+    assert!(tool_result(&events).contains("ada denied it"), "{}", tool_result(&events));
     prompt(&system, "fresh");
     decide(&system, &id(&pending(&system, "fresh")), true).expect(200);
     settled(&system, "fresh", 1);
@@ -530,8 +565,8 @@ fn no_caller_can_bypass_the_approval() {
     assert!(call(in_turn(json!({}))).contains("pending"));
     // The approved grant is refused for other arguments and in another session. Meanwhile the turn itself uses it.
     decide(&system, &grant, true).expect(200);
-    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("another call"));
-    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another call"));
+    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("has changed: arguments"));
+    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another session"));
     settled(&system, "gate", 1);
     assert!(call(in_turn(json!({}))).contains("was used"));
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
@@ -768,7 +803,7 @@ fn kills_while_a_request_waits_change_nothing() {
     kill_at("requested", ALL, |system, name, part| {
         let request = pending(system, name);
         system.kill(part);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
     });
 }
 
@@ -782,7 +817,7 @@ fn kills_while_the_request_is_announced_change_nothing() {
             Some(request) => request.clone(),
             None => pending(system, name),
         };
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
     });
 }
 
@@ -792,7 +827,7 @@ fn kills_at_the_decision_run_it_once_or_never() {
         let request = pending(system, name);
         std::thread::scope(|scope| {
             let killing = scope.spawn(|| system.kill(part));
-            decide(system, &id(&request), true).expect(200);
+            two_approve(system, &id(&request));
             killing.join().unwrap();
         });
     });
@@ -802,7 +837,7 @@ fn kills_at_the_decision_run_it_once_or_never() {
 fn kills_while_it_runs_run_it_once() {
     kill_at("executing", &["agent", "tools", "approver", "store"], |system, name, part| {
         let request = pending(system, name);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
         until("it runs", || runs(system, name) == 1);
         system.kill(part);
     });
@@ -812,7 +847,7 @@ fn kills_while_it_runs_run_it_once() {
 fn kills_after_it_is_recorded_run_it_once() {
     kill_at("recorded", ALL, |system, name, part| {
         let request = pending(system, name);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
         until("it is recorded", || {
             let page = get(system, &format!("/agents/orchestrator/{name}?offset=-1")).expect(200).json();
             page.as_array().unwrap().iter().any(|event| event["type"] == "tool")

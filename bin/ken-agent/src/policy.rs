@@ -81,6 +81,18 @@ impl Policy for Approvals {
             }
         })
     }
+
+    fn is_unused(&self, grant: &Grant) -> Pending<'static, bool> {
+        let (approver, id) = (self.approver.clone(), grant.clone());
+        Box::pin(async move { is_unused(&approver, id).await })
+    }
+}
+
+/// Whether a request is approved and not used.
+async fn is_unused(approver: &Pool, id: String) -> bool {
+    let until = Instant::now() + MAX_UNREACHABLE;
+    let found = call::<ApprovalsGet>(approver, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
+    found.is_ok_and(|found| found.status == Status::Approved && found.used_at.is_none())
 }
 
 fn request(requested: &RequestedCall) -> RequestApproval {

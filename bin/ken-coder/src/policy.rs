@@ -23,6 +23,15 @@ pub(crate) struct CommandVerdict {
     pub(crate) is_read_only: bool,
 }
 
+/// Who has let a call go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// A person, by approving it or by calling this program in a shell.
+    Person,
+    /// A rule of the operator, without anybody seeing the call.
+    Rule,
+}
+
 /// Decides on a change of these files. The strictest of their rules applies.
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
@@ -42,26 +51,37 @@ pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Ver
     }
 }
 
+/// A command line, with what a rule of the operator must match.
+pub(crate) struct CommandLine<'a> {
+    pub(crate) argv: &'a [String],
+    pub(crate) stdin: Option<&'a str>,
+    pub(crate) cwd: &'a Place,
+    pub(crate) has_network: bool,
+}
+
 /// Decides on a command that can change the folders of `scope`.
-pub(crate) fn of_command(
-    settings: &Settings,
-    argv: &[String],
-    cwd: &Place,
-    scope: &[Place],
-    has_network: bool,
-) -> CommandVerdict {
-    let workspace = &settings.workspace;
-    let is_read_only = !has_network && is_read_only(argv) && is_path_safe(settings);
-    let listed = rule_of(workspace, cwd).is_some_and(|rule| rule.commands.iter().any(|known| known == argv));
-    let forbidden = scope.iter().find(|folder| denied_below(workspace, folder));
+pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[Place]) -> CommandVerdict {
+    let is_read_only = !line.has_network && is_read_only(line.argv) && is_path_safe(settings);
+    let forbidden = scope.iter().find(|folder| denied_below(&settings.workspace, folder));
     let verdict = match forbidden {
         _ if is_read_only => without_approval("the command only reads"),
         Some(folder) => denied(folder),
-        None if listed => without_approval("a rule of the operator names this command"),
-        None if has_network => with_approval("a command is run that reaches the network"),
+        None if is_listed(settings, line) => without_approval("a rule of the operator names this command"),
+        None if line.has_network => with_approval("a command is run that reaches the network"),
         None => with_approval("a command is run"),
     };
     CommandVerdict { verdict, is_read_only }
+}
+
+/// Whether the rule of the folder lists this command, with this standard input and this network. A program that is
+/// named without a path must be one of the system.
+fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
+    let Some(rule) = rule_of(&settings.workspace, line.cwd) else {
+        return false;
+    };
+    let is_known = rule.commands.iter().any(|known| known.allows(line.argv, line.stdin, line.has_network));
+    let has_path = line.argv.first().is_some_and(|program| program.contains('/'));
+    is_known && (has_path || is_path_safe(settings))
 }
 
 /// Whether PATH has no folder in the workspace, where a program named without a path could have been replaced.
@@ -74,7 +94,7 @@ pub(crate) fn without_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::None, reason: reason.to_owned() }
 }
 
-fn with_approval(reason: &str) -> Verdict {
+pub(crate) fn with_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 

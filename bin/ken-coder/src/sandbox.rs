@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -51,6 +52,17 @@ pub(crate) struct Job<'a> {
     pub(crate) timeout: Duration,
     /// How many bytes of each of its two outputs are kept: half from the start and half from the end.
     pub(crate) keep: usize,
+    /// Set for ken's own programs.
+    pub(crate) own: Option<Own<'a>>,
+}
+
+/// What a program that ken starts for itself gets instead of what the operator's configuration grants to commands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own<'a> {
+    /// A folder outside the workspace that it can change.
+    pub(crate) folder: &'a Path,
+    /// The only files and folders that it can execute. Empty: what every command can execute.
+    pub(crate) execute: &'a [PathBuf],
 }
 
 /// The folders of a job, opened once. The sandbox gets these descriptors and no paths: whatever is renamed later, they stay
@@ -60,17 +72,35 @@ pub(crate) struct Granted {
     root: OwnedFd,
     cwd: OwnedFd,
     write: Vec<OwnedFd>,
+    /// Paths below the folders that it can change, each with the number of its folder, that stay as they are.
+    read_only: Vec<(usize, String)>,
 }
 
 impl Granted {
-    pub(crate) fn open(tree: &Tree, job: &Job<'_>) -> Result<Granted, Error> {
-        let write: Result<_, _> = job.write.iter().map(|folder| tree.grant(folder)).collect();
-        Ok(Granted { root: tree.grant(&Place::default())?, cwd: tree.grant(job.cwd)?, write: write? })
+    pub(crate) fn open(tree: &Tree, cwd: &Place, write: &[Place]) -> Result<Granted, Error> {
+        let write: Result<_, _> = write.iter().map(|folder| tree.grant(folder)).collect();
+        Ok(Granted {
+            root: tree.grant(&Place::default())?,
+            cwd: tree.grant(cwd)?,
+            write: write?,
+            read_only: Vec::new(),
+        })
+    }
+
+    /// Keeps the command from changing these places in the folders of `write`.
+    pub(crate) fn protect<'a>(&mut self, write: &[Place], places: impl Iterator<Item = &'a Place>) {
+        for place in places {
+            let folder = write.iter().enumerate().find(|(_, folder)| place.is_in(folder) && place != *folder);
+            self.read_only.extend(folder.and_then(|(number, folder)| {
+                let below = place.as_str().strip_prefix(folder.as_str())?.trim_start_matches('/');
+                Some((number, below.to_owned()))
+            }));
+        }
     }
 
     /// Returns the folders at whose paths something else is by now.
-    pub(crate) fn moved(&self, tree: &Tree, job: &Job<'_>) -> Vec<Place> {
-        let folders = self.write.iter().zip(job.write).chain([(&self.cwd, job.cwd)]);
+    pub(crate) fn moved(&self, tree: &Tree, cwd: &Place, write: &[Place]) -> Vec<Place> {
+        let folders = self.write.iter().zip(write).chain([(&self.cwd, cwd)]);
         let moved = folders.filter(|(granted, place)| !tree.is_still(place, granted));
         moved.map(|(_, place)| place.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -135,7 +165,8 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
 
 /// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
-    let granted = run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job))?;
+    let granted =
+        run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job.cwd, job.write))?;
     run_in(settings, job, &granted, None)
 }
 
@@ -194,20 +225,36 @@ fn command(settings: &Settings, job: &Job<'_>, granted: &Granted, proxy: Option<
         .args(["--cwd-fd", &number(&granted.cwd), "--read-fd", &number(&granted.root)])
         .arg("--except")
         .arg(&settings.root);
-    for own in &settings.own {
-        command.arg("--keep-out").arg(own);
-    }
-    let existing = settings.workspace.read.iter().filter(|path| path.exists());
-    for path in existing {
-        command.arg("--read").arg(path);
+    match &job.own {
+        Some(own) => {
+            command.arg("--write").arg(own.folder);
+            for path in own.execute {
+                command.arg("--execute").arg(path);
+            }
+        }
+        None => {
+            for own in &settings.own {
+                command.arg("--keep-out").arg(own);
+            }
+            for path in settings.workspace.read.iter().filter(|path| path.exists()) {
+                command.arg("--read").arg(path);
+            }
+            // A variable of git could name a configuration, and with it a program.
+            for variable in settings.workspace.env.iter().filter(|variable| !variable.starts_with("GIT_")) {
+                command.arg("--env").arg(variable);
+            }
+        }
     }
     for folder in &granted.write {
         command.args(["--write-fd", &number(folder)]);
     }
     if job.protects_git {
         command.arg("--protect-git");
+        for (folder, path) in granted.read_only.iter().filter_map(|(at, path)| Some((granted.write.get(*at)?, path))) {
+            command.arg("--read-only-below").arg(format!("{}:{path}", number(folder)));
+        }
     }
-    for variable in settings.workspace.env.iter().chain(&job.env) {
+    for variable in &job.env {
         command.arg("--env").arg(variable);
     }
     if let Some(proxy) = proxy {

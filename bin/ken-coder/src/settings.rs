@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     /// Whether the caller has set the id of the run.
     pub(crate) has_run: bool,
     pub(crate) session: Option<String>,
+    /// Whether ken-tools waits to be asked whether the call may go on.
+    pub(crate) has_gate: bool,
 }
 
 impl Settings {
@@ -59,6 +61,7 @@ impl Settings {
             run: run()?,
             has_run: text("KEN_RUN").is_some(),
             session: text("KEN_SESSION"),
+            has_gate: text("KEN_GATE").is_some(),
         })
     }
 

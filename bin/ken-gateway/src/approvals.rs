@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
+use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    ApprovalsDecide, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval, GrantScope,
-    LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
+    ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval,
+    GetDiff, GrantScope, LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -91,6 +93,23 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
     Response::json(200, &call::<ApprovalsGet>(&gateway, &args, CALL_TIMEOUT).await?)
 }
 
+/// GET /api/approvals/:requestId/diff
+pub(crate) async fn diff(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let id = request.segment("requestId");
+    let mut text = Vec::new();
+    loop {
+        // A diff has at most 16 MiB, the size of a blob. It is read as a whole, so that the answer has a length and a
+        // failure a status.
+        let limit = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
+        let args = GetDiff { id: id.to_owned(), offset: text.len() as u64, limit };
+        let piece = gateway.store.call::<ApprovalsDiff>(&args, CALL_TIMEOUT).await?;
+        text.extend_from_slice(&piece.bytes.0);
+        if piece.bytes.0.is_empty() || text.len() as u64 >= piece.length {
+            return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), text));
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Decided {
@@ -102,6 +121,8 @@ struct Decided {
     reason: Option<String>,
     #[serde(default)]
     scope: GrantScope,
+    #[serde(default, deserialize_with = "given")]
+    digest: Option<String>,
 }
 
 impl Decided {
@@ -120,6 +141,8 @@ impl Decided {
             decided_by,
             reason: self.reason,
             scope: self.scope,
+            digest: self.digest,
+            decided_as: None,
             key: None,
         })
     }

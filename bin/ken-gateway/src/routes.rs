@@ -70,6 +70,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/approvals/pending", approvals::pending)
         .on("GET    /api/approvals/bindings/pending", approvals::bindings)
         .on("GET    /api/approvals/:requestId", approvals::get)
+        .on("GET    /api/approvals/:requestId/diff", approvals::diff)
         .on("POST   /api/approvals/:requestId/decision", approvals::decide)
         .on("GET    /api/telemetry/runs", telemetry::list)
         .on("GET    /api/telemetry/runs/:runId", telemetry::get)

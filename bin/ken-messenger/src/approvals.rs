@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ken_service::Stop;
 use ken_types::ops::approvals::{
-    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, GetApproval, GrantScope, ListApprovals,
-    Status,
+    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, DecidedAs, GetApproval, GrantScope,
+    ListApprovals, Status,
 };
 use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
 use ken_types::{Code, Error, hex};
@@ -222,6 +222,8 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
         decided_by: format!("{NAME}:{}", press.sender_id),
         reason: None,
         scope: GrantScope::Once,
+        digest: None,
+        decided_as: Some(DecidedAs::Messenger { user_id: press.sender_id.clone() }),
         // A press that comes twice is one decision.
         key: Some(format!("{NAME}:{}", press.id)).filter(|key| key.len() <= 64),
     };

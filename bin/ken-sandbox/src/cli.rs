@@ -52,6 +52,10 @@ pub(crate) struct Job {
     /// Allow what lies in DIR, although that lies in a folder of --keep-out; can be given more than once
     #[arg(long, value_name = "DIR")]
     pub(crate) except: Vec<PathBuf>,
+    /// Let it execute PATH and everything below it, and nothing else: all other files can at most be read. The loader of
+    /// its programs has to be among them. Can be given more than once
+    #[arg(short = 'x', long, value_name = "PATH")]
+    pub(crate) execute: Vec<PathBuf>,
     /// Let it reach public addresses and the name servers of this machine, over TCP and UDP
     #[arg(short, long)]
     pub(crate) network: bool,

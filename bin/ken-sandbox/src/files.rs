@@ -68,9 +68,14 @@ pub(crate) fn ruleset(
 ) -> Result<RulesetCreated, String> {
     let abi = ABI::from(version).min(NEWEST);
     let all = AccessFs::from_all(abi);
-    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+    let execute = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+    let mut look = execute;
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
-    let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    let mut change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    if !grants.execute.is_empty() {
+        look &= !make_bitflags!(AccessFs::{Execute});
+        change &= !make_bitflags!(AccessFs::{Execute});
+    }
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}) & all;
     let mut ruleset = empty(abi, sockets).map_err(|error| error.to_string())?;
     let names: &[&str] = if sockets == Sockets::Public { &NETWORK } else { &[] };
@@ -83,6 +88,9 @@ pub(crate) fn ruleset(
     }
     for grant in grants.read.iter().chain(program) {
         ruleset = allow(ruleset, grant, look)?;
+    }
+    for grant in &grants.execute {
+        ruleset = allow(ruleset, grant, execute)?;
     }
     for grant in &grants.write {
         ruleset = allow(ruleset, grant, change)?;

@@ -123,6 +123,8 @@ impl AsFd for Grant {
 pub(crate) struct Grants {
     pub(crate) read: Vec<Grant>,
     pub(crate) write: Vec<Grant>,
+    /// The only files and folders that it can execute; empty for no such limit.
+    pub(crate) execute: Vec<Grant>,
     pub(crate) cwd: Grant,
 }
 
@@ -141,6 +143,7 @@ impl Grants {
         let mut grants = Grants {
             read: all(&job.read, &job.read_fd)?,
             write: all(&job.write, &job.write_fd)?,
+            execute: all(&job.execute, &[])?,
             cwd: cwd.map_err(|refusal| refusal.about("the working directory"))?,
         };
         for grant in grants.read.iter().chain(&grants.write) {

@@ -68,7 +68,7 @@ pub(crate) fn details(value: Value, bytes: usize) -> Value {
 }
 
 /// Puts a text into the store, piece by piece.
-async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
+pub(crate) async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
     let bytes = text.as_bytes();
     let output = Output { blob: hex::encode(&Sha256::digest(bytes)), bytes: bytes.len() as u64 };
     let mut offset = 0;

@@ -1,18 +1,20 @@
 //! Previews: what a call would do, for the person who decides about it.
 
-use ken_types::hex;
-use ken_types::json;
-use ken_types::ops::tools::{Approval, Need, Preview, Risk};
+use ken_types::limits::BLOB_BYTES;
+use ken_types::ops::tools::{Approval, Need, Preview, Risk, Whole};
+use ken_types::{Error, hex, json};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::admitted::{Admitted, written};
+use crate::output::{self, Outputs};
 
-/// The maximum size of the output of a tool's preview command, in bytes.
-const MAX_OUTPUT: usize = 3 * 1024 * 1024;
+/// The maximum size of the output of a tool's preview command, in bytes. The diff is a part of it, and has at most
+/// [`BLOB_BYTES`] without the escapes of JSON.
+const MAX_OUTPUT: usize = 24 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
-/// The maximum sizes of the diff, the action and each other text that is shown, in bytes of JSON. Together they fit
-/// into a request for approval.
+/// The maximum sizes of what a request shows of the diff, of the action and of each other text, in bytes of JSON.
+/// Together they fit into a request for approval.
 const DIFF_BYTES: usize = 128 * 1024;
 const ACTION_BYTES: usize = 64 * 1024;
 const TEXT_BYTES: usize = 2 * 1024;
@@ -23,29 +25,29 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
         Some(command) => own_preview(call, command).await,
         None => Ok(default_preview(call)),
     };
-    let mut preview =
+    let made =
         made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..default_preview(call) });
+    bounded(completed(call, made))
+}
+
+/// Returns the preview that a tool gives when it asks whether it may go on. It has no texts for a person.
+pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, String> {
+    read(call, question).map(|preview| completed(call, preview))
+}
+
+/// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
+fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
     preview.fingerprint = fingerprint(call, &preview.fingerprint);
-    bounded(preview)
+    preview
 }
 
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
-    let name = &call.entry.tool.spec.name;
     let ended = call.process(command, false, MAX_OUTPUT).await?;
-    let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
-    let wrong = |error: ken_types::Error| {
-        let place = error.at.unwrap_or_default();
-        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
-    };
-    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
-    let mut preview: Preview = json::from_value(value).map_err(wrong)?;
-    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
-        return Err(format!("The preview of the tool {name} has no fingerprint."));
-    }
+    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT)?)?;
     let known = default_preview(call);
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
@@ -58,6 +60,22 @@ async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview,
     }
     if preview.action.is_null() {
         preview.action = known.action;
+    }
+    Ok(preview)
+}
+
+fn read(call: &Admitted<'_>, text: &str) -> Result<Preview, String> {
+    let name = &call.entry.tool.spec.name;
+    let wrong = |error: Error| {
+        let place = error.at.unwrap_or_default();
+        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
+    };
+    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
+    let preview: Preview = json::from_value(value).map_err(wrong)?;
+    // Only this part knows what is in the store.
+    let preview = Preview { whole: None, ..preview };
+    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
+        return Err(format!("The preview of the tool {name} has no fingerprint."));
     }
     Ok(preview)
 }
@@ -77,15 +95,18 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
         target: tool.spec.name.clone(),
         action: json!({"tool": tool.spec.name, "argv": call.entry.command, "arguments": call.call.arguments}),
         diff: None,
+        whole: None,
         fingerprint: String::new(),
     }
 }
 
-/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program and what it
-/// can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted, so equal
-/// arguments have equal hashes.
+/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program, its environment
+/// and what it can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted,
+/// so equal arguments have equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
+    let value = |name: &String| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
     let all = json!([
         entry.tool.spec.name,
         call.call.arguments,
@@ -93,39 +114,83 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
         entry.command,
         entry.touch,
         entry.sandbox,
-        entry.env,
+        environment,
         of_preview,
     ]);
     hex::encode(&Sha256::digest(all.to_string()))
 }
 
-/// Shortens the texts so that they fit into a request, with a note in each shortened one. The fingerprint covers the
-/// whole texts.
+/// Denies a call that a person could not be shown in full, and shortens the texts that only describe it. The fingerprint
+/// covers the whole texts.
 fn bounded(mut preview: Preview) -> Preview {
     for text in [&mut preview.action_type, &mut preview.summary, &mut preview.target] {
-        *text = cut(text, TEXT_BYTES, " ");
+        *text = cut(text, TEXT_BYTES);
     }
-    preview.reason = preview.reason.map(|reason| cut(&reason, TEXT_BYTES, " "));
-    preview.diff = preview.diff.map(|diff| cut(&diff, DIFF_BYTES, "\n"));
-    let action = preview.action.to_string();
-    if action.len() > ACTION_BYTES {
-        preview.action = Value::String(cut(&action, ACTION_BYTES, " "));
+    preview.reason = preview.reason.map(|reason| cut(&reason, TEXT_BYTES));
+    let Some(why) = cannot_be_shown(&preview) else {
+        return preview;
+    };
+    let (action, diff) = (Value::Null, None);
+    match preview.approval {
+        Need::Ask => Preview { approval: Need::Deny, reason: Some(why), action, diff, ..preview },
+        // Nobody is asked, so nobody has to see it.
+        Need::None | Need::Deny => Preview { action, diff, ..preview },
     }
-    preview
 }
 
-/// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string, followed by a note.
-fn cut(text: &str, max: usize, before_note: &str) -> String {
-    let mut shown = ken_text::head(text, max);
-    while Value::from(shown).to_string().len() > max {
-        shown = ken_text::head(shown, shown.len() / 2);
+/// Returns why a person cannot be shown exactly what the call would do; `None` if that is possible.
+fn cannot_be_shown(preview: &Preview) -> Option<String> {
+    let action = preview.action.to_string().len();
+    if action > ACTION_BYTES {
+        return Some(format!(
+            "What it would do takes {action} bytes to show, and a person can be shown {ACTION_BYTES}. Give long texts in a file."
+        ));
     }
+    let diff = preview.diff.as_deref().unwrap_or_default().len() as u64;
+    (diff > BLOB_BYTES).then(|| {
+        format!("The diff has {diff} bytes, and a person can be shown {BLOB_BYTES}. Make the change in several parts.")
+    })
+}
+
+/// Keeps a diff that is too long for a request in the store, and leaves its beginning in the preview. Without a store,
+/// in a shell, the preview keeps all of it.
+pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Preview, Error> {
+    let Some((diff, store)) = preview.diff.as_deref().zip(outputs.0.as_ref()) else {
+        return Ok(preview);
+    };
+    let shown = beginning(diff, DIFF_BYTES);
+    if shown.len() == diff.len() {
+        return Ok(preview);
+    }
+    if preview.approval != Need::Ask {
+        return Ok(Preview { diff: Some(shown.to_owned()), ..preview }); // nobody is asked
+    }
+    let kept = output::keep(store, diff).await?;
+    let whole = Some(Whole { digest: kept.blob, bytes: kept.bytes });
+    Ok(Preview { diff: Some(shown.to_owned()), whole, ..preview })
+}
+
+/// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string.
+fn beginning(text: &str, max: usize) -> &str {
+    let takes = |letter: char| match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\x1f' => 6,
+        _ => letter.len_utf8(),
+    };
+    let mut taken = 2; // the quotes
+    let end = text.char_indices().find(|(_, letter)| {
+        taken += takes(*letter);
+        taken > max
+    });
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
+/// Returns the text, or its beginning followed by a note.
+fn cut(text: &str, max: usize) -> String {
+    let shown = beginning(text, max);
     match shown.len() == text.len() {
         true => text.to_owned(),
-        false => {
-            let (part, whole) = (shown.len(), text.len());
-            format!("{shown}{before_note}[cut: {part} of {whole} bytes are shown]")
-        }
+        false => format!("{shown} [cut: {} of {} bytes are shown]", shown.len(), text.len()),
     }
 }
 
@@ -135,11 +200,11 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_by_what_it_takes_as_json() {
-        assert_eq!(cut("short", 64, " "), "short");
-        let long = cut(&"x".repeat(100), 64, "\n");
-        assert!(long.ends_with("\n[cut: 32 of 100 bytes are shown]"), "{long}");
+        assert_eq!(cut("short", 64), "short");
+        let long = cut(&"x".repeat(100), 64);
+        assert!(long.ends_with(" [cut: 62 of 100 bytes are shown]"), "{long}");
         // Each of these characters takes six bytes as JSON.
-        let escaped = cut(&"\u{1}".repeat(40), 64, " ");
+        let escaped = cut(&"\u{1}".repeat(40), 64);
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");
     }
 }

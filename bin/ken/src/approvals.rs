@@ -152,8 +152,13 @@ pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
 fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &DecisionText) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
-    let decision =
-        Decision { approved, by: words.by.clone().unwrap_or_else(user), reason: words.reason.clone(), for_session };
+    let decision = Decision {
+        approved,
+        by: words.by.clone().unwrap_or_else(user),
+        reason: words.reason.clone(),
+        for_session,
+        digest: None,
+    };
     during("deciding", || gateway.decide(&id, &decision))?;
     let done = if approved { "approved" } else { "denied" };
     print_line(&format!("{done} {id}"))?;

@@ -6,7 +6,7 @@ use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
 use crate::chat::Identity;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Method};
 
 /// The decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Decision {
     pub reason: Option<String>,
     /// Whether the same action may run again in the session.
     pub for_session: bool,
+    /// The digest of the whole diff. A request with `metadata.whole` can be approved only with it.
+    pub digest: Option<String>,
 }
 
 impl Gateway {
@@ -41,10 +43,22 @@ impl Gateway {
         self.get(&format!("/api/approvals/{}", encode_segment(request)))
     }
 
+    /// Returns the whole diff of a request, of which the request itself holds only the beginning if it has
+    /// `metadata.whole`. At most 16 MiB.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]. `not_found` if the request has no diff, `internal` if the gateway's answer is not text.
+    pub fn diff(&mut self, request: &str) -> Result<String, Error> {
+        let target = format!("/api/approvals/{}/diff", encode_segment(request));
+        let answer = self.call(&Method::GET, &target, &[], &[])?;
+        String::from_utf8(answer.body).map_err(|_| Error::internal("the diff that the gateway returned is not text"))
+    }
+
     /// Decides a request.
     ///
     /// # Errors
-    /// As [`Gateway::call`]. `conflict` if the request was already decided or has expired.
+    /// As [`Gateway::call`]. `conflict` if the request was already decided or has expired, `invalid` at `/digest` if
+    /// its approval needs the digest of the whole diff.
     pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
         let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
         if let Some(fields) = body.as_object_mut() {
@@ -53,6 +67,9 @@ impl Gateway {
             }
             if decision.for_session {
                 fields.insert("scope".to_owned(), "session".into());
+            }
+            if let Some(digest) = &decision.digest {
+                fields.insert("digest".to_owned(), digest.as_str().into());
             }
         }
         let target = format!("/api/approvals/{}/decision", encode_segment(request));

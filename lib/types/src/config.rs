@@ -279,10 +279,9 @@ pub struct WorkspaceRule {
     #[serde(default)]
     pub path: String,
     pub policy: WorkspacePolicy,
-    /// Commands that run without approval in the folders of this rule. Each is a whole command line, as a list of
-    /// words.
+    /// Commands that run without approval in the folders of this rule.
     #[serde(default)]
-    pub commands: Vec<Vec<String>>,
+    pub commands: Vec<ListedCommand>,
     /// Hosts that commands and git in these folders may reach if the call requests network access: `HOST` (port 443) or
     /// `HOST:PORT`.
     #[serde(default)]
@@ -293,6 +292,64 @@ pub struct WorkspaceRule {
     /// Keys that ken-proxy adds to requests. Maps a host of `hosts` to the name of its key in `secrets.env`.
     #[serde(default)]
     pub keys: BTreeMap<Host, String>,
+    /// Filters of git (the attribute `filter`) that files may pass on their way into a commit. Maps the name of a filter
+    /// to the command that it runs.
+    #[serde(default)]
+    pub filters: BTreeMap<String, String>,
+}
+
+/// A command that runs without approval. In the file it is a list of words, or a table if it needs more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "CommandForm", into = "CommandForm")]
+pub struct ListedCommand {
+    /// The whole command line.
+    pub argv: Vec<String>,
+    /// Exactly this text on standard input; `None` for no standard input.
+    pub stdin: Option<String>,
+    /// Whether it may also run with the network, that is with the hosts and the keys of its rule.
+    pub network: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a command is a list of words, or a table with argv and, if needed, network and stdin")]
+enum CommandForm {
+    Words(Vec<String>),
+    Table(CommandTable),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandTable {
+    argv: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stdin: Option<String>,
+    #[serde(default)]
+    network: bool,
+}
+
+impl From<CommandForm> for ListedCommand {
+    fn from(form: CommandForm) -> ListedCommand {
+        match form {
+            CommandForm::Words(argv) => ListedCommand { argv, stdin: None, network: false },
+            CommandForm::Table(CommandTable { argv, stdin, network }) => ListedCommand { argv, stdin, network },
+        }
+    }
+}
+
+impl From<ListedCommand> for CommandForm {
+    fn from(ListedCommand { argv, stdin, network }: ListedCommand) -> CommandForm {
+        if stdin.is_none() && !network {
+            return CommandForm::Words(argv);
+        }
+        CommandForm::Table(CommandTable { argv, stdin, network })
+    }
+}
+
+impl ListedCommand {
+    /// Whether a rule that lists this command allows a call with exactly this command line, standard input and network.
+    pub fn allows(&self, argv: &[String], stdin: Option<&str>, has_network: bool) -> bool {
+        self.argv == argv && self.stdin.as_deref() == stdin && (self.network || !has_network)
+    }
 }
 
 /// Whether changes of files need approval.
@@ -340,7 +397,7 @@ impl Workspace {
             if let Err(error) = Allowed::parse("private", &rule.private.join(",")) {
                 found.push(("rules", format!("private: {}", error.message)));
             }
-            let names_nothing = |words: &Vec<String>| words.first().is_none_or(String::is_empty);
+            let names_nothing = |command: &ListedCommand| command.argv.first().is_none_or(String::is_empty);
             if rule.commands.iter().any(names_nothing) {
                 found.push(("rules", "a command without a program".to_owned()));
             }

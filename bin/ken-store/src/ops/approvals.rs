@@ -5,12 +5,13 @@ use std::sync::Arc;
 use ken_types::id::SubmissionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
-use ken_types::{Error, Timestamp};
+use ken_types::ops::blobs::BlobPiece;
+use ken_types::{Error, Octets, Timestamp};
 use ken_wire::Context;
 use serde_json::{Map, Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write, blobs};
 use crate::rules::{approvals, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
@@ -26,6 +27,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) = operations
         .write::<ApprovalsPut>()
         .read::<ApprovalsOf>()
+        .read::<ApprovalsDiff>()
         .write::<ApprovalsDecide>()
         .write::<ApprovalsConsume>()
         .write::<ApprovalsExpire>();
@@ -90,7 +92,7 @@ impl Write for ApprovalsPut {
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }
-        insert(tables, args, &found, change)
+        insert(tables, args, &found, approvals::was_approved_before(&known, args), change)
     }
 }
 
@@ -98,15 +100,22 @@ fn insert(
     tables: &dyn Tables,
     args: &PutApproval,
     found: &SubmissionRow,
+    was_approved: bool,
     change: &mut Change,
 ) -> Result<Approval, Error> {
     if tables.count_pending_approvals()? >= PENDING as u64 {
         let message = format!("{PENDING} requests wait for a decision");
         return Err(Error::busy(message, 1_000).hint("`ken approvals` lists them"));
     }
+    if let Some(whole) = &args.preview.whole {
+        blobs::complete(tables, &whole.digest, "/preview/whole/digest")?;
+    }
     let log = tables.log_by_key(found.stream)?;
     let session = log.instance();
-    let request = request(args, session, change.now);
+    let mut request = request(args, session, change.now);
+    if was_approved {
+        request.reason = format!("what was approved has changed; {}", request.reason);
+    }
     let granted = tables.session_grant(session, &request.fingerprint)?;
     let (status, decision) = approvals::initial_status(&request.id, args, granted, change.now);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
@@ -117,6 +126,7 @@ fn insert(
         call_id: &args.call_id,
         task_id: args.task_id.as_deref(),
         scope: scope.flatten(),
+        whole: args.preview.whole.as_ref().map(|whole| whole.digest.as_str()),
         request: &request,
         status,
         decision: decision.as_ref(),
@@ -140,6 +150,7 @@ fn request(args: &PutApproval, session: &str, now: Timestamp) -> Request {
         ("toolCallId".to_owned(), args.tool_call_id.clone().into()),
     ]);
     metadata.extend(preview.diff.clone().map(|diff| ("diff".to_owned(), Value::from(diff))));
+    metadata.extend(preview.whole.as_ref().map(|whole| ("whole".to_owned(), json!(whole))));
     Request {
         id: args.id.clone(),
         dedupe_key: approvals::dedupe_key(args),
@@ -165,6 +176,23 @@ impl Read for ApprovalsOf {
     }
 }
 
+impl Read for ApprovalsDiff {
+    fn run(tables: &dyn Tables, args: &GetDiff) -> Result<BlobPiece, Error> {
+        let request = by_id(tables, &args.id)?.record.request;
+        if let Some(whole) = request.whole() {
+            let blob = blobs::complete(tables, &whole.digest, "/id")?;
+            return blobs::piece(tables, &blob, args.offset, args.limit);
+        }
+        let Some(diff) = request.metadata.get("diff").and_then(Value::as_str) else {
+            return Err(Error::not_found(format!("the request {} has no diff", args.id)));
+        };
+        let from = usize::try_from(args.offset).unwrap_or(usize::MAX).min(diff.len());
+        let rest = diff.as_bytes().get(from..).unwrap_or_default();
+        let piece = rest.get(..rest.len().min(args.limit as usize)).unwrap_or_default();
+        Ok(BlobPiece { length: diff.len() as u64, bytes: Octets(piece.to_vec()) })
+    }
+}
+
 impl Write for ApprovalsDecide {
     fn check(args: &DecideApproval) -> Result<(), Error> {
         approvals::check_decision(args)
@@ -180,11 +208,13 @@ impl Write for ApprovalsDecide {
         }
         let is_ending = tables.submission_by_key(found.submission)?.abort;
         approvals::check_open(&found.record, is_ending, change.now)?;
+        approvals::check_shown(&found.record.request, args)?;
         let decision = Decision {
             request_id: args.id.clone(),
             approved: args.approved,
             decided_by: args.decided_by.trim().to_owned(),
             decided_at: change.now,
+            decided_as: args.decided_as.clone(),
             reason: args.reason.clone(),
             scope: args.scope,
         };

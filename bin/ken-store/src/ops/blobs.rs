@@ -114,7 +114,7 @@ fn unknown(digest: &str, at: &str) -> Error {
 }
 
 /// Returns a complete blob; an incomplete one is `not_found`.
-fn whole(tables: &dyn Tables, digest: &str, at: &str) -> Result<BlobRow, Error> {
+pub(super) fn complete(tables: &dyn Tables, digest: &str, at: &str) -> Result<BlobRow, Error> {
     let blob = tables.blob(digest)?.filter(|blob| blob.stored == blob.length);
     blob.ok_or_else(|| unknown(digest, at))
 }
@@ -125,12 +125,12 @@ impl Read for BlobsGet {
     }
 
     fn run(tables: &dyn Tables, args: &GetBlob) -> Result<BlobPiece, Error> {
-        let blob = whole(tables, &args.digest, "/digest")?;
+        let blob = complete(tables, &args.digest, "/digest")?;
         piece(tables, &blob, args.offset, args.limit)
     }
 }
 
-fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32) -> Result<BlobPiece, Error> {
+pub(super) fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32) -> Result<BlobPiece, Error> {
     let limit = (limit as usize).min(PIECE_BYTES);
     let mut found = Vec::new();
     tables.pieces(blob.key, offset, &mut |start, bytes| {
@@ -194,7 +194,7 @@ pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Resu
     for (number, digest) in digests.iter().enumerate() {
         let at = format!("/blobs/{number}");
         check_digest(digest, &at)?;
-        whole(tables, digest, &at)?;
+        complete(tables, digest, &at)?;
         tables.refer_to_blob(digest, event)?;
     }
     Ok(())

@@ -59,6 +59,14 @@ pub(crate) fn deciding_request<'a>(known: &'a [ApprovalRow], args: &PutApproval)
     used.or_else(denied).or_else(same)
 }
 
+/// Whether the same call was approved, and has not run because it would do something else now.
+pub(crate) fn was_approved_before(known: &[ApprovalRow], args: &PutApproval) -> bool {
+    known.iter().any(|row| {
+        let is_of_call = row.call_id == args.call_id && row.task_id == args.task_id;
+        is_of_call && row.record.status == Status::Approved && row.record.used_at.is_none()
+    })
+}
+
 /// Returns the status of a new request. If no person has to decide it, also returns its decision.
 pub(crate) fn initial_status(
     id: &str,
@@ -71,6 +79,7 @@ pub(crate) fn initial_status(
         approved,
         decided_by,
         decided_at: now,
+        decided_as: None,
         reason,
         scope: GrantScope::Once,
     };
@@ -95,13 +104,36 @@ pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> 
     Err(Error::conflict(format!("the request is {}", status.name())))
 }
 
+/// Checks that who approves a long diff has had all of it: the request shows its beginning only. Fails with `invalid`.
+pub(crate) fn check_shown(request: &Request, args: &DecideApproval) -> Result<(), Error> {
+    let Some(whole) = request.whole().filter(|_| args.approved) else {
+        return Ok(());
+    };
+    if args.digest.as_ref() != Some(&whole.digest) {
+        let message = format!("the diff has {} bytes, of which the request shows the beginning", whole.bytes);
+        let hint = format!(
+            "read all of it (GET /api/approvals/{}/diff, or `ken approvals {0}`), and approve it with the digest in \
+             metadata.whole",
+            request.id
+        );
+        return Err(Error::invalid("/digest", message).hint(hint));
+    }
+    if args.scope == GrantScope::Session {
+        let message = "a change that is too long for the request can be approved once, not for the session";
+        return Err(Error::invalid("/scope", message));
+    }
+    Ok(())
+}
+
 /// Checks that a grant allows this call. Fails with `conflict`, which says why it does not.
 pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended: bool) -> Result<(), Error> {
     let record = &found.record;
     let why = if record.status != Status::Approved {
         format!("the approval is {}", record.status.name())
-    } else if record.request.fingerprint != args.fingerprint || found.session != args.session {
-        "the approval is for another call: arguments, session, program or files have changed".to_owned()
+    } else if found.session != args.session {
+        "the approval is for another session".to_owned()
+    } else if record.request.fingerprint != args.fingerprint {
+        "what was approved has changed: arguments, program, environment or files".to_owned()
     } else if record.used_at.is_some() && !args.again {
         "the approval was used".to_owned()
     } else if has_ended {

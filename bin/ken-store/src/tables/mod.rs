@@ -759,6 +759,8 @@ pub struct NewApproval<'a> {
     pub call_id: &'a str,
     pub task_id: Option<&'a str>,
     pub scope: Option<i64>,
+    /// The digest of the blob with its whole diff.
+    pub whole: Option<&'a str>,
     pub request: &'a Request,
     pub status: Status,
     pub decision: Option<&'a Decision>,

@@ -90,5 +90,6 @@ pub(crate) fn decision(approved: bool, for_session: bool, reason: Option<String>
         by: "local-tui".to_owned(),
         reason: reason.filter(|reason| !reason.trim().is_empty()),
         for_session,
+        digest: None,
     }
 }

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Nothing;
+use super::blobs::{BlobPiece, piece_bytes};
 use super::store::Scope;
-use super::tools::{CallTool, Preview, Risk};
+use super::tools::{CallTool, Preview, Risk, Whole};
 use crate::Timestamp;
 use crate::id::SubmissionId;
 
@@ -28,13 +29,17 @@ crate::operations! {
 
     /// Store only: stores a request, or returns the existing one that decides the call.
     ApprovalsPut, "approvals.put": PutApproval => Approval;
+    /// Store only: returns at most `limit` bytes of the whole diff of a request. `not_found` for an unknown id and for a
+    /// request without a diff.
+    ApprovalsDiff, "approvals.diff": GetDiff => BlobPiece;
     /// Store only: returns the calls of a submission for which approval was ever requested.
     ApprovalsOf, "approvals.of": OfSubmission => CallsWithApproval;
     /// Store only: expires the requests whose time has run out.
     ApprovalsExpire, "approvals.expire": Nothing => Expired;
 }
 
-/// The maximum size of a request as JSON text, in bytes. A diff that does not fit is cut, with a note.
+/// The maximum size of a request as JSON text, in bytes. Of a longer diff it holds the beginning, and the blob `whole`
+/// holds all of it.
 pub const REQUEST_BYTES: usize = 256 * 1024;
 /// The maximum number of pending requests, and of requests in a list.
 pub const PENDING: usize = 1_000;
@@ -92,8 +97,16 @@ pub struct Request {
     pub fingerprint: String,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// `action`, `diff`, `tool`, `sessionId`, `submissionId`, `toolCallId`.
+    /// `action`, `diff`, `whole`, `tool`, `sessionId`, `submissionId`, `toolCallId`.
     pub metadata: Map<String, Value>,
+}
+
+impl Request {
+    /// Returns the whole diff if `metadata.diff` holds only its beginning. Approving the request needs its digest.
+    pub fn whole(&self) -> Option<Whole> {
+        let whole = self.metadata.get("whole")?;
+        Whole::deserialize(whole).ok()
+    }
 }
 
 /// A request and its outcome, as the HTTP contract shows it.
@@ -161,9 +174,30 @@ pub struct Decision {
     pub approved: bool,
     pub decided_by: String,
     pub decided_at: Timestamp,
+    /// How the person who decided reached ken. Absent for decisions of the policy, and of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_as: Option<DecidedAs>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub scope: GrantScope,
+}
+
+/// How a person who decides reached ken. `decided_by` is what the caller says, this is what ken knows: the part that
+/// takes the decision fills it from its connection, never from what the caller sends.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
+pub enum DecidedAs {
+    /// By a process of this machine, under this user.
+    Local {
+        uid: u32,
+        /// The name of the user, if it has one.
+        user: Option<String>,
+    },
+    /// With the gateway's secret.
+    Secret,
+    /// By a user of the messenger.
+    Messenger { user_id: String },
 }
 
 /// How often a grant may be used.
@@ -217,6 +251,9 @@ pub struct DecideApproval {
     pub reason: Option<String>,
     #[serde(default)]
     pub scope: GrantScope,
+    /// The digest of the whole diff. Approving a request that has `whole` is `invalid` without it.
+    pub digest: Option<String>,
+    pub decided_as: Option<DecidedAs>,
     /// A ULID created by the caller. A repetition with the same key gets the same reply.
     pub key: Option<String>,
 }
@@ -251,6 +288,17 @@ pub struct PutApproval {
     pub expires_in_ms: i64,
     /// If set, the policy denies the call for this reason. The request is stored as denied, and no person is asked.
     pub refusal: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetDiff {
+    pub id: String,
+    #[serde(default)]
+    pub offset: u64,
+    /// The maximum number of bytes to return, at most 1 MiB.
+    #[serde(default = "piece_bytes")]
+    pub limit: u32,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -65,7 +65,7 @@ pub struct GetOutput {
     pub limit: u32,
 }
 
-fn piece_bytes() -> u32 {
+pub(super) fn piece_bytes() -> u32 {
     u32::try_from(crate::limits::PIECE_BYTES).unwrap_or(u32::MAX)
 }
 

@@ -145,12 +145,23 @@ pub struct Preview {
     /// Exactly what would be done: program, directory, files.
     #[serde(default)]
     pub action: Value,
-    /// A unified diff of the files that would change.
+    /// A unified diff of the files that would change, or its beginning if `whole` is set.
     #[serde(default)]
     pub diff: Option<String>,
+    /// The blob with the whole diff. Set by ken-tools if the diff is longer than a request can show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Whole>,
     /// SHA-256 of everything that must stay the same between the decision and the call, in hexadecimal.
     #[serde(default)]
     pub fingerprint: String,
+}
+
+/// A text that is kept as a blob, because it is too long for a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// SHA-256 of the text, in hexadecimal.
+    pub digest: String,
+    pub bytes: u64,
 }
 
 /// Whether a call needs a person's approval.

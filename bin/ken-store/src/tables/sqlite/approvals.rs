@@ -50,7 +50,8 @@ fn for_session(decision: Option<&Decision>) -> bool {
 impl Approvals for Database {
     fn insert_approval(&self, new: &NewApproval<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO approvals (id, submission, session, task, call, scope, fingerprint, status, expires_at,
-                     updated_at, request, decision) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                     updated_at, request, decision, whole)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
         let values = params![
             new.request.id,
             new.submission,
@@ -64,6 +65,7 @@ impl Approvals for Database {
             new.now.millis(),
             to_json(new.request)?,
             json(new.decision)?,
+            new.whole,
         ];
         insert(self, sql, values).map(drop)
     }

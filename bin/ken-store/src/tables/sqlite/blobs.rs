@@ -82,6 +82,7 @@ impl Blobs for Database {
         let sql = "SELECT blob FROM blobs WHERE used_at < ?1
                      AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
                      AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
+                     AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.whole = blobs.digest)
                    ORDER BY used_at LIMIT ?2";
         all(self, sql, [before.millis(), rows(max)], |row| row.get(0))
     }

@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[&str] = &[
     DRAFTS,
     ENDED_MESSAGES,
     STEMS,
+    WHOLE_DIFFS,
 ];
 
 /// The version of a database after all migrations.
@@ -43,6 +44,13 @@ pub(crate) const VERSION: usize = STEPS.len();
 const ENDED_MESSAGES: &str = "
 DROP INDEX outbox_over;
 CREATE INDEX outbox_ended ON outbox (due_at) WHERE live = 0;
+";
+
+/// The digest of the blob with the whole diff of a request, if the request holds only its beginning. The blob is kept as long as the
+/// request.
+const WHOLE_DIFFS: &str = "
+ALTER TABLE approvals ADD COLUMN whole TEXT;
+CREATE INDEX approvals_by_whole ON approvals (whole) WHERE whole IS NOT NULL;
 ";
 
 /// The full-text indexes now contain the stems of words in place of the words. The SQL functions are those of [`add_functions`].
