@@ -124,6 +124,19 @@ fn decide(system: &System, id: &str, approved: bool) -> Answer {
     post(system, &format!("/api/approvals/{id}/decision"), &format!("{id}-{approved}"), &body)
 }
 
+/// Two people approve at once, whatever is killed meanwhile. Exactly one of the decisions takes effect.
+fn two_approve(system: &System, id: &str) {
+    let approve = |name: &str| {
+        let body = json!({"decidedBy": name, "approved": true});
+        post(system, &format!("/api/approvals/{id}/decision"), &format!("{id}-{name}"), &body).status
+    };
+    let statuses = std::thread::scope(|scope| {
+        let other = scope.spawn(|| approve("grace"));
+        [approve("ada"), other.join().unwrap()]
+    });
+    assert!(statuses == [200, 409] || statuses == [409, 200], "{statuses:?}");
+}
+
 fn record(system: &System, id: &str) -> Value {
     get(system, &format!("/api/approvals/{id}")).expect(200).json()
 }
@@ -319,7 +332,25 @@ fn an_abort_ends_the_request() {
     assert_eq!(runs(&system, "halt"), 0);
 }
 
-/// The preview depends on a file. If the file changes between decision and call, the grant is not valid.
+/// What a person cannot be shown whole cannot be approved.
+#[test]
+fn a_call_that_is_too_long_to_show_is_denied() {
+    let word = "x".repeat(70_000);
+    let call = json!({"tool": {"name": "gated", "arguments": {"word": word}}});
+    let lines = [
+        json!({"when": "long", "after_tools": 0, "events": [call]}),
+        json!({"when": "long", "after_tools": 1, "events": [{"text": "Done."}]}),
+    ];
+    let system = started(&lines, "", json!({}));
+    prompt(&system, "long");
+    let events = settled(&system, "long", 1);
+    let printed = tool_result(&events);
+    assert!(printed.contains("a person can be shown 65536"), "{printed}");
+    assert_eq!((runs(&system, &word), kinds(&events)), (0, vec!["tool_start", "tool"]));
+}
+
+/// The preview depends on a file. If the file changes between decision and call, the grant is not valid, and a person is
+/// asked about what the call would do now.
 #[test]
 fn a_call_whose_effect_has_changed_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
@@ -339,8 +370,12 @@ fn a_call_whose_effect_has_changed_does_not_run() {
     );
     std::fs::write(&file, "after").unwrap();
     decide(&system, &id(&request), true).expect(200);
+    let again = pending(&system, "stale");
+    assert_eq!(again["request"]["metadata"]["diff"], "-after\n");
+    assert!(again["request"]["reason"].as_str().unwrap().starts_with("what was approved has changed"), "{again}");
+    decide(&system, &id(&again), false).expect(200);
     let events = settled(&system, "stale", 1);
-    assert!(tool_result(&events).contains("have changed"), "{}", tool_result(&events));
+    assert!(tool_result(&events).contains("ada denied it"), "{}", tool_result(&events));
     prompt(&system, "fresh");
     decide(&system, &id(&pending(&system, "fresh")), true).expect(200);
     settled(&system, "fresh", 1);
@@ -448,8 +483,13 @@ fn rules_require_approvals_and_workers_wait() {
         // This also applies after a restart of the agent.
         system.kill("agent");
         decide(&system, &id(&request), true).expect(200);
-        settled(&system, word, 1);
+        let events = settled(&system, word, 1);
         assert_eq!(runs(&system, word), 1, "{word}");
+        // The agent that continued has not recorded the request again.
+        for kind in ["approval_requested", "approval_decided"] {
+            let of_kind: Vec<&Value> = events.iter().filter(|event| event["type"] == kind).collect();
+            assert!(of_kind.len() == 1 && of_kind[0].get("parentSession").is_none(), "{of_kind:?}");
+        }
     }
 }
 
@@ -530,8 +570,8 @@ fn no_caller_can_bypass_the_approval() {
     assert!(call(in_turn(json!({}))).contains("pending"));
     // The approved grant is refused for other arguments and in another session. Meanwhile the turn itself uses it.
     decide(&system, &grant, true).expect(200);
-    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("another call"));
-    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another call"));
+    assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("has changed: arguments"));
+    assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another session"));
     settled(&system, "gate", 1);
     assert!(call(in_turn(json!({}))).contains("was used"));
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
@@ -684,11 +724,11 @@ fn a_person_decides_at_the_shell() {
     assert!(listed.contains(&request) && listed.contains("tool.call"), "{listed}");
     let short = &request[..request.len() - 4];
     let shown = done(&["approvals", short]);
-    assert!(shown.contains("\"word\": \"shell-yes\"") && shown.contains("status     pending"), "{shown}");
+    assert!(shown.contains(r#"arguments: {"word":"shell-yes"}"#) && shown.contains("waits for a decision"), "{shown}");
     assert_eq!(done(&["approve", short, "--by", "ada"]), format!("approved {request}\n"));
     settled(&system, "shell-yes", 1);
     let shown = done(&["approvals", &request]);
-    assert!(shown.contains("status     approved by ada") && shown.contains("used at"), "{shown}");
+    assert!(shown.contains("approved by ada") && shown.contains("used at"), "{shown}");
     prompt(&system, "shell-no");
     let request = id(&pending(&system, "shell-no"));
     done(&["deny", &request, "--reason", "No."]);
@@ -700,6 +740,25 @@ fn a_person_decides_at_the_shell() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("the request is denied"), "{again:?}");
     assert_eq!(system.ken(&["approve", "apr_0000"]).status.code(), Some(2));
     assert_eq!(done(&["approvals", "--json"]), "");
+    // The ended requests are listed, the newest first, and page by page.
+    let all = done(&["approvals", "--all"]);
+    let rows: Vec<&str> = all.lines().skip(1).collect();
+    assert!(rows[0].contains(&request) && rows[0].contains("denied by "), "{all}");
+    assert!(rows.len() == 2 && rows[1].contains("approved by ada"), "{all}");
+    assert_eq!(done(&["approvals", "--all", "--json"]).lines().count(), 2);
+    let first = get(&system, "/api/approvals?limit=1").expect(200).json();
+    assert_eq!((&first["approvals"][0]["requestId"], &first["page"]["hasMore"]), (&json!(request), &json!(true)));
+    let after = first["page"]["after"].as_str().unwrap();
+    let rest = get(&system, &format!("/api/approvals?limit=1&after={after}")).expect(200).json();
+    assert_eq!((&rest["approvals"][0]["status"], &rest["page"]["hasMore"]), (&json!("approved"), &json!(false)));
+    for (filter, count) in [("status=denied", 1), ("status=pending", 0), ("session=shell-yes", 1), ("session=none", 0)]
+    {
+        let list = get(&system, &format!("/api/approvals?{filter}")).expect(200).json();
+        assert_eq!(list["approvals"].as_array().unwrap().len(), count, "{filter}");
+    }
+    for wrong in ["status=maybe", "limit=0", "limit=101", "after=", "after=apr_none"] {
+        get(&system, &format!("/api/approvals?{wrong}")).expect(400);
+    }
 }
 
 #[test]
@@ -768,7 +827,7 @@ fn kills_while_a_request_waits_change_nothing() {
     kill_at("requested", ALL, |system, name, part| {
         let request = pending(system, name);
         system.kill(part);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
     });
 }
 
@@ -782,7 +841,7 @@ fn kills_while_the_request_is_announced_change_nothing() {
             Some(request) => request.clone(),
             None => pending(system, name),
         };
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
     });
 }
 
@@ -792,7 +851,7 @@ fn kills_at_the_decision_run_it_once_or_never() {
         let request = pending(system, name);
         std::thread::scope(|scope| {
             let killing = scope.spawn(|| system.kill(part));
-            decide(system, &id(&request), true).expect(200);
+            two_approve(system, &id(&request));
             killing.join().unwrap();
         });
     });
@@ -802,7 +861,7 @@ fn kills_at_the_decision_run_it_once_or_never() {
 fn kills_while_it_runs_run_it_once() {
     kill_at("executing", &["agent", "tools", "approver", "store"], |system, name, part| {
         let request = pending(system, name);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
         until("it runs", || runs(system, name) == 1);
         system.kill(part);
     });
@@ -812,7 +871,7 @@ fn kills_while_it_runs_run_it_once() {
 fn kills_after_it_is_recorded_run_it_once() {
     kill_at("recorded", ALL, |system, name, part| {
         let request = pending(system, name);
-        decide(system, &id(&request), true).expect(200);
+        two_approve(system, &id(&request));
         until("it is recorded", || {
             let page = get(system, &format!("/agents/orchestrator/{name}?offset=-1")).expect(200).json();
             page.as_array().unwrap().iter().any(|event| event["type"] == "tool")

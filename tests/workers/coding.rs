@@ -132,6 +132,8 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
     let undone = system.command(&["undo", &run[..8]]).output().unwrap();
     assert!(undone.status.success(), "{undone:?}");
     assert_eq!(std::fs::read_to_string(site(&system).join("sum.sh")).unwrap(), WRONG);
+    assert_eq!(git(&system, &["log", "--format=%s"]), "First", "the commit is undone too");
+    assert_eq!(git(&system, &["status", "--porcelain"]), "");
 }
 
 #[test]

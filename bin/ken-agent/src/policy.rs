@@ -81,6 +81,18 @@ impl Policy for Approvals {
             }
         })
     }
+
+    fn is_unused(&self, grant: &Grant) -> Pending<'static, bool> {
+        let (approver, id) = (self.approver.clone(), grant.clone());
+        Box::pin(async move { is_unused(&approver, id).await })
+    }
+}
+
+/// Whether a request is approved and not used.
+async fn is_unused(approver: &Pool, id: String) -> bool {
+    let until = Instant::now() + MAX_UNREACHABLE;
+    let found = call::<ApprovalsGet>(approver, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
+    found.is_ok_and(|found| found.status == Status::Approved && found.used_at.is_none())
 }
 
 fn request(requested: &RequestedCall) -> RequestApproval {
@@ -108,6 +120,7 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
                 action_type: request.action_type.clone(),
                 risk: request.risk.name().to_owned(),
                 expires_at: request.expires_at,
+                worker: None,
             })
             .await;
     }
@@ -116,6 +129,8 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
         .send(Body::ApprovalDecided {
             request_id: approval.request_id.clone(),
             status: approval.status.name().to_owned(),
+            decided_by: approval.decision.as_ref().map(|decision| decision.decided_by.clone()),
+            worker: None,
         })
         .await;
     Ok(approval)

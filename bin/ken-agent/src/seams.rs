@@ -163,6 +163,11 @@ pub(crate) trait Policy: Send + Sync {
     /// Returns the grant of a call that needs an approval. An error is the reason why the call may not run, for the
     /// model. Events in the meantime, such as the start of the wait for an approval, are recorded through `events`.
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
+
+    /// Whether no call has used a grant. Then nothing has run: ken-tools uses it up right before.
+    fn is_unused(&self, _grant: &Grant) -> Pending<'static, bool> {
+        Box::pin(std::future::ready(false))
+    }
 }
 
 /// A call that is to be run.

@@ -137,10 +137,25 @@ async fn make_call(seams: &Seams, caller: Caller, call: &Call, events: &Events) 
     if is_own {
         return seams.tools.call(requested, None).await;
     }
-    let grant = seams.policy.check(requested.clone(), events.clone()).await;
-    let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
-    seams.tools.call(requested, grant).await
+    let mut attempt = 1;
+    loop {
+        let grant = seams.policy.check(requested.clone(), events.clone()).await;
+        let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
+        let result = seams.tools.call(requested.clone(), grant.clone()).await;
+        // Nothing has run while the grant is unused: what was approved has changed meanwhile, or ken-tools was stopped.
+        // In the first case the policy asks about what the call would do now; in the second the grant is still good.
+        let Some(grant) = grant.filter(|_| result.is_err() && attempt < MAX_ATTEMPTS) else {
+            return result;
+        };
+        if !seams.policy.is_unused(&grant).await {
+            return result;
+        }
+        attempt += 1;
+    }
 }
+
+/// How often a call is made whose grant was not used.
+const MAX_ATTEMPTS: usize = 5;
 
 /// Gives a task to a worker. Records `task_start`, the worker's events and `task`. The task has the id of the
 /// call. A task that a crash interrupted is continued.

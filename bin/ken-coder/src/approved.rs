@@ -34,15 +34,17 @@ pub(crate) fn covers(settings: &Settings, changes: &[Entry]) -> bool {
 }
 
 /// Uses up the approval of these changes before they are made. This is written to disk before the first file changes,
-/// so an interrupted change must be approved again, but none is made twice with one approval.
-pub(crate) fn use_up(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<(), Error> {
+/// so an interrupted change must be approved again, but none is made twice with one approval. Returns whether all of them
+/// were approved.
+pub(crate) fn use_up(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<bool, Error> {
     let mut approved = read(settings);
     let before = approved.edits.len();
+    let covers = changes.iter().all(|change| approved.edits.contains(change));
     approved.edits.retain(|edit| !changes.contains(edit));
-    match approved.edits.len() == before {
-        true => Ok(()),
-        false => write(settings, journal, &approved),
+    if approved.edits.len() != before {
+        write(settings, journal, &approved)?;
     }
+    Ok(covers)
 }
 
 /// Records the edits of an approved plan. They replace the remaining edits of an earlier plan of the run.

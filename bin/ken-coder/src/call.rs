@@ -7,6 +7,7 @@ use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Replied, Reply};
 use ken_types::json;
 use serde::de::DeserializeOwned;
 
+use crate::gate;
 use crate::preview::Preview;
 use crate::settings::Settings;
 
@@ -19,6 +20,9 @@ pub(crate) trait Operation: DeserializeOwned + Send + Sync {
     const ABOUT: &'static str;
     /// The description of the fields for `--help`.
     const FIELDS: &'static str;
+    /// Whether `run` asks itself whether it may go on. An operation whose effect depends on files asks while it holds the
+    /// lock of the journal; any other one is asked about before it runs.
+    const ASKS: bool = false;
     type Answer: Answer;
 
     /// Describes what the call would do, without changing anything.
@@ -51,9 +55,12 @@ impl<O: Operation> Filter for Call<O> {
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let operation: O = json::from_value(json::parse(input.as_bytes(), MAX_DEPTH)?)?;
         let settings = Settings::load()?;
-        Ok(match self.preview {
-            true => reply.send(&operation.preview(&settings)?),
-            false => reply.send(&operation.run(&settings)?),
-        })
+        if self.preview {
+            return Ok(reply.send(&operation.preview(&settings)?));
+        }
+        if settings.has_gate && !O::ASKS {
+            gate::pass(&settings, &operation.preview(&settings)?)?;
+        }
+        Ok(reply.send(&operation.run(&settings)?))
     }
 }

@@ -59,6 +59,10 @@ impl<'a> Plan<'a> {
         Plan { tree, files: BTreeMap::new() }
     }
 
+    pub(crate) fn tree(&self) -> &Tree {
+        self.tree
+    }
+
     /// Returns the file after the edits so far, or `None` if it does not exist then.
     pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())
@@ -158,6 +162,9 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
         files: Vec::new(),
         folders: Vec::new(),
         scope: Vec::new(),
+        patterns: BTreeMap::new(),
+        guarded: Vec::new(),
+        git: Vec::new(),
         interrupted: false,
     })
 }
@@ -303,4 +310,64 @@ fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Resul
     }
     tree.discard(path, staged);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// What a change replaces is looked at again right before: somebody else may have written it since the plan was made.
+    #[test]
+    fn a_file_that_was_changed_since_the_plan_is_not_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, state) = (home.path().join("root"), home.path().join("state"));
+        for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        let place = |name: &str| Place::parse(&format!("repos/site/{name}")).unwrap();
+        let path = |name: &str| root.join(place(name).as_str());
+        let (tree, journal) = (Tree::open(&root).unwrap(), Journal::lock(&state).unwrap());
+        for (number, meanwhile) in [Some("by hand"), None].into_iter().enumerate() {
+            for name in ["a", "b", "c"] {
+                std::fs::write(path(name), "old").unwrap();
+            }
+            let mut plan = Plan::new(&tree);
+            for name in ["a", "b", "new"] {
+                plan.set(&place(name), b"planned".to_vec(), None).unwrap();
+            }
+            plan.remove(&place("c")).unwrap();
+            let changes = plan.changes();
+            // The last file of the change, so that the others are already replaced when it is looked at.
+            match meanwhile {
+                Some(text) => std::fs::write(path("c"), text).unwrap(),
+                None => std::fs::write(path("new"), "by hand").unwrap(),
+            }
+            let record = Record {
+                call: format!("call{number}"),
+                run: "run".to_owned(),
+                command: "apply".to_owned(),
+                root: root.clone(),
+                session: None,
+                at: Timestamp::now().to_string(),
+                files: Vec::new(),
+                folders: Vec::new(),
+                scope: Vec::new(),
+                patterns: BTreeMap::new(),
+                guarded: Vec::new(),
+                git: Vec::new(),
+                interrupted: false,
+            };
+            let error = commit(&tree, &journal, record, &changes).unwrap_err();
+            assert!(error.message.contains("has changed meanwhile"), "{error}");
+            let text = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+            assert_eq!((text("a").as_str(), text("b").as_str()), ("old", "old"), "the others are put back");
+            match meanwhile {
+                Some(text_of_person) => assert_eq!(text("c"), text_of_person),
+                None => assert_eq!((text("c").as_str(), text("new").as_str()), ("old", "by hand")),
+            }
+            let _ = std::fs::remove_file(path("new"));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `ken-coder run` and `ken-coder test`: run a command in the sandbox and record what it changes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,14 +12,19 @@ use serde_json::{Value, json};
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, run_confined};
-use crate::journal::{Journal, Record};
+use crate::gate;
+use crate::git_guard::GitFolders;
+use crate::git_state::Repositories;
+use crate::inputs::Inputs;
+use crate::journal::{GitChange, Journal, Record};
 use crate::network::{Network, git_variables};
 use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandLine, CommandVerdict};
 use crate::preview::Preview;
-use crate::sandbox::{self, Ended, Job};
+use crate::repository::config_values;
+use crate::sandbox::{self, Ended, Granted, Job, Walls};
 use crate::settings::Settings;
-use crate::snapshot::{Differences, Snapshot, recover};
+use crate::snapshot::{Differences, Snapshot, left_out, recover};
 use crate::tree::{Links, Tree};
 
 /// The default and the maximum timeout of a command, in seconds. ken-tools ends every call after 600 s.
@@ -29,11 +35,12 @@ const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The maximum number of files that a reply lists.
 const MAX_LISTED: usize = 100;
-/// The maximum size of a program in the workspace whose content is checked, in bytes.
-const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
 /// The maximum number of words of a command line, and of bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
+const CONFIG_HINT: &str = "commands cannot change the configuration and the hooks of git, because the next git of a person \
+    would run what they name: `push` (the tool git_push) publishes a branch after an approval and needs no upstream; \
+    a remote or another setting is added by a person";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -77,6 +84,18 @@ pub(crate) struct RunResult {
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_saved: Vec<Place>,
+    /// Repositories and files of git in which it left something that git would run. That has been taken back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disarmed: Vec<Place>,
+    /// Folders at whose paths something else was afterwards: what it changed there is in the folders that it was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<Place>,
+    /// What can be done instead of what the sandbox has refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+    /// Whether it could change what makes git run programs, because no mount namespace can be made here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    git_unprotected: bool,
 }
 
 impl Operation for Run {
@@ -87,64 +106,99 @@ impl Operation for Run {
         may reach the hosts that the rule of its folder names, through a proxy), \
         timeoutSeconds (default 120), maxBytes (of each output; default 262144: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let argv = self.argv()?;
-        let program = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
-            tree.folder(&self.cwd)?;
-            Ok(program_digest(&tree, &self.cwd, &argv))
-        })?;
         let scope = sandbox::scope(&self.cwd);
-        let CommandVerdict { verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
-        let network = self.network(settings)?;
-        let write = if is_read_only { &[][..] } else { &scope };
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe)});
-        let summary = format!("Run {} in {}", command_line(&argv), self.cwd);
-        let risk = match (is_read_only, &self.shell, &network) {
-            (true, ..) => Risk::Low,
-            (false, None, None) => Risk::Medium,
-            _ => Risk::High,
-        };
-        let target = self.cwd.project().unwrap_or_default();
-        let state = json!({"program": program});
-        Ok(Preview::new(
-            settings,
-            verdict,
-            "shell.execute",
-            (summary, &target, risk),
-            action,
-            None,
-            (&sandbox::profile(settings, write, network.as_ref()), &state),
-        ))
+        let is_read_only = policy::of_command(settings, &self.line(&self.argv()?), &scope).is_read_only;
+        let mounts = is_read_only || self.can_protect_git(settings)?;
+        let preview =
+            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?, mounts))?;
+        Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
         let allowed = policy::of_command(settings, &self.line(&argv), &scope);
-        if allowed.verdict.approval == Approval::Deny {
-            return Err(Error::forbidden(allowed.verdict.reason));
-        }
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
+        let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
         let job = Job {
             argv,
             cwd: &self.cwd,
             write,
+            protects_git: mounts,
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
             timeout: self.timeout()?,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
+            own: None,
         };
-        journaled(settings, Self::COMMAND, &job)
+        journaled(settings, Self::COMMAND, &job, |tree| {
+            gate::pass(settings, &self.preview_in(settings, tree, mounts)?).map(drop)
+        })
     }
 }
 
 impl Run {
+    /// Whether the sandbox can keep a command from changing what git runs.
+    fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
+        // Without the folder, or without the kernel's help, that is what the caller is told.
+        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(&self.cwd).map(drop))?;
+        Ok(Walls::find()?.mounts)
+    }
+
+    /// `mounts` tells whether git can be protected from the command.
+    fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
+        let argv = self.argv()?;
+        tree.folder(&self.cwd)?;
+        let inputs = Inputs::of(settings, tree, &self.cwd, &argv)?;
+        let scope = sandbox::scope(&self.cwd);
+        let CommandVerdict { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        if !mounts && !is_read_only && verdict.approval == Approval::None {
+            verdict = policy::with_approval(
+                "a rule names this command, but no mount can keep it from changing what git runs, so a person decides",
+            );
+        }
+        let network = self.network(settings)?;
+        let write = if is_read_only { &[][..] } else { &scope };
+        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
+            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
+            "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
+        let risk = match (is_read_only, &self.shell, &network) {
+            (true, ..) => Risk::Low,
+            (false, None, None) => Risk::Medium,
+            _ => Risk::High,
+        };
+        let target = self.cwd.project().unwrap_or_default();
+        let state = serde_json::to_value(&inputs).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "shell.execute",
+            (self.summary(&argv), &target, risk),
+            action,
+            None,
+            (&sandbox::profile(settings, write, network.as_ref()), &state),
+        ))
+    }
+
+    /// Returns one line for a list. It names what the command line does not show.
+    fn summary(&self, argv: &[String]) -> String {
+        let stdin = self.stdin.as_ref().map(|text| format!(", with {} bytes of standard input", text.len()));
+        let network = self.network.then_some(", with the network");
+        format!(
+            "Run {} in {}{}{}",
+            command_line(argv),
+            self.cwd,
+            stdin.unwrap_or_default(),
+            network.unwrap_or_default()
+        )
+    }
+
     fn argv(&self) -> Result<Vec<String>, Error> {
         let argv = match (&self.shell, self.argv.as_slice()) {
             (Some(text), []) => vec!["sh".to_owned(), "-c".to_owned(), text.clone()],
@@ -179,13 +233,18 @@ impl Run {
     }
 }
 
-/// Returns the digest of a program in the workspace. It is part of the fingerprint, because the program could be
-/// replaced between the approval and the start.
-fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
-    let program = argv.first().filter(|program| program.contains('/'))?;
-    let place = Place::parse(&format!("{}/{program}", cwd.as_str())).ok()?;
-    let node = tree.read(&place, Links::Follow, MAX_PROGRAM).ok()??;
-    Some(node.version.digest)
+/// Returns what undo could not restore after a command that can change these folders, as lines for people.
+fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Error> {
+    let repositories = Repositories::read(settings, write)?;
+    let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
+    lines.extend(repositories.unreadable);
+    Ok(lines)
+}
+
+/// Returns the names of files for the person who decides, if there are any. The fingerprint covers all of them, with
+/// their contents.
+fn listed(files: &BTreeMap<Place, String>) -> Option<Vec<&Place>> {
+    (!files.is_empty()).then(|| files.keys().take(MAX_LISTED).collect())
 }
 
 /// Formats the command as one short line for people.
@@ -199,53 +258,149 @@ fn command_line(argv: &[String]) -> String {
 }
 
 /// The state between the start of a command and its end. It holds the lock of the journal.
-struct Open {
+pub(crate) struct Open {
     journal: Journal,
+    granted: Granted,
     snapshot: Snapshot,
     record: Record,
+    guard: GitFolders,
 }
 
-/// Runs a command and records what it changes. A command without write access needs no record.
-pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<RunResult, Error> {
-    if job.write.is_empty() {
-        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
-        let ended = sandbox::run(settings, job)?;
-        return Ok(result(job, ended, None, None));
+impl Open {
+    /// Puts back what git takes programs from, and returns the files that the command had changed there.
+    fn disarm(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
+        let Open { journal, record, guard, .. } = self;
+        let scope = record.scope.as_slice();
+        let configs = run_confined(settings, Access::Read, || {
+            Ok(guard.new_configs(settings, &Tree::open(&settings.root)?, scope))
+        })?;
+        let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
+        let parsed = configs.into_iter().filter_map(values).collect();
+        run_confined(settings, Access::Write, || {
+            let tree = Tree::open(&settings.root)?;
+            Ok(guard.put_back(settings, &tree, journal, (scope, &record.guarded), &parsed))
+        })
     }
-    let open = run_confined(settings, Access::Write, || begin(settings, command, job))?;
-    let ended = sandbox::run(settings, job);
-    run_confined(settings, Access::Write, || {
-        let Open { journal, snapshot, mut record } = open;
-        let tree = Tree::open(&settings.root)?;
-        let found = snapshot.changes(settings, &tree, &record.scope);
-        record.files = found.files.clone();
-        record.folders = found.folders.clone();
-        match record.files.is_empty() && record.folders.is_empty() {
-            true => journal.forget(&record),
-            false => journal.end(&record)?,
-        }
-        journal.prune_sometimes();
-        Ok(result(job, ended?, Some(found), Some(record.run)))
+}
+
+/// Runs a command if `check` succeeds, and records what it changes. `check` is called as late as possible: under the lock
+/// of the journal, which is held until the command has ended. A command without write access needs no record.
+fn journaled(
+    settings: &Settings,
+    command: &str,
+    job: &Job<'_>,
+    check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
+) -> Result<RunResult, Error> {
+    if job.write.is_empty() {
+        run_confined(settings, Access::Read, || check(&Tree::open(&settings.root)?))?;
+        return Ok(result(job, sandbox::run(settings, job)?));
+    }
+    let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
+        sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor())
+    })?;
+    let Recorded { run, found, disarmed, moved } = changes;
+    Ok(RunResult {
+        run,
+        changed_count: found.files.len(),
+        changed: found.files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
+        not_saved: found.unsaved.into_iter().take(MAX_LISTED).collect(),
+        disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
+        moved,
+        git_unprotected: !job.protects_git,
+        hint: refused_config(&ended).then_some(CONFIG_HINT),
+        ..result(job, ended)
     })
 }
 
-fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Error> {
-    let tree = Tree::open(&settings.root)?;
-    tree.folder(job.cwd)?;
-    let journal = Journal::lock(&settings.state)?;
-    recover(settings, &tree, &journal)?;
-    let snapshot = Snapshot::take(settings, &tree, &journal, job.write)?;
-    let mut record = record(settings, command)?;
-    record.files = snapshot.entries();
-    record.scope = job.write.to_vec();
-    journal.begin(&record)?;
-    Ok(Open { journal, snapshot, record })
+/// Whether git could not write its configuration, for `git config`, `git remote add` or `git push -u`.
+fn refused_config(ended: &Ended) -> bool {
+    let text = ended.stderr.text();
+    ended.status != 0
+        && ["could not write config file", "could not lock config file"].iter().any(|why| text.contains(why))
 }
 
-fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> RunResult {
-    let (files, unsaved) = found.map_or_else(Default::default, |found| (found.files, found.unsaved));
+/// What has changed between the start of a command and its end.
+pub(crate) struct Recorded {
+    /// `None` if there is nothing to undo.
+    run: Option<String>,
+    found: Differences,
+    disarmed: Vec<Place>,
+    moved: Vec<Place>,
+}
+
+/// Does what can change the folders of `scope` if `check` succeeds, and records what it has changed.
+pub(crate) fn recorded<T>(
+    settings: &Settings,
+    command: &str,
+    (cwd, scope): (&Place, &[Place]),
+    check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
+    work: impl FnOnce(&Open) -> Result<T, Error>,
+) -> Result<(T, Recorded), Error> {
+    // The lock comes first: what is looked up before it could have been replaced by the command that held it.
+    let journal = run_confined(settings, Access::Write, || locked(settings))?;
+    let mut repositories = Repositories::read(settings, scope)?;
+    repositories.keep(settings, &journal)?;
+    let open = run_confined(settings, Access::Write, || {
+        check(&Tree::open(&settings.root)?)?;
+        begin(settings, journal, command, (cwd, scope), &repositories)
+    })?;
+    let done = work(&open);
+    // Before anybody's git runs here again.
+    let disarmed = open.disarm(settings)?;
+    let git = repositories.changes(settings, scope)?;
+    let recorded = run_confined(settings, Access::Write, || {
+        let Open { journal, granted, snapshot, mut record, .. } = open;
+        let tree = Tree::open(&settings.root)?;
+        let found = snapshot.changes(settings, &tree, &record.scope);
+        (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
+        record.patterns.clear();
+        record.guarded.clear();
+        let is_empty = record.files.is_empty() && record.git.is_empty();
+        if is_empty && record.folders.is_empty() {
+            journal.forget(&record);
+        } else {
+            journal.end(&record)?;
+        }
+        journal.prune_sometimes();
+        let run = (!is_empty).then_some(record.run);
+        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope) })
+    })?;
+    Ok((done?, recorded))
+}
+
+/// Takes the lock of the journal, and completes what was interrupted.
+fn locked(settings: &Settings) -> Result<Journal, Error> {
+    let journal = Journal::lock(&settings.state)?;
+    recover(settings, &Tree::open(&settings.root)?, &journal)?;
+    Ok(journal)
+}
+
+fn begin(
+    settings: &Settings,
+    journal: Journal,
+    command: &str,
+    (cwd, scope): (&Place, &[Place]),
+    repositories: &Repositories,
+) -> Result<Open, Error> {
+    let tree = Tree::open(&settings.root)?;
+    let mut granted = Granted::open(&tree, cwd, scope)?;
+    let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
+    let guard = GitFolders::find(settings, &tree, scope);
+    granted.protect(scope, guard.named());
+    let mut record = record(settings, command)?;
+    record.files = snapshot.entries();
+    record.scope = scope.to_vec();
+    record.patterns = snapshot.patterns();
+    record.git = repositories.states.iter().map(|state| GitChange { before: state.clone(), after: None }).collect();
+    record.guarded = guard.keep(&tree, &journal)?;
+    journal.begin(&record)?;
+    Ok(Open { journal, granted, snapshot, record, guard })
+}
+
+/// The result of a command that has changed nothing.
+fn result(job: &Job<'_>, ended: Ended) -> RunResult {
     RunResult {
-        run: run.filter(|_| !files.is_empty()),
+        run: None,
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
@@ -256,9 +411,13 @@ fn result(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<S
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        changed_count: files.len(),
-        changed: files.into_iter().take(MAX_LISTED).map(|entry| entry.path).collect(),
-        not_saved: unsaved.into_iter().take(MAX_LISTED).collect(),
+        changed_count: 0,
+        changed: Vec::new(),
+        not_saved: Vec::new(),
+        disarmed: Vec::new(),
+        moved: Vec::new(),
+        git_unprotected: false,
+        hint: None,
     }
 }
 
@@ -281,6 +440,15 @@ impl Answer for RunResult {
         }
         for path in &self.changed {
             writeln!(to, "changed {path}")?;
+        }
+        for path in &self.disarmed {
+            writeln!(to, "taken back {path}: git could have run what it named")?;
+        }
+        for path in &self.moved {
+            writeln!(to, "[{path} was replaced meanwhile: what was changed is in the folder that was there before]")?;
+        }
+        if let Some(hint) = self.hint {
+            writeln!(to, "[{hint}]")?;
         }
         match &self.run {
             Some(run) => writeln!(to, "undo: ken undo {run}"),
@@ -343,6 +511,7 @@ impl Operation for Test {
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
+    const ASKS: bool = true;
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {

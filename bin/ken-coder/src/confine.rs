@@ -12,8 +12,9 @@ use ken_types::Error;
 
 use crate::settings::Settings;
 
-/// The required Landlock version, as for ken-sandbox. Older kernels do not restrict signals and abstract sockets.
-const REQUIRED: ABI = ABI::V6;
+/// The last version of Landlock whose rights are used, as in ken-sandbox. With an older one the thread could truncate files
+/// elsewhere, send signals and connect to abstract sockets; it does none of these, and it runs no program.
+const NEWEST: ABI = ABI::V6;
 
 /// The access that the confined thread gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +40,10 @@ pub(crate) fn run_confined<T: Send>(
 
 fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
     let refused = |error: &dyn std::fmt::Display| {
-        Error::unavailable(format!(
-            "this kernel cannot confine ken-coder to the workspace (Landlock, version 6): {error}"
-        ))
-        .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
+        Error::unavailable(format!("this kernel cannot confine ken-coder to the workspace (Landlock): {error}"))
+            .hint("use Linux 5.13 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
     };
-    let all = AccessFs::from_all(REQUIRED);
+    let all = AccessFs::from_all(NEWEST);
     let look = make_bitflags!(AccessFs::{ReadFile | ReadDir});
     let change = all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeFifo | MakeSock | IoctlDev});
     let granted = match access {
@@ -55,10 +54,10 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
         PathFd::new(path).map(|opened| PathBeneath::new(opened, access)).map_err(|error| refused(&error))
     };
     let created = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
+        .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)
-        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(REQUIRED)))
-        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
         .map_err(|error| refused(&error))?;
     let (root, state) = (beneath(&settings.root, granted)?, beneath(&settings.state, granted)?);
@@ -69,7 +68,7 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
         .restrict_self()
         .map_err(|error| refused(&error))?;
     match status.ruleset {
-        RulesetStatus::FullyEnforced => Ok(()),
-        _ => Err(refused(&"the kernel enforces only a part of the rules")),
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+        RulesetStatus::NotEnforced => Err(refused(&"the kernel does not have it")),
     }
 }

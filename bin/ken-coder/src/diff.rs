@@ -1,5 +1,6 @@
 //! Formats changes as a unified diff for the person who approves them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use similar::TextDiff;
@@ -7,15 +8,14 @@ use similar::TextDiff;
 use crate::place::Place;
 use crate::tree::Node;
 
-/// The maximum length of a diff, in bytes. Of the rest, only the size is given.
-pub(crate) const MAX_DIFF: usize = 128 * 1024;
-/// The maximum size of a file whose diff is shown, in bytes. A larger file is only named.
-const MAX_FILE: usize = 2 * 1024 * 1024;
+/// The length from which on no more files are added, in bytes. A person is never shown a longer diff: ken-tools denies a
+/// call whose diff exceeds the size of a blob.
+pub(crate) const MAX_DIFF: usize = 16 * 1024 * 1024;
 /// How long the search for the smallest diff of a file can take. After that, a larger diff is used.
 const SEARCH_TIMEOUT: Duration = Duration::from_millis(200);
 const CONTEXT: usize = 3;
 
-/// A diff that is built file by file and stays within its limit.
+/// A diff that is built file by file.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     text: String,
@@ -24,20 +24,17 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn add(&mut self, place: &Place, before: Option<&Node>, after: Option<&Node>) {
-        let file = one(place, before, after);
-        match self.text.len() + file.len() <= MAX_DIFF {
-            true => self.text.push_str(&file),
-            false => self.left_out += 1,
+        if self.text.len() > MAX_DIFF {
+            self.left_out += 1;
+        } else {
+            self.text.push_str(&one(place, before, after));
         }
     }
 
     /// Returns the text of the diff. At its end it says how much was left out.
     pub(crate) fn finish(mut self) -> String {
         if self.left_out > 0 {
-            self.text.push_str(&format!(
-                "[{} more files change; a diff of at most {MAX_DIFF} bytes is shown]\n",
-                self.left_out
-            ));
+            self.text.push_str(&format!("[{} more files change]\n", self.left_out));
         }
         self.text
     }
@@ -53,9 +50,14 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
         }
         _ => {}
     }
-    let (Some(old), Some(new)) = (text_of(before), text_of(after)) else {
-        return text + "Binary or large files differ\n";
-    };
+    // A call writes text only. Content that is not text was there before, and is removed, moved or replaced.
+    for (side, node) in [("old", before), ("new", after)] {
+        if let Some(node) = node.filter(|node| text_of(Some(node)).is_none()) {
+            let (bytes, digest) = (node.bytes.len(), &node.version.digest);
+            text.push_str(&format!("Binary {side} file of {bytes} bytes, SHA-256 {digest}\n"));
+        }
+    }
+    let (old, new) = (text_of(before).unwrap_or_default(), text_of(after).unwrap_or_default());
     if old == new {
         return text;
     }
@@ -63,7 +65,7 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
         Some(_) => format!("{side}/{place}"),
         None => "/dev/null".to_owned(),
     };
-    let diff = TextDiff::configure().timeout(SEARCH_TIMEOUT).diff_lines(old, new);
+    let diff = TextDiff::configure().timeout(SEARCH_TIMEOUT).diff_lines(&*old, &*new);
     let mut unified = diff.unified_diff();
     unified.context_radius(CONTEXT).header(&name("a", before), &name("b", after));
     text + &unified.to_string()
@@ -76,11 +78,9 @@ fn mode(node: &Node) -> String {
     }
 }
 
-/// Returns the content if it is text. A missing file counts as empty text.
-fn text_of(node: Option<&Node>) -> Option<&str> {
-    let bytes = node.map_or(&[][..], |node| &node.bytes);
-    if bytes.len() > MAX_FILE || bytes.contains(&0) {
-        return None;
-    }
-    std::str::from_utf8(bytes).ok()
+/// Returns the content if it is text, with NUL made visible because JSON documents of ken hold none. A missing file
+/// counts as empty text.
+fn text_of(node: Option<&Node>) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(node.map_or(&[][..], |node| &node.bytes)).ok()?;
+    Some(if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() })
 }

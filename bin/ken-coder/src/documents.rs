@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::files::{place_of, walk};
 use crate::place::Place;
 use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
+use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is read, in bytes.
 const FILE_BYTES: u64 = 256 * 1024;
@@ -120,7 +120,7 @@ impl Documents {
 
     fn page(&self, settings: &Settings, cut: Split) -> Result<Page, Error> {
         let tree = Tree::open(&settings.root)?;
-        let files = self.files(settings);
+        let files = self.files(settings)?;
         let mut page = self.empty();
         let (mut bytes, mut last) = (0, None);
         for (number, place) in files.iter().enumerate() {
@@ -151,8 +151,8 @@ impl Documents {
     }
 
     /// Returns the files between `after` and `until`, sorted by path.
-    fn files(&self, settings: &Settings) -> Vec<Place> {
-        let walk = walk(settings, &Place::default(), false).build().flatten();
+    fn files(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
+        let walk = walk(settings, &Place::default(), Some(Ignored::on_disk(settings)?)).build().flatten();
         let files = walk.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
         let mut places: Vec<Place> = files.filter_map(|entry| place_of(settings, entry.path())).take(FILES).collect();
         let is_wanted = |place: &Place| {
@@ -161,7 +161,7 @@ impl Documents {
         };
         places.retain(is_wanted);
         places.sort();
-        places
+        Ok(places)
     }
 }
 

@@ -11,14 +11,16 @@ use crate::approved;
 use crate::call::Operation;
 use crate::change::{MAX_FILES, Plan, action, commit, record};
 use crate::confine::{Access, run_confined};
+use crate::gate;
 use crate::journal::{Journal, Record};
 use crate::patch;
 use crate::place::Place;
-use crate::policy::{self, Approval};
+use crate::policy::Permit;
 use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::snapshot::recover;
 use crate::tree::Tree;
+use crate::unseen;
 
 /// The outcome of a change.
 #[derive(Debug, Serialize)]
@@ -73,6 +75,7 @@ impl<E: Edits> Operation for E {
     const COMMAND: &'static str = E::COMMAND;
     const ABOUT: &'static str = E::ABOUT;
     const FIELDS: &'static str = E::FIELDS;
+    const ASKS: bool = true;
     type Answer = ChangeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
@@ -91,16 +94,15 @@ impl<E: Edits> Operation for E {
             recover(settings, &tree, &journal)?;
             let mut plan = Plan::new(&tree);
             self.plan(&mut plan)?;
+            let permit = gate::pass(settings, &Preview::without_diff(settings, &plan))?;
             let (edits, changes) = (plan.entries(), plan.changes());
-            let verdict = policy::of_files(&settings.workspace, changes.keys());
-            if verdict.approval == Approval::Deny {
-                return Err(Error::forbidden(verdict.reason));
-            }
             let record = record(settings, <E as Edits>::COMMAND)?;
             if changes.is_empty() {
                 return Ok(record.into());
             }
-            approved::use_up(settings, &journal, &edits)?;
+            // An edit of an approved plan was seen with the plan.
+            let permit = if approved::use_up(settings, &journal, &edits)? { Permit::Person } else { permit };
+            unseen::record(settings, &journal, permit, changes.keys())?;
             commit(&tree, &journal, record, &changes).map(ChangeResult::from)
         })
     }

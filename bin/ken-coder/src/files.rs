@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use ignore::WalkBuilder;
 use ken_tool::{Answer, Error};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use crate::place::Place;
 use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, kind_name};
+use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -21,29 +21,6 @@ const TEXT_BYTES: usize = 24 * 1024;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
 const ENTRIES: usize = 500;
 const MAX_ENTRIES: usize = 5_000;
-
-/// Returns a walk over a folder. It follows no links and omits git's own folders. It also omits what git ignores,
-/// unless `all` is true.
-pub(crate) fn walk(settings: &Settings, folder: &Place, all: bool) -> WalkBuilder {
-    let mut walk = WalkBuilder::new(settings.root.join(folder.as_str()));
-    walk.hidden(false)
-        .ignore(false)
-        .parents(false)
-        .git_global(false)
-        .git_ignore(!all)
-        .git_exclude(!all)
-        .require_git(false)
-        .follow_links(false)
-        .sort_by_file_name(Ord::cmp)
-        .filter_entry(|entry| entry.file_name() != ".git");
-    walk
-}
-
-/// Returns the place for a path from a walk, or `None` if a call cannot name that path.
-pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Place> {
-    let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
-    Place::parse(relative).ok()
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -90,7 +67,8 @@ impl Operation for List {
             // Fail early if the path is not a folder or leads through a link.
             Tree::open(&settings.root)?.folder(&self.path)?;
             let max = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
-            let mut walk = walk(settings, &self.path, self.all);
+            let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
+            let mut walk = walk(settings, &self.path, ignored);
             walk.max_depth(Some(self.depth.unwrap_or(2).max(1)));
             let mut entries = walk.build().flatten().skip(1).filter_map(|entry| {
                 let about = entry.metadata().ok()?;

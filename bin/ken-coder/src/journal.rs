@@ -9,7 +9,7 @@
 //! that is replaced is moved to `objects`. Files that a command could replace are copied there before the command
 //! starts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
@@ -56,6 +56,15 @@ pub(crate) struct Record {
     /// The folders that a running command can change. `files` then lists all files in them. Empty for other changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scope: Vec<Place>,
+    /// What git ignored when a command began: its files with patterns. Only while the command runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) patterns: BTreeMap<Place, String>,
+    /// The files that git takes programs from, as they were when a command began. Only while the command runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) guarded: Vec<Entry>,
+    /// The repositories whose refs, `HEAD` or index it has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) git: Vec<GitChange>,
     /// Whether the change was interrupted before its end was recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
@@ -69,12 +78,34 @@ pub(crate) struct Entry {
     pub(crate) after: Option<Version>,
 }
 
+/// A repository at a point in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RepositoryState {
+    pub(crate) repo: Place,
+    pub(crate) head: String,
+    /// The refs, except those that only record what a remote has.
+    pub(crate) refs: BTreeMap<String, String>,
+    /// The digest of the index file, which the journal stores, and that of the entries in it. Git rewrites the file
+    /// without changing an entry, so only the second one shows a change.
+    pub(crate) index: Option<String>,
+    pub(crate) index_place: Place,
+    pub(crate) staged: String,
+}
+
+/// A repository before and after a change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GitChange {
+    pub(crate) before: RepositoryState,
+    /// `None` if the change was interrupted.
+    pub(crate) after: Option<RepositoryState>,
+}
+
 /// The journal, with the lock that is needed to change the workspace.
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: PathBuf,
     /// `None` for a reader, which needs no lock.
-    _lock: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
 }
 
 fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
@@ -83,7 +114,7 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
 
 impl Journal {
     pub(crate) fn reader(state: &Path) -> Journal {
-        Journal { state: state.to_owned(), _lock: None }
+        Journal { state: state.to_owned(), lock: None }
     }
 
     /// Opens the journal and takes its lock. Waits for a change that is in progress.
@@ -106,7 +137,12 @@ impl Journal {
                 Err(errno) => return Err(failed(&path, errno)),
             }
         }
-        Ok(Journal { state: state.to_owned(), _lock: Some(lock) })
+        Ok(Journal { state: state.to_owned(), lock: Some(lock) })
+    }
+
+    /// The lock is held until every copy of this descriptor is closed.
+    pub(crate) fn lock_descriptor(&self) -> Option<&OwnedFd> {
+        self.lock.as_ref()
     }
 
     fn object(&self, digest: &str) -> PathBuf {
@@ -251,12 +287,12 @@ impl Journal {
     /// `max` bytes. Returns how many runs and contents were removed.
     pub(crate) fn prune(&self, kept: Duration, max: u64) -> Result<(usize, usize), Error> {
         let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
-        let plans = fs::read_dir(self.state.join("plans"));
-        for plan in plans.into_iter().flatten().flatten() {
-            let changed = plan.metadata().and_then(|about| about.modified());
-            if changed.is_ok_and(|at| is_old(&at)) {
-                let _ = fs::remove_file(plan.path());
-            }
+        for plan in self.older("plans", &is_old) {
+            let _ = fs::remove_file(plan);
+        }
+        // The objects of repositories that no run has changed since.
+        for folder in self.older("git", &is_old) {
+            let _ = fs::remove_dir_all(folder);
         }
         let mut runs = self.runs()?;
         let (mut gone, mut objects) = (0, 0);
@@ -276,6 +312,13 @@ impl Journal {
         }
     }
 
+    /// Returns the entries of a folder whose last change is this old.
+    fn older(&self, folder: &str, is_old: &dyn Fn(&SystemTime) -> bool) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.state.join(folder)).into_iter().flatten().flatten();
+        let modified = |entry: &fs::DirEntry| entry.metadata().and_then(|about| about.modified());
+        entries.filter(|entry| modified(entry).is_ok_and(|at| is_old(&at))).map(|entry| entry.path()).collect()
+    }
+
     fn remove_oldest(&self, runs: &mut Vec<(String, SystemTime)>) -> Result<bool, Error> {
         let Some((run, _)) = runs.pop() else {
             return Ok(false);
@@ -293,8 +336,10 @@ impl Journal {
         for (run, _) in runs {
             records.extend(self.records(run)?);
         }
-        for entry in records.into_iter().flat_map(|record| record.files) {
-            needed.extend(entry.before.map(|version| version.digest));
+        for record in records {
+            needed.extend(record.git.into_iter().filter_map(|change| change.before.index));
+            needed
+                .extend(record.files.into_iter().chain(record.guarded).filter_map(|entry| Some(entry.before?.digest)));
         }
         let (mut removed, mut bytes) = (0, 0);
         let folder = self.state.join("objects");

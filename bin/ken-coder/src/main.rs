@@ -9,27 +9,38 @@
 mod approved;
 mod call;
 mod change;
+mod clone;
 mod command;
+mod commit;
 mod confine;
 mod diff;
 mod documents;
 mod edits;
 mod files;
+mod gate;
 mod git;
+mod git_guard;
+mod git_state;
+mod inputs;
 mod journal;
 mod network;
 mod patch;
 mod place;
 mod policy;
 mod preview;
+mod programs;
 mod propose;
+mod push;
 mod read_only;
+mod repository;
 mod sandbox;
 mod search;
 mod settings;
 mod snapshot;
 mod tree;
 mod undo;
+mod unseen;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -56,9 +67,9 @@ const COMMANDS: [(&str, &str, Run); 21] = [
     entry::<git::Status>(),
     entry::<git::Changes>(),
     entry::<git::Log>(),
-    entry::<git::Commit>(),
-    entry::<git::Push>(),
-    entry::<git::Clone>(),
+    entry::<commit::Commit>(),
+    entry::<push::Push>(),
+    entry::<clone::Clone>(),
     ("undo", undo::Undo::ABOUT, ken_tool::report::<undo::Undo>),
     ("diff", undo::Diff::ABOUT, ken_tool::report::<undo::Diff>),
     ("journal", undo::Journal::ABOUT, ken_tool::report::<undo::Journal>),

@@ -155,6 +155,62 @@ pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
     variables
 }
 
+/// Where a repository is published or fetched from.
+#[derive(Debug, Clone)]
+pub(crate) enum Remote<'a> {
+    /// A folder of the workspace.
+    Folder(Place),
+    /// A server that the rule of the repository names.
+    Server(Network<'a>),
+}
+
+impl<'a> Remote<'a> {
+    pub(crate) fn network(&self) -> Option<&Network<'a>> {
+        match self {
+            Remote::Folder(_) => None,
+            Remote::Server(network) => Some(network),
+        }
+    }
+
+    pub(crate) fn folder(&self) -> Option<&Place> {
+        match self {
+            Remote::Folder(folder) => Some(folder),
+            Remote::Server(_) => None,
+        }
+    }
+}
+
+/// Returns where a URL leads, seen from the folder `work`. The error names the field `at` of the call.
+pub(crate) fn remote_of<'a>(
+    settings: &'a Settings,
+    repo: &Place,
+    work: &Place,
+    at: &str,
+    url: &str,
+) -> Result<Remote<'a>, Error> {
+    let forbidden = |why: String| Error::forbidden(format!("the remote {url}: {why}")).at(at);
+    if let Some(host) = host_of(url) {
+        let host = host.map_err(&forbidden)?;
+        let network = Network::of(settings, repo).map_err(|error| Error { at: Some(at.to_owned()), ..error })?;
+        if network.allows(&host) {
+            return Ok(Remote::Server(network));
+        }
+        return Err(forbidden(format!("the rule of {repo} does not name the host {host}")));
+    }
+    let path = url.strip_prefix("file://").unwrap_or(url);
+    if !(path.starts_with('/') || path.starts_with('.')) || path.contains("::") {
+        return Err(forbidden("only http and https can be reached, by way of the proxy".to_owned())
+            .hint("use the https URL of the repository, or do it yourself"));
+    }
+    let folder = work.led(&settings.root, path).filter(|folder| folder.project().is_some());
+    folder.map(Remote::Folder).ok_or_else(|| forbidden("it is not a repository of the workspace".to_owned()))
+}
+
+/// Describes a network for the person who approves a call.
+pub(crate) fn describe(network: Option<&Network<'_>>) -> Value {
+    network.map_or(Value::Bool(false), Network::describe)
+}
+
 /// Returns the host of an http or https URL, or `None` for any other URL.
 pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
     let (scheme, rest) = url.split_once("://")?;

@@ -1,6 +1,7 @@
 //! A path below the workspace, in the form in which a call can name it.
 
 use std::fmt;
+use std::path::Path;
 
 use ken_types::Error;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,28 @@ impl Place {
             "" => Place(name.to_owned()),
             folder => Place(format!("{folder}/{name}")),
         }
+    }
+
+    /// Returns the place of a path that is relative to this one.
+    pub(crate) fn joined(&self, path: &Place) -> Place {
+        path.names().fold(self.clone(), |folder, name| folder.join(name))
+    }
+
+    /// Returns the place to which a path in a file leads, seen from this folder, or `None` if it is not below `root`. Links
+    /// are not followed, so the kernel still has to resolve the place.
+    pub(crate) fn led(&self, root: &Path, path: &str) -> Option<Place> {
+        if path.starts_with('/') {
+            return Place::parse(Path::new(path).strip_prefix(root).ok()?.to_str()?).ok();
+        }
+        let mut names: Vec<&str> = self.names().collect();
+        for name in path.split('/') {
+            match name {
+                "" | "." => {}
+                ".." => drop(names.pop()?),
+                name => names.push(name),
+            }
+        }
+        Place::parse(&names.join("/")).ok()
     }
 
     /// Whether it is `folder` itself or below it.

@@ -23,6 +23,15 @@ pub(crate) struct CommandVerdict {
     pub(crate) is_read_only: bool,
 }
 
+/// Who has let a call go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// A person, by approving it or by calling this program in a shell.
+    Person,
+    /// A rule of the operator, without anybody seeing the call.
+    Rule,
+}
+
 /// Decides on a change of these files. The strictest of their rules applies.
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
@@ -85,7 +94,7 @@ pub(crate) fn without_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::None, reason: reason.to_owned() }
 }
 
-fn with_approval(reason: &str) -> Verdict {
+pub(crate) fn with_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 

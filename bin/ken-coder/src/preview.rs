@@ -10,8 +10,10 @@ use serde_json::Value;
 use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
+use crate::git_guard::is_executed_by_git;
+use crate::inputs::is_executed_by_tools;
 use crate::place::Place;
-use crate::policy::{Approval, Verdict, of_files, without_approval};
+use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
 use crate::settings::Settings;
 use crate::tree::digest;
 
@@ -77,6 +79,15 @@ impl Preview {
         }
     }
 
+    /// Adds what undo will not restore. It is shown, and is no part of the fingerprint: builds change how many files git
+    /// ignores.
+    pub(crate) fn with_left_out(mut self, lines: Vec<String>) -> Preview {
+        if let Some(action) = self.action.as_object_mut().filter(|_| !lines.is_empty()) {
+            action.insert("notUndone".to_owned(), lines.into());
+        }
+        self
+    }
+
     /// Returns the preview of a call that only reads.
     pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = without_approval("it only reads");
@@ -100,23 +111,34 @@ impl Preview {
         }
     }
 
-    /// Returns the preview of a change of files.
+    /// Returns the preview of a change of files, with its diff.
     pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
         let mut diff = Diff::default();
-        let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
         for (place, before, after) in plan.pairs() {
             diff.add(place, before, after);
+        }
+        Preview { diff: Some(diff.finish()), ..Preview::without_diff(settings, plan) }
+    }
+
+    /// Returns the same without the diff, which the fingerprint does not need: it covers the digests of the files.
+    pub(crate) fn without_diff(settings: &Settings, plan: &Plan<'_>) -> Preview {
+        let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
+        for (place, before, after) in plan.pairs() {
             removed += usize::from(after.is_none());
             let [before, after] = [before, after].map(|node| node.map(|node| &node.version));
             files.push(serde_json::json!({"path": place, "before": before, "after": after}));
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
+        let runs_in_git = |place: &&Place| is_executed_by_git(settings, plan.tree(), place);
+        if verdict.approval == Approval::None && places.iter().any(runs_in_git) {
+            verdict = with_approval("a file is changed that git executes or includes");
+        }
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {
             verdict = without_approval("a person approved exactly this with the plan");
         }
         let target = common(&places);
-        let runs = places.iter().any(|place| is_run_by_tools(place));
+        let runs = places.iter().any(|place| is_executed_by_tools(place));
         let risk = match (removed, places.len()) {
             (0, ..=20) if !runs => Risk::Low,
             _ => Risk::Medium,
@@ -127,23 +149,8 @@ impl Preview {
         let all = Value::from(files);
         let shown: Vec<_> = all.as_array().into_iter().flatten().take(MAX_SHOWN_BYTES).cloned().collect();
         let action = serde_json::json!({"files": shown, "count": places.len()});
-        Preview::new(
-            settings,
-            verdict,
-            "file.edit",
-            (summary, &target, risk),
-            action,
-            Some(diff.finish()),
-            ("files", &all),
-        )
+        Preview::new(settings, verdict, "file.edit", (summary, &target, risk), action, None, ("files", &all))
     }
-}
-
-/// Whether builds, editors or hosting services execute this file.
-fn is_run_by_tools(place: &Place) -> bool {
-    const NAMES: [&str; 8] =
-        ["Makefile", "build.rs", "package.json", "setup.py", "conftest.py", "Dockerfile", ".envrc", ".gitattributes"];
-    place.names().any(|name| NAMES.contains(&name) || name == ".github" || name.ends_with(".sh"))
 }
 
 fn summary(places: &[&Place], removed: usize, target: &Place) -> String {

@@ -9,9 +9,9 @@ use crate::approved;
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
 use crate::edits::{OneEdit, plan_of};
+use crate::gate;
 use crate::journal::Journal;
 use crate::place::Place;
-use crate::policy::{self, Approval};
 use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::Tree;
@@ -55,6 +55,14 @@ impl Propose {
     }
 }
 
+impl Propose {
+    fn proposal(&self, preview: Preview) -> Preview {
+        let first = self.summary.trim().lines().next().unwrap_or_default();
+        let shown = first.chars().filter(|letter| !letter.is_control());
+        preview.into_proposal(&shown.take(SUMMARY).collect::<String>())
+    }
+}
+
 impl Operation for Propose {
     const NAME: &'static str = "ken-coder plan";
     const COMMAND: &'static str = "plan";
@@ -62,16 +70,14 @@ impl Operation for Propose {
     const FIELDS: &'static str = "Fields: summary (what the plan is for), edits (as in `apply`). The edits are not made yet. Once a \
         person has approved the plan, each file can be changed to its state after all edits without another approval, once, and \
         only if it has not changed since the plan was made.";
+    const ASKS: bool = true;
     type Answer = ProposeResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.check(settings)?;
         run_confined(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
-            let preview = Preview::of_plan(settings, &plan_of(&tree, &self.edits)?);
-            let first = self.summary.trim().lines().next().unwrap_or_default();
-            let shown = first.chars().filter(|letter| !letter.is_control());
-            Ok(preview.into_proposal(&shown.take(SUMMARY).collect::<String>()))
+            Ok(self.proposal(Preview::of_plan(settings, &plan_of(&tree, &self.edits)?)))
         })
     }
 
@@ -80,11 +86,9 @@ impl Operation for Propose {
         run_confined(settings, Access::Write, || {
             let tree = Tree::open(&settings.root)?;
             let journal = Journal::lock(&settings.state)?;
-            let edits = plan_of(&tree, &self.edits)?.entries();
-            let denied = policy::of_files(&settings.workspace, edits.iter().map(|edit| &edit.path));
-            if denied.approval == Approval::Deny {
-                return Err(Error::forbidden(denied.reason));
-            }
+            let plan = plan_of(&tree, &self.edits)?;
+            gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan)))?;
+            let edits = plan.entries();
             let paths: Vec<Place> = edits.iter().map(|edit| edit.path.clone()).collect();
             approved::keep(settings, &journal, edits)?;
             Ok(ProposeResult { run: settings.run.clone(), approved: paths })

@@ -1,14 +1,20 @@
 //! Runs a program in ken-sandbox(1), with limits on its output, time and disk space.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ken_tool::{Error, find_program};
+use rustix::fs::{Mode, OFlags, fstatvfs};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
 
+use crate::confine::{Access, run_confined};
 use crate::network::{Network, Proxy};
 use crate::place::Place;
 use crate::settings::Settings;
@@ -30,12 +36,14 @@ const CANNOT_EXECUTE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
 /// A program to run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) argv: Vec<String>,
     pub(crate) cwd: &'a Place,
     /// The folders that it can change.
     pub(crate) write: &'a [Place],
+    /// Whether it is kept from changing what makes git run programs, in the repositories in those folders.
+    pub(crate) protects_git: bool,
     /// Variables as `NAME=value`, besides those that the operator's configuration passes on.
     pub(crate) env: Vec<String>,
     pub(crate) stdin: Option<&'a str>,
@@ -44,6 +52,89 @@ pub(crate) struct Job<'a> {
     pub(crate) timeout: Duration,
     /// How many bytes of each of its two outputs are kept: half from the start and half from the end.
     pub(crate) keep: usize,
+    /// Set for ken's own programs.
+    pub(crate) own: Option<Own<'a>>,
+}
+
+/// What a program that ken starts for itself gets instead of what the operator's configuration grants to commands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own<'a> {
+    /// A folder outside the workspace that it can change.
+    pub(crate) folder: &'a Path,
+    /// The only files and folders that it can execute. Empty: what every command can execute.
+    pub(crate) execute: &'a [PathBuf],
+}
+
+/// The folders of a job, opened once. The sandbox gets these descriptors and no paths: whatever is renamed later, they stay
+/// the folders that were checked.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    root: OwnedFd,
+    cwd: OwnedFd,
+    write: Vec<OwnedFd>,
+    /// Paths below the folders that it can change, each with the number of its folder, that stay as they are.
+    read_only: Vec<(usize, String)>,
+}
+
+impl Granted {
+    pub(crate) fn open(tree: &Tree, cwd: &Place, write: &[Place]) -> Result<Granted, Error> {
+        let write: Result<_, _> = write.iter().map(|folder| tree.grant(folder)).collect();
+        Ok(Granted {
+            root: tree.grant(&Place::default())?,
+            cwd: tree.grant(cwd)?,
+            write: write?,
+            read_only: Vec::new(),
+        })
+    }
+
+    /// Keeps the command from changing these places in the folders of `write`.
+    pub(crate) fn protect<'a>(&mut self, write: &[Place], places: impl Iterator<Item = &'a Place>) {
+        for place in places {
+            let folder = write.iter().enumerate().find(|(_, folder)| place.is_in(folder) && place != *folder);
+            self.read_only.extend(folder.and_then(|(number, folder)| {
+                let below = place.as_str().strip_prefix(folder.as_str())?.trim_start_matches('/');
+                Some((number, below.to_owned()))
+            }));
+        }
+    }
+
+    /// Returns the folders at whose paths something else is by now.
+    pub(crate) fn moved(&self, tree: &Tree, cwd: &Place, write: &[Place]) -> Vec<Place> {
+        let folders = self.write.iter().zip(write).chain([(&self.cwd, cwd)]);
+        let moved = folders.filter(|(granted, place)| !tree.is_still(place, granted));
+        moved.map(|(_, place)| place.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+        [&self.root, &self.cwd].into_iter().chain(&self.write)
+    }
+}
+
+/// Which walls ken-sandbox(1) can set up on this system.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Walls {
+    /// Whether parts of a writable folder can be made read-only, such as the configuration of git repositories.
+    pub(crate) mounts: bool,
+}
+
+impl Walls {
+    /// Fails if no command can be run here.
+    pub(crate) fn find() -> Result<Walls, Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::unavailable(format!("ken-sandbox cannot be used: {error}"));
+        let found = program()?.arg("--walls").output().map_err(|error| failed(&error))?;
+        match serde_json::from_slice(&found.stdout) {
+            Ok(walls) => Ok(walls),
+            Err(error) => Err(error_line(&found.stderr).unwrap_or_else(|| failed(&error))),
+        }
+    }
+}
+
+fn program() -> Result<Command, Error> {
+    let sandbox = find_program("ken-sandbox")
+        .ok_or_else(|| Error::unavailable("the program ken-sandbox is not installed, so no command can be run"))?;
+    let mut command = Command::new(sandbox);
+    command.current_dir("/");
+    Ok(command)
 }
 
 /// The outcome of a program.
@@ -72,17 +163,34 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
     )
 }
 
-/// Runs the program to its end. Fails if it cannot be started.
+/// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
+    let granted =
+        run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job.cwd, job.write))?;
+    run_in(settings, job, &granted, None)
+}
+
+/// Runs a program in folders that are open already, to its end. The sandbox keeps `lock` open: even if this process is
+/// killed, no other command gets it while that one runs.
+pub(crate) fn run_in(
+    settings: &Settings,
+    job: &Job<'_>,
+    granted: &Granted,
+    lock: Option<&OwnedFd>,
+) -> Result<Ended, Error> {
     let begun = Instant::now();
     let network = job.network.as_ref();
     // The proxy runs until the command has ended.
     let proxy = network.map(|network| network.open(settings)).transpose()?;
-    let mut child = command(settings, job, proxy.as_ref())?
-        .spawn()
-        .map_err(|error| Error::unavailable(format!("ken-sandbox cannot be started: {error}")))?;
+    let mut command = command(settings, job, granted, proxy.as_ref())?;
+    for descriptor in granted.descriptors().chain(lock) {
+        fcntl_setfd(descriptor, FdFlags::empty())
+            .map_err(|errno| Error::unavailable(format!("descriptors: {errno}")))?;
+    }
+    let mut child =
+        command.spawn().map_err(|error| Error::unavailable(format!("ken-sandbox cannot be started: {error}")))?;
     let (done, outputs_done) = channel();
-    let disk = Disk::new(settings);
+    let disk = Disk::new(granted);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (stopped, stdout, stderr) = std::thread::scope(|scope| {
         let also_done = done.clone();
@@ -101,33 +209,52 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let status = status.code().unwrap_or(CANNOT_CONFINE);
     let duration = begun.elapsed();
     if matches!(status, CANNOT_CONFINE | CANNOT_EXECUTE | NOT_FOUND)
-        && let Some(error) = own_error(&stderr)
+        && let Some(error) = error_line(&stderr.head)
     {
         return Err(error);
     }
     Ok(Ended { timed_out: status == TIMED_OUT && duration >= job.timeout, status, stopped, stdout, stderr, duration })
 }
 
-fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<Command, Error> {
-    let sandbox = find_program("ken-sandbox")
-        .ok_or_else(|| Error::unavailable("the program ken-sandbox is not installed, so no command can be run"))?;
-    let mut command = Command::new(sandbox);
+fn command(settings: &Settings, job: &Job<'_>, granted: &Granted, proxy: Option<&Proxy>) -> Result<Command, Error> {
+    let number = |descriptor: &OwnedFd| descriptor.as_raw_fd().to_string();
+    let mut command = program()?;
     command
         .args(["--with-parent", "--memory", MEMORY, "--file-size", FILE_SIZE, "--processes", PROCESSES])
-        .arg("--timeout")
-        .arg(job.timeout.as_secs_f64().to_string())
-        .arg("--cwd")
-        .arg(settings.root.join(job.cwd.as_str()))
-        .arg("--read")
+        .args(["--timeout", &job.timeout.as_secs_f64().to_string()])
+        .args(["--cwd-fd", &number(&granted.cwd), "--read-fd", &number(&granted.root)])
+        .arg("--except")
         .arg(&settings.root);
-    let existing = settings.workspace.read.iter().filter(|path| path.exists());
-    for path in existing {
-        command.arg("--read").arg(path);
+    match &job.own {
+        Some(own) => {
+            command.arg("--write").arg(own.folder);
+            for path in own.execute {
+                command.arg("--execute").arg(path);
+            }
+        }
+        None => {
+            for own in &settings.own {
+                command.arg("--keep-out").arg(own);
+            }
+            for path in settings.workspace.read.iter().filter(|path| path.exists()) {
+                command.arg("--read").arg(path);
+            }
+            // A variable of git could name a configuration, and with it a program.
+            for variable in settings.workspace.env.iter().filter(|variable| !variable.starts_with("GIT_")) {
+                command.arg("--env").arg(variable);
+            }
+        }
     }
-    for folder in job.write {
-        command.arg("--write").arg(settings.root.join(folder.as_str()));
+    for folder in &granted.write {
+        command.args(["--write-fd", &number(folder)]);
     }
-    for variable in settings.workspace.env.iter().chain(&job.env) {
+    if job.protects_git {
+        command.arg("--protect-git");
+        for (folder, path) in granted.read_only.iter().filter_map(|(at, path)| Some((granted.write.get(*at)?, path))) {
+            command.arg("--read-only-below").arg(format!("{}:{path}", number(folder)));
+        }
+    }
+    for variable in &job.env {
         command.arg("--env").arg(variable);
     }
     if let Some(proxy) = proxy {
@@ -137,7 +264,7 @@ fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<
         }
     }
     let stdin = if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-    command.arg("--").args(&job.argv).current_dir("/").stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("--").args(&job.argv).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -170,29 +297,36 @@ fn terminate(child: &Child) {
     }
 }
 
-/// The free disk space when the command started. Other programs write to the disk too, so the limits are generous.
-struct Disk {
-    tree: Option<Tree>,
-    free: u64,
-}
+/// The free disk space when the command started, in the workspace and in the folder for temporary files, which can be on
+/// different file systems. Other programs write to them too, so the limits are generous.
+struct Disk(Vec<(OwnedFd, u64)>);
 
 impl Disk {
-    fn new(settings: &Settings) -> Disk {
-        let tree = Tree::open(&settings.root).ok();
-        let free = tree.as_ref().and_then(Tree::free_bytes).unwrap_or_default();
-        Disk { tree, free }
+    fn new(granted: &Granted) -> Disk {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let temporary = rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).ok();
+        let folders = granted.root.try_clone().ok().into_iter().chain(temporary);
+        Disk(folders.filter_map(|folder| free_bytes(&folder).map(|free| (folder, free))).collect())
     }
 
     fn is_filled(&self) -> Option<String> {
         const MIB: u64 = 1024 * 1024;
         let max = limit().unwrap_or(DISK);
-        let free = self.tree.as_ref()?.free_bytes()?;
-        if self.free.saturating_sub(free) > max {
-            return Some(format!("it has filled more than {} MiB of the disk", max / MIB));
-        }
-        let was_left = self.free > DISK_LEFT;
-        (was_left && free < DISK_LEFT).then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
+        self.0.iter().find_map(|(folder, before)| {
+            let free = free_bytes(folder)?;
+            if before.saturating_sub(free) > max {
+                return Some(format!("it has filled more than {} MiB of the disk", max / MIB));
+            }
+            let was_left = *before > DISK_LEFT;
+            (was_left && free < DISK_LEFT).then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
+        })
     }
+}
+
+/// Returns how many bytes an ordinary user can still write to the file system of a folder.
+fn free_bytes(folder: &OwnedFd) -> Option<u64> {
+    let about = fstatvfs(folder).ok()?;
+    Some(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
 /// Returns the limit that `KEN_CODER_DISK` sets in MiB, as bytes, but at most `DISK`.
@@ -202,8 +336,8 @@ fn limit() -> Option<u64> {
 }
 
 /// Returns the error of ken-sandbox itself, which is one line of JSON, or `None` if the output comes from the command.
-fn own_error(stderr: &CapturedOutput) -> Option<Error> {
-    let error: serde_json::Value = serde_json::from_slice(&stderr.head).ok()?;
+fn error_line(stderr: &[u8]) -> Option<Error> {
+    let error: serde_json::Value = serde_json::from_slice(stderr).ok()?;
     serde_json::from_value(error.get("error")?.clone()).ok()
 }
 

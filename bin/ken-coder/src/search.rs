@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::files::{place_of, walk};
 use crate::place::Place;
 use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
+use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is searched, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
@@ -97,7 +97,8 @@ impl Search {
         let tree = Tree::open(&settings.root)?;
         tree.folder(&self.path)?;
         let max = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
-        let mut walk = walk(settings, &self.path, self.all);
+        let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
+        let mut walk = walk(settings, &self.path, ignored);
         if let Some(glob) = &self.glob {
             let wrong = |error: ignore::Error| Error::invalid("/glob", error.to_string());
             let mut globs = OverrideBuilder::new(settings.root.join(self.path.as_str()));

@@ -23,6 +23,9 @@ pub(crate) struct Settings {
     /// The folder of the journal, outside the workspace.
     pub(crate) state: PathBuf,
     pub(crate) workspace: Workspace,
+    /// ken's own files and folders. Nothing that contains one of them, or lies in one, is granted to a command, but for the
+    /// workspace.
+    pub(crate) own: Vec<PathBuf>,
     /// The file with the keys for ken-proxy.
     pub(crate) secrets: PathBuf,
     /// The run to which the changes of this call belong: `KEN_RUN`, or a new id.
@@ -30,6 +33,8 @@ pub(crate) struct Settings {
     /// Whether the caller has set the id of the run.
     pub(crate) has_run: bool,
     pub(crate) session: Option<String>,
+    /// Whether ken-tools waits to be asked whether the call may go on.
+    pub(crate) has_gate: bool,
 }
 
 impl Settings {
@@ -48,6 +53,7 @@ impl Settings {
             ));
         }
         Ok(Settings {
+            own: own(&places),
             root,
             state,
             workspace,
@@ -55,6 +61,7 @@ impl Settings {
             run: run()?,
             has_run: text("KEN_RUN").is_some(),
             session: text("KEN_SESSION"),
+            has_gate: text("KEN_GATE").is_some(),
         })
     }
 
@@ -78,6 +85,19 @@ fn places() -> Result<Places, Error> {
         }
     }
     Ok(places)
+}
+
+/// Returns the files and folders of ken itself. The folder of the configuration is one of them if it has nothing else in it.
+fn own(places: &Places) -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let run = Places::resolve(None, uid, path).ok().map(|places| places.run);
+    let folder = places.config.parent().filter(|folder| folder.ends_with("ken"));
+    let tools = places.config.with_file_name("tools.d");
+    let mut own = vec![places.state.clone(), places.config.clone(), places.secrets(), tools];
+    own.extend(places.home.clone());
+    own.extend(run);
+    own.extend(folder.map(Path::to_owned));
+    own
 }
 
 fn path(name: &str) -> Option<PathBuf> {

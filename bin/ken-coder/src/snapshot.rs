@@ -1,22 +1,25 @@
 //! Finds out what a command has changed. The files that it can change are stored before it runs, and compared
 //! afterwards.
 //!
-//! Files that git ignores are left out, because they can be generated again. A file whose content is in the journal is
-//! not read again if its size, times and inode number have not changed since it was read.
+//! Files that git ignores are left out, because they can be generated again, unless git tracks them. What counts is what
+//! git tracked and ignored when the command began: otherwise a command could write a `.gitignore` that hides what it does
+//! from then on. A file whose content is in the journal is not read again if its size, times and inode number have not changed since it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 
 use ken_types::Error;
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use crate::change::{MAX_FILE, roll_back};
-use crate::files::{place_of, walk};
+use crate::git_guard::GitFolders;
 use crate::journal::{Entry, Journal, Record};
 use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
+use crate::walk::{Ignored, Patterns, place_of, walk};
 
 /// The maximum number of files in a snapshot, and of bytes that it adds to the journal.
 const FILES: usize = 20_000;
@@ -75,6 +78,7 @@ pub(crate) struct Snapshot {
     /// Files whose content is not stored: those beyond the limits, and those that are not regular files.
     unsaved: BTreeSet<Place>,
     folders: BTreeSet<Place>,
+    patterns: Patterns,
     at: i128,
 }
 
@@ -85,12 +89,16 @@ impl Snapshot {
         tree: &Tree,
         journal: &Journal,
         scope: &[Place],
+        tracked: &BTreeSet<Place>,
     ) -> Result<Snapshot, Error> {
         let notes = journal.notes();
         let mut known: BTreeMap<Place, KnownFile> =
             fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let (places, folders) = find_files(settings, scope);
-        let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, at: 0 };
+        let ignored = Ignored::on_disk(settings)?;
+        let (mut places, folders) = find_files(settings, scope, &ignored);
+        places.extend(tracked.iter().filter(|place| is_file(tree, place)).cloned());
+        let patterns = ignored.patterns();
+        let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, patterns, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
         for place in places {
             let saved = match snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
@@ -119,6 +127,11 @@ impl Snapshot {
         Ok(snapshot)
     }
 
+    /// Returns what git ignored.
+    pub(crate) fn patterns(&self) -> Patterns {
+        self.patterns.clone()
+    }
+
     /// Returns the files for the record of a command that is about to start.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |(path, seen): (&Place, &KnownFile)| Entry {
@@ -137,14 +150,15 @@ impl Snapshot {
             None => Before::Absent,
         };
         let known = self.files.keys().chain(&self.unsaved);
-        let mut found = differences(settings, tree, scope, self.at, known, &before);
+        let ignored = Ignored::recorded(&self.patterns);
+        let mut found = differences(settings, tree, (scope, &ignored), self.at, known, &before);
         found.folders.retain(|folder| !self.folders.contains(folder));
         found
     }
 }
 
 /// What a command has changed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Differences {
     pub(crate) files: Vec<Entry>,
     /// New folders.
@@ -162,16 +176,14 @@ enum Before {
 fn differences<'a>(
     settings: &Settings,
     tree: &Tree,
-    scope: &[Place],
+    (scope, ignored): (&[Place], &Arc<Ignored>),
     at: i128,
     known: impl Iterator<Item = &'a Place>,
     before: &dyn Fn(&Place) -> Before,
 ) -> Differences {
-    let (places, folders) = find_files(settings, scope);
-    let mut places: BTreeSet<Place> = places.into_iter().collect();
+    let (mut places, folders) = find_files(settings, scope, ignored);
     places.extend(known.cloned());
-    let mut differences =
-        Differences { files: Vec::new(), folders: folders.into_iter().collect(), unsaved: Vec::new() };
+    let mut differences = Differences { folders: folders.into_iter().collect(), ..Differences::default() };
     for path in places {
         let stat = tree.stat(&path, Links::Refuse).ok().flatten();
         let stamp = stat.as_ref().map(Stamp::of);
@@ -225,31 +237,47 @@ fn read_file(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Known
     Some((seen, bytes))
 }
 
-/// Returns the files and folders below some folders, and the files from which git runs programs by itself: its
-/// configuration and hooks.
-fn find_files(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) {
-    let (mut files, mut folders) = (Vec::new(), BTreeSet::new());
+/// Returns what a snapshot of these folders would leave out, as lines for people: the files that git ignores, by folder, and
+/// those beyond the limits.
+pub(crate) fn left_out(settings: &Settings, scope: &[Place], tracked: &BTreeSet<Place>) -> Result<Vec<String>, Error> {
+    let tree = Tree::open(&settings.root)?;
+    let ignored = Ignored::on_disk(settings)?;
+    let (places, _) = find_files(settings, scope, &ignored);
+    let mut lines = ignored.left_out(settings, &|place| tracked.contains(place));
+    let is_large = |place: &&Place| {
+        let stat = tree.stat(place, Links::Refuse).ok().flatten();
+        stat.is_some_and(|stat| stat.st_size.unsigned_abs() > MAX_FILE)
+    };
+    let count = places.iter().filter(is_large).count();
+    if count > 0 {
+        lines.push(format!("{count} with more than {} MiB", MAX_FILE / 1024 / 1024));
+    }
+    if places.len() > FILES {
+        lines.push(format!("{} beyond the first {FILES}", places.len() - FILES));
+    }
+    Ok(lines)
+}
+
+fn is_file(tree: &Tree, place: &Place) -> bool {
+    let stat = tree.stat(place, Links::Refuse).ok().flatten();
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
+}
+
+/// Returns the files and folders below some folders, except those that are ignored.
+fn find_files(settings: &Settings, scope: &[Place], ignored: &Arc<Ignored>) -> (BTreeSet<Place>, BTreeSet<Place>) {
+    let (mut files, mut folders) = (BTreeSet::new(), BTreeSet::new());
     for folder in scope {
-        for entry in walk(settings, folder, false).build().flatten() {
+        for entry in walk(settings, folder, Some(ignored.clone())).build().flatten() {
             let Some(place) = place_of(settings, entry.path()) else {
                 continue;
             };
-            match entry.file_type().is_some_and(|kind| kind.is_dir()) {
-                true => {
-                    folders.insert(place);
-                }
-                false => files.push(place),
+            if entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                folders.insert(place);
+            } else {
+                files.insert(place);
             }
         }
-        let git = folder.join(".git");
-        let hooks = git.join("hooks");
-        files.push(git.join("config"));
-        let names = fs::read_dir(settings.root.join(hooks.as_str()));
-        let names = names.into_iter().flatten().flatten();
-        files.extend(names.filter_map(|entry| Some(hooks.join(entry.file_name().to_str()?))));
     }
-    // The configuration of git was added without a check that it exists.
-    files.retain(|place| settings.root.join(place.as_str()).symlink_metadata().is_ok());
     (files, folders)
 }
 
@@ -267,6 +295,10 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             }
             continue;
         }
+        let guarded = std::mem::take(&mut record.guarded);
+        let guard = GitFolders::of_record(&guarded);
+        // Git cannot be asked here what the settings of a new repository are, so none of them is kept.
+        guard.put_back(settings, tree, journal, (&record.scope, &guarded), &BTreeMap::new());
         let before: BTreeMap<Place, Version> = std::mem::take(&mut record.files)
             .into_iter()
             .filter_map(|entry| Some((entry.path, entry.before?)))
@@ -276,7 +308,8 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             Some(version) => Before::Present(version.clone(), None),
             None => Before::Absent,
         };
-        let found = differences(settings, tree, &record.scope, begun, before.keys(), &was);
+        let ignored = Ignored::recorded(&std::mem::take(&mut record.patterns));
+        let found = differences(settings, tree, (&record.scope, &ignored), begun, before.keys(), &was);
         record.files = found.files;
         record.interrupted = true;
         journal.end(&record)?;

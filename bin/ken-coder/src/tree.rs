@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ken_types::Error;
 use ken_types::hex;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat, openat2,
-    readlinkat, renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod, fstat,
+    mkdirat, openat, openat2, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,33 @@ impl Tree {
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
     }
 
+    /// Reads a file as [`Tree::read`] does, with the time of its last modification.
+    pub(crate) fn read_timed(&self, place: &Place, max: u64) -> Result<Option<(Node, SystemTime)>, Error> {
+        let stat = self.stat(place, Links::Refuse)?;
+        let node = self.read(place, Links::Refuse, max)?.filter(|node| !node.version.link);
+        let modified = stat.map(|stat| {
+            let seconds = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or_default());
+            UNIX_EPOCH + seconds + Duration::from_nanos(stat.st_mtime_nsec)
+        });
+        Ok(node.zip(modified))
+    }
+
+    /// Sets the modification time of a staged file.
+    pub(crate) fn set_time(&self, place: &Place, staged: &str, modified: SystemTime) -> Result<(), Error> {
+        let (folder, _) = self.open_parent(place)?;
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
+        let time = Timespec { tv_sec: seconds, tv_nsec: i64::from(since.subsec_nanos()) };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(&folder, staged, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| resolve_error(place, errno))
+    }
+
+    /// Renames a staged file to its final name, in place of a file that has that name.
+    pub(crate) fn take_over(&self, place: &Place, staged: &str) -> Result<(), Error> {
+        let (folder, name) = self.open_parent(place)?;
+        renameat_with(&folder, staged, &folder, name, RenameFlags::empty()).map_err(|errno| resolve_error(place, errno))
+    }
+
     /// Renames a staged file to its final name. Fails if a file has that name already.
     pub(crate) fn put(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
@@ -215,15 +243,33 @@ impl Tree {
             .map_err(|errno| resolve_error(place, errno))
     }
 
+    /// Returns the names in an open folder. Those that are not UTF-8 are changed.
+    pub(crate) fn names(&self, folder: OwnedFd) -> Result<Vec<String>, Error> {
+        let failed = |errno: Errno| Error::unavailable(format!("a folder cannot be read: {errno}"));
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+            names.extend(Some(name).filter(|name| name != "." && name != ".."));
+        }
+        Ok(names)
+    }
+
+    /// Opens a folder as a path only, for ken-sandbox(1). No component of its path can be a symbolic link.
+    pub(crate) fn grant(&self, place: &Place) -> Result<OwnedFd, Error> {
+        self.resolve(place, OFlags::PATH | OFlags::DIRECTORY, Links::Refuse)
+            .map_err(|errno| resolve_error(place, errno))
+    }
+
+    /// Whether a folder is still the one that was opened.
+    pub(crate) fn is_still(&self, place: &Place, granted: &OwnedFd) -> bool {
+        let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
+        let there = self.stat(place, Links::Refuse).ok().flatten();
+        there.zip(fstat(granted).ok()).is_some_and(|(there, granted)| same(there, granted))
+    }
+
     /// Syncs the file system to the disk.
     pub(crate) fn sync(&self) {
         let _ = rustix::fs::syncfs(&self.root);
-    }
-
-    /// Returns how many bytes an ordinary user can still write to the file system of the workspace.
-    pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let about = rustix::fs::fstatvfs(&self.root).ok()?;
-        Some(about.f_bavail.saturating_mul(about.f_frsize))
     }
 
     fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {

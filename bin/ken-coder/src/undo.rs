@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
 use crate::confine::{Access, run_confined};
 use crate::diff::Diff as Shown;
-use crate::journal::{Journal as Kept, MAX_AGE, MAX_BYTES, Record};
+use crate::git_state::{Repositories, restore};
+use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
 use crate::place::Place;
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
@@ -23,6 +24,7 @@ use crate::tree::{Links, Node, Tree, Version};
 struct RunChanges {
     files: BTreeMap<Place, FileChange>,
     folders: Vec<Place>,
+    git: BTreeMap<Place, GitChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +37,7 @@ struct FileChange {
 
 impl RunChanges {
     fn of(records: Vec<Record>) -> RunChanges {
-        let mut whole = RunChanges { files: BTreeMap::new(), folders: Vec::new() };
+        let mut whole = RunChanges { files: BTreeMap::new(), folders: Vec::new(), git: BTreeMap::new() };
         for record in records {
             for entry in record.files {
                 let span = whole.files.entry(entry.path).or_insert_with(|| FileChange {
@@ -47,6 +49,10 @@ impl RunChanges {
                 span.after = entry.after;
             }
             whole.folders.extend(record.folders);
+            for change in record.git {
+                let whole = whole.git.entry(change.before.repo.clone());
+                whole.and_modify(|whole| whole.after = change.after.clone()).or_insert(change);
+            }
         }
         whole.files.retain(|_, span| span.before != span.after || span.is_broken);
         whole
@@ -111,21 +117,30 @@ impl Report for Undo {
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let settings = Settings::load()?;
-        let undone = run_confined(&settings, Access::Write, || self.undo(&settings))?;
+        let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
+        let undo = Mint::fresh()?.ulid();
+        let (mut undone, git) = run_confined(&settings, Access::Write, || self.undo(&settings, &journal, &undo))?;
+        undone.restore_git(&settings, &journal, &undo, git)?;
         Ok(reply.send(&undone))
     }
 }
 
 impl Undo {
-    fn undo(&self, settings: &Settings) -> Result<UndoResult, Error> {
+    /// Restores the files. Returns what the run has changed in repositories too, because git cannot run in this confined
+    /// thread.
+    fn undo(
+        &self,
+        settings: &Settings,
+        journal: &Kept,
+        new_run: &str,
+    ) -> Result<(UndoResult, BTreeMap<Place, GitChange>), Error> {
         let tree = Tree::open(&settings.root)?;
-        let journal = Kept::lock(&settings.state)?;
-        recover(settings, &tree, &journal)?;
-        let (run, records) = find(settings, &journal, &self.run)?;
+        recover(settings, &tree, journal)?;
+        let (run, records) = find(settings, journal, &self.run)?;
         let whole = RunChanges::of(records);
         let (mut changes, mut refused) = (Changes::new(), Vec::new());
         for (path, span) in &whole.files {
-            match restoring_change(&tree, &journal, path, span) {
+            match restoring_change(&tree, journal, path, span) {
                 Ok(Some(change)) => {
                     changes.insert(path.clone(), change);
                 }
@@ -137,16 +152,48 @@ impl Undo {
         let mut undo = None;
         if !changes.is_empty() {
             let mut record = record(settings, "undo")?;
-            record.run = Mint::fresh()?.ulid();
+            record.run = new_run.to_owned();
             undo = Some(record.run.clone());
-            commit(&tree, &journal, record, &changes)?;
+            commit(&tree, journal, record, &changes)?;
         }
         // Remove the deepest folders first. A folder that is not empty stays.
         let folders: BTreeSet<&Place> = whole.folders.iter().collect();
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
         }
-        Ok(UndoResult { run, undo, restored, refused })
+        Ok((UndoResult { run, undo, restored, refused }, whole.git))
+    }
+}
+
+impl UndoResult {
+    /// Restores the repositories, each as far as nobody has changed it since.
+    fn restore_git(
+        &mut self,
+        settings: &Settings,
+        journal: &Kept,
+        undo: &str,
+        git: BTreeMap<Place, GitChange>,
+    ) -> Result<(), Error> {
+        let scope: Vec<Place> = git.keys().cloned().collect();
+        let mut repositories = Repositories::read(settings, &scope)?;
+        repositories.keep(settings, journal)?;
+        for (repo, change) in git {
+            match restore(settings, journal, &change) {
+                Ok(restored) => {
+                    self.restored.extend(restored.done);
+                    self.refused.extend(restored.refused.into_iter().map(|(path, why)| Refused { path, why }));
+                }
+                Err(error) => self.refused.push(Refused { path: repo.join(".git"), why: error.message }),
+            }
+        }
+        let mut record = record(settings, "undo")?;
+        record.run = undo.to_owned();
+        record.git = repositories.changes(settings, &scope)?;
+        if record.git.is_empty() {
+            return Ok(());
+        }
+        self.undo = Some(undo.to_owned());
+        run_confined(settings, Access::Write, || journal.end(&record))
     }
 }
 

@@ -143,3 +143,120 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         assert!(error.contains(why), "{call}: {error}");
     }
 }
+
+/// A rule names a command with its standard input and its network, not the program alone.
+#[test]
+fn a_listed_command_is_matched_with_its_input_and_its_network() {
+    let home = Home::with(
+        r#"rules = [{ path = "repos/site", policy = "ask", hosts = ["example.org"], commands = [
+  ["python3", "-"],
+  { argv = ["make", "fetch"], network = true },
+  { argv = ["sh"], stdin = "date\n" },
+] }]"#,
+    );
+    for (mut call, expected) in [
+        (json!({"argv": ["python3", "-"]}), "none"),
+        (json!({"argv": ["python3", "-"], "stdin": "print()"}), "ask"),
+        (json!({"argv": ["python3", "-"], "network": true}), "ask"),
+        (json!({"argv": ["make", "fetch"]}), "none"),
+        (json!({"argv": ["make", "fetch"], "network": true}), "none"),
+        (json!({"argv": ["make", "fetch"], "network": true, "stdin": ""}), "ask"),
+        (json!({"argv": ["sh"], "stdin": "date\n"}), "none"),
+        (json!({"argv": ["sh"], "stdin": "date\nreboot\n"}), "ask"),
+        (json!({"argv": ["sh"]}), "ask"),
+        (json!({"argv": ["sh"], "stdin": "date\n", "network": true}), "ask"),
+    ] {
+        call["cwd"] = json!("repos/site");
+        assert_eq!(approval(&home, "run", &call), expected, "{call}");
+    }
+    home.configure(r#"rules = [{ path = "repos", policy = "ask", commands = [{ argv = ["make"], net = true }] }]"#);
+    let why = home.why_not("list", &json!({}));
+    assert!(why.contains("a table with argv"), "{why}");
+}
+
+/// What a command will run and read is a part of its fingerprint, and the names of these files are shown.
+#[test]
+fn a_command_is_approved_with_the_files_that_it_runs() {
+    let home = Home::with("rules = [{ path = \"repos/site/auto\", policy = \"auto-edit\" }]");
+    home.put("repos/site/Makefile", "test:\n\tsh run.sh\n");
+    home.put("repos/site/run.sh", "true\n");
+    home.put("repos/site/sub/package.json", "{}");
+    home.put("repos/site/notes", "x");
+    let fingerprint = |call: &Value| home.preview("run", call)["fingerprint"].take();
+    let in_site = |mut call: Value| {
+        call["cwd"] = json!("repos/site");
+        call
+    };
+    for (call, file) in [
+        (json!({"argv": ["make", "test"]}), "repos/site/Makefile"),
+        (json!({"argv": ["sh", "run.sh"]}), "repos/site/run.sh"),
+        (json!({"argv": ["sh", "./sub/../run.sh"]}), "repos/site/run.sh"),
+        (json!({"argv": ["bash", "--rcfile=run.sh"]}), "repos/site/run.sh"),
+        (json!({"argv": ["awk", "-frun.sh"]}), "repos/site/run.sh"),
+        (json!({"shell": "cd . && (./run.sh|cat)"}), "repos/site/run.sh"),
+        (json!({"argv": ["npm", "--prefix", "sub", "test"]}), "repos/site/sub/package.json"),
+        (json!({"argv": [home.path("repos/site/run.sh")]}), "repos/site/run.sh"),
+    ] {
+        let call = in_site(call);
+        let before = home.preview("run", &call);
+        assert!(before["action"]["compared"].as_array().unwrap().contains(&json!(file)), "{before}");
+        let text = home.text(file);
+        home.put(file, &format!("{text}# changed\n"));
+        assert_ne!(fingerprint(&call), before["fingerprint"], "{call}");
+        home.put(file, &text);
+        assert_eq!(fingerprint(&call), before["fingerprint"], "{call}");
+        home.put("repos/site/notes", "y");
+        assert_eq!(fingerprint(&call), before["fingerprint"], "a file that it does not name: {call}");
+    }
+    // A file that appears can be run instead of another one.
+    let make = in_site(json!({"argv": ["make", "test"]}));
+    let before = fingerprint(&make);
+    home.put("repos/site/GNUmakefile", "test:\n");
+    assert_ne!(fingerprint(&make), before);
+    std::fs::remove_file(home.path("repos/site/GNUmakefile")).unwrap();
+    // The program that its name means, and the values of the variables that it gets.
+    home.configure("env = [\"PATH=/nowhere\"]");
+    assert_ne!(fingerprint(&make), before);
+}
+
+#[test]
+fn what_nobody_saw_is_shown_and_compared() {
+    let home = Home::with("rules = [{ path = \"repos/site/auto\", policy = \"auto-edit\" }]");
+    let run = json!({"argv": ["make", "test"], "cwd": "repos/site"});
+    let before = home.preview("run", &run);
+    assert_eq!(before["action"]["changedUnseen"], Value::Null);
+    let write = |path: &str, text: &str| {
+        let (question, status, _) = home.asked("write", &json!({"path": path, "content": text}), true);
+        assert_eq!((&question["approval"], status), (&json!("none"), Some(0)), "{question}");
+    };
+    write("repos/site/auto/lib.py", "a");
+    let after = home.preview("run", &run);
+    assert_eq!(after["action"]["changedUnseen"], json!(["repos/site/auto/lib.py"]));
+    assert_ne!(after["fingerprint"], before["fingerprint"]);
+    write("repos/site/auto/lib.py", "b");
+    assert_ne!(home.preview("run", &run)["fingerprint"], after["fingerprint"], "the content counts");
+    home.put("repos/other/x", "");
+    let elsewhere = home.preview("run", &json!({"argv": ["make"], "cwd": "repos/other"}));
+    assert_eq!(elsewhere["action"]["changedUnseen"], Value::Null, "{elsewhere}");
+}
+
+/// ken-tools gets the fingerprint of what is about to happen, and without its answer nothing happens.
+#[test]
+fn a_call_that_is_not_let_go_on_does_nothing() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/a", "one\n");
+    let edit = json!({"path": "repos/site/a", "old": "one", "new": "two"});
+    let run = json!({"argv": ["touch", "b"], "cwd": "repos/site"});
+    for (command, call) in [("edit", &edit), ("run", &run)] {
+        let preview = home.preview(command, call);
+        let before = home.files();
+        let (question, status, reply) = home.asked(command, call, false);
+        assert_eq!(question["fingerprint"], preview["fingerprint"], "{command}");
+        assert_eq!((&question["approval"], status, reply.as_str()), (&json!("ask"), Some(2), ""), "{command}");
+        assert_eq!(home.files(), before);
+        let (question, status, reply) = home.asked(command, call, true);
+        assert_eq!((&question["fingerprint"], status), (&preview["fingerprint"], Some(0)), "{command}: {reply}");
+        assert_ne!(home.files(), before);
+    }
+}

@@ -10,8 +10,9 @@ use ken_types::id::Mint;
 use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, DecidedAs,
-    GetApproval, GetDiff, GrantScope, LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
+    ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsList, ApprovalsPending, DECIDED_BY_CHARACTERS,
+    DecideApproval, DecidedAs, GetApproval, GetDiff, GrantScope, LIST_WAIT_MS, ListAllApprovals, ListApprovals,
+    PendingApprovals, REASON_CHARACTERS, Status,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -84,6 +85,19 @@ pub(crate) async fn bindings(gateway: Arc<Gateway>, request: Request) -> Result<
         })
     });
     Response::json(200, &bindings.collect::<Vec<Value>>())
+}
+
+/// GET /api/approvals
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let known = |name: &str| Status::named(name).ok_or_else(|| Error::invalid("?status", "there is no such status"));
+    let args = ListAllApprovals {
+        status: query.one("status")?.map(known).transpose()?,
+        session: page::filter(&query, "session")?,
+        limit: page::limit(&query, 100, 50)?,
+        after: page::cursor(&query, "after")?,
+    };
+    Response::json(200, &gateway.store.call::<ApprovalsList>(&args, CALL_TIMEOUT).await?)
 }
 
 /// GET /api/approvals/:requestId

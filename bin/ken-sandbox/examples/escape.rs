@@ -129,6 +129,22 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata("tool")?);
             refuse_unless(mode & 0o6000 != 0)
         }
+        "setuid-open" => makes_set_id(|| unsafe { open(c("bits").as_ptr(), O_CREAT | O_WRONLY, 0o6755) }.into()),
+        "setuid-creat" => makes_set_id(|| unsafe { creat(c("bits").as_ptr(), 0o6755) }.into()),
+        "setuid-node" => makes_set_id(|| unsafe { mknod(c("bits").as_ptr(), S_IFREG | 0o6755, 0) }.into()),
+        "setuid-node-at" => {
+            makes_set_id(|| unsafe { mknodat(AT_FDCWD, c("bits").as_ptr(), S_IFREG | 0o6755, 0) }.into())
+        }
+        "setuid-openat2" => makes_set_id(|| {
+            // struct open_how of <linux/openat2.h>
+            let how = [(O_CREAT | O_WRONLY) as u64, 0o6755, 0];
+            unsafe { syscall(SYS_openat2, AT_FDCWD, c("bits").as_ptr(), &raw const how, size_of_val(&how)) }
+        }),
+        "setuid-unnamed" => makes_set_id(|| unsafe {
+            let file = open(c(".").as_ptr(), O_TMPFILE | O_WRONLY, 0o6755);
+            let from = c(format!("/proc/self/fd/{file}"));
+            linkat(AT_FDCWD, from.as_ptr(), AT_FDCWD, c("bits").as_ptr(), AT_SYMLINK_FOLLOW).into()
+        }),
         "times" => call(unsafe { utimensat(AT_FDCWD, c(&secret).as_ptr(), null(), 0) }.into()),
         "times-program" => {
             let file = std::fs::File::open("/bin/cat")?;
@@ -204,6 +220,17 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             let mut pair = [0; 2];
             call(unsafe { socketpair(AF_UNIX, SOCK_DGRAM, 0, pair.as_mut_ptr()) }.into())
         }
+        "unix-pair-connect" => {
+            let mut pair = [0; 2];
+            call(unsafe { socketpair(AF_UNIX, SOCK_STREAM, 0, pair.as_mut_ptr()) }.into())?;
+            unsafe { close(pair[1]) };
+            let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
+            address.sun_family = AF_UNIX as u16;
+            for (place, byte) in address.sun_path.iter_mut().zip(outside.folder.join("stream").as_os_str().as_bytes()) {
+                *place = *byte as c_char;
+            }
+            call(unsafe { connect(pair[0], (&raw const address).cast(), size_of_val(&address) as u32) }.into())
+        }
         "docker" => std::os::unix::net::UnixStream::connect("/var/run/docker.sock").map(drop),
         "agent" => std::env::var("SSH_AUTH_SOCK").map(drop).map_err(io::Error::other),
         "session-bus" => std::env::var("DBUS_SESSION_BUS_ADDRESS").map(drop).map_err(io::Error::other),
@@ -253,7 +280,9 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             let status = std::fs::read_to_string("/proc/self/status")?;
             let has =
                 |line: &str| status.lines().any(|found| found.split_whitespace().collect::<Vec<_>>().join(" ") == line);
-            let nothing = has("NoNewPrivs: 1") && has("CapEff: 0000000000000000") && has("CapBnd: 0000000000000000");
+            // An ordinary user who has no namespace cannot drop what bounds capabilities, and needs not: no exec gives any.
+            let is_bounded = has("CapBnd: 0000000000000000") || unsafe { getuid() } != 0;
+            let nothing = has("NoNewPrivs: 1") && has("CapEff: 0000000000000000") && is_bounded;
             refuse_unless(!nothing || (unsafe { getuid() } != 0 && unsafe { setuid(0) } == 0))
         }
         _ => panic!("there is no attempt {name}"),
@@ -289,6 +318,14 @@ fn refuse_unless(escaped: bool) -> io::Result<()> {
 
 fn succeeds(command: &mut Command) -> io::Result<()> {
     refuse_unless(command.status()?.success())
+}
+
+/// Whether a call makes a file with one of the bits.
+fn makes_set_id(make: impl Fn() -> i64) -> io::Result<()> {
+    let _ = std::fs::remove_file("bits");
+    call(make())?;
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata("bits")?);
+    refuse_unless(mode & 0o6000 != 0)
 }
 
 fn socket_of(family: i32, kind: i32, protocol: i32) -> io::Result<i32> {

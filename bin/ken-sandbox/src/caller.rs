@@ -63,16 +63,24 @@ impl Caller {
             // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
             Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
         };
-        // SAFETY: plain system calls that make descriptors.
-        unsafe {
-            let process = own(libc::syscall(libc::SYS_pidfd_open, self.0, THREAD))?;
-            own(libc::syscall(
-                libc::SYS_pidfd_getfd,
-                std::os::fd::AsRawFd::as_raw_fd(&process),
-                number as libc::c_int,
-                0,
-            ))
-        }
+        // SAFETY: a plain system call that makes a descriptor.
+        let open = |number: u32, flags: libc::c_int| own(unsafe { libc::syscall(libc::SYS_pidfd_open, number, flags) });
+        let process = open(self.0, THREAD).or_else(|errno| match errno {
+            // Linux before 6.9 knows processes only. The threads of one share its descriptors, or else it is another socket of the
+            // sandbox for which the same holds.
+            Errno::EINVAL => open(self.process()?, 0),
+            errno => Err(errno),
+        })?;
+        let (process, number) = (std::os::fd::AsRawFd::as_raw_fd(&process), number as libc::c_int);
+        // SAFETY: a plain system call that makes a descriptor.
+        own(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, number, 0) })
+    }
+
+    /// The process that the thread belongs to.
+    fn process(&self) -> Result<u32, Errno> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0)).map_err(errno)?;
+        let number = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        number.ok_or(Errno::ESRCH)
     }
 
     pub(crate) fn open(&self, below: &str, follow: bool) -> Result<File, Errno> {

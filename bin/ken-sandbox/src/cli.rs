@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,6 +34,28 @@ pub(crate) struct Job {
     /// Let it read, execute and change PATH and everything below it; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
+    /// As --read, for what descriptor N is open on; can be given more than once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) read_fd: Vec<i32>,
+    /// As --write, for what descriptor N is open on; can be given more than once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) write_fd: Vec<i32>,
+    /// Keep it from changing what makes git run programs, in every repository below its writable folders
+    #[arg(long)]
+    pub(crate) protect_git: bool,
+    /// Keep it from changing PATH below the folder of --write-fd N; can be given more than once
+    #[arg(long, value_name = "N:PATH", value_parser = below)]
+    pub(crate) read_only_below: Vec<(i32, PathBuf)>,
+    /// Run nothing if a folder that it is given contains DIR or lies in it; can be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep_out: Vec<PathBuf>,
+    /// Allow what lies in DIR, although that lies in a folder of --keep-out; can be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub(crate) except: Vec<PathBuf>,
+    /// Let it execute PATH and everything below it, and nothing else: all other files can at most be read. The loader of
+    /// its programs has to be among them. Can be given more than once
+    #[arg(short = 'x', long, value_name = "PATH")]
+    pub(crate) execute: Vec<PathBuf>,
     /// Let it reach public addresses and the name servers of this machine, over TCP and UDP
     #[arg(short, long)]
     pub(crate) network: bool,
@@ -43,6 +65,9 @@ pub(crate) struct Job {
     /// Start it in DIR
     #[arg(short = 'C', long, value_name = "DIR", overrides_with = "cwd")]
     pub(crate) cwd: Option<PathBuf>,
+    /// Start it in the folder that descriptor N is open on
+    #[arg(long, value_name = "N", conflicts_with = "cwd", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) cwd_fd: Option<i32>,
     /// Set a variable of its environment, or pass it on; can be given more than once
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
@@ -67,8 +92,16 @@ pub(crate) struct Job {
     /// Limit the processes that run at a time to N, where the kernel counts them for the sandbox alone
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) processes: u64,
+    /// Print as JSON which walls this system has, and run nothing
+    #[arg(long)]
+    pub(crate) walls: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required_unless_present = "walls",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -102,6 +135,14 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
+fn below(text: &str) -> Result<(i32, PathBuf), String> {
+    let parts = text.split_once(':').and_then(|(number, path)| Some((number.parse().ok()?, PathBuf::from(path))));
+    let is_below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+    parts
+        .filter(|(_, path)| is_below(path))
+        .ok_or_else(|| "N:PATH, with a path below the folder without `..`".to_owned())
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
     let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds above 0".to_owned())?;
@@ -125,10 +166,24 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sockets {
     None,
+    /// Those of a network that has a loopback interface only.
+    Loopback,
     /// Those that connect to the addresses of `--reach`.
     Named,
     /// Those that connect to public addresses too, also from a port that the command has chosen.
     Public,
+}
+
+impl Sockets {
+    /// What a command without network may have, when it has a network of its own.
+    pub(crate) fn with(self, has_loopback: bool) -> Sockets {
+        if self == Sockets::None && has_loopback { Sockets::Loopback } else { self }
+    }
+
+    /// Whether the supervisor makes the calls that name an address.
+    pub(crate) fn are_supervised(self) -> bool {
+        matches!(self, Sockets::Named | Sockets::Public)
+    }
 }
 
 /// Why the command was not run.
@@ -151,6 +206,12 @@ impl Refusal {
 
     pub(crate) fn with_status(self, status: u8) -> Refusal {
         Refusal { status, ..self }
+    }
+
+    /// The same refusal, with what it is about in front of it.
+    pub(crate) fn about(self, what: &str) -> Refusal {
+        let message = format!("{what}: {}", self.error.message);
+        Refusal { error: Error { message, ..self.error }, ..self }
     }
 
     pub(crate) fn hint(self, hint: &str) -> Refusal {

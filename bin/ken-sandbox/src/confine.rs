@@ -2,78 +2,95 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
-use landlock::RulesetCreated;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use nix::unistd::{chdir, execve};
+use nix::unistd::{execve, fchdir};
 use seccompiler::BpfProgram;
 
-use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE, Sockets};
-use crate::{notify, process};
+use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE, NOT_FOUND, Sockets};
+use crate::grant::{Grant, Grants};
+use crate::walls::Walls;
+use crate::{files, notify, process, syscalls};
 
 /// Everything that the command needs, prepared by the supervisor.
 pub(crate) struct Command {
     pub(crate) program: CString,
     pub(crate) args: Vec<CString>,
     pub(crate) environment: Vec<CString>,
-    pub(crate) cwd: PathBuf,
+    pub(crate) grants: Grants,
+    /// The program, which it can read wherever it is. `None` if the command finds it from its working directory.
+    pub(crate) found: Option<Grant>,
     pub(crate) limits: Vec<(Resource, u64)>,
     /// Inherited descriptors that stay open.
     pub(crate) descriptors: Vec<i32>,
-    pub(crate) ruleset: RulesetCreated,
-    pub(crate) filter: BpfProgram,
     pub(crate) sockets: Sockets,
 }
 
 /// The messages from the command to the supervisor begin with one of these bytes. `LISTENER` comes with the descriptor that
-/// tells of its system calls; `FAILED` is followed by an exit status and the text for standard error.
+/// tells of its system calls; `FAILED` is followed by an exit status and the text for standard error; `WALLS` comes from init,
+/// before the command is started, and is followed by what has been set up.
+pub(crate) const WALLS: u8 = b'W';
 pub(crate) const LISTENER: u8 = b'L';
 pub(crate) const FAILED: u8 = b'F';
 
 impl Command {
     /// Becomes the command, or tells the supervisor why not.
-    pub(crate) fn run(self, channel: &OwnedFd) -> ! {
-        let (status, text) = match self.confined(channel) {
+    pub(crate) fn run(self, walls: Walls, channel: &OwnedFd) -> ! {
+        let (status, text) = match self.confined(walls, channel) {
             Ok(failed) => failed,
             Err((step, error)) => (CANNOT_CONFINE, format!("{step}: {error}")),
         };
-        let message = [&[FAILED, status][..], text.as_bytes()].concat();
-        // If the supervisor is gone there is nobody left to tell.
-        let _ = nix::unistd::write(channel, &message);
-        process::exit(status.into())
+        fail(channel, status, &text)
     }
 
     /// Restricts this process and executes the program. Returns the exit status and the reason if it cannot be executed.
-    fn confined(self, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
+    fn confined(self, walls: Walls, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
         let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
         process::reset_signals().map_err(step("signals"))?;
-        chdir(&self.cwd).map_err(|errno| ("the working directory", format!("{}: {errno}", self.cwd.display())))?;
+        self.enter(walls).map_err(step("the working directory"))?;
+        let sockets = self.sockets.with(walls.loopback);
+        let ruleset = files::ruleset(&self.grants, self.found.as_ref(), sockets, walls.landlock)
+            .map_err(|why| ("files (Landlock)", why))?;
+        let filter = syscalls::filter(sockets).map_err(|why| ("system calls (seccomp)", why))?;
         for (resource, max) in &self.limits {
             limit(*resource, *max).map_err(step("resource limits"))?;
         }
         close_others(&self.descriptors).map_err(step("descriptors"))?;
         drop_capabilities().map_err(step("capabilities"))?;
         prctl::set_no_new_privs().map_err(step("privileges"))?;
-        let status = self.ruleset.restrict_self().map_err(|error| ("files (Landlock)", error.to_string()))?;
+        let status = ruleset.restrict_self().map_err(|error| ("files (Landlock)", error.to_string()))?;
         if status.ruleset != landlock::RulesetStatus::FullyEnforced {
             return Err(("files (Landlock)", "the kernel enforces only a part of the rules".to_owned()));
         }
-        listen(self.sockets, &self.filter, channel).map_err(step("system calls (seccomp)"))?;
+        listen(sockets, &filter, channel).map_err(step("system calls (seccomp)"))?;
         let Err(errno) = execve(&self.program, &self.args, &self.environment);
-        Ok((CANNOT_EXECUTE, format!("{}: {}", self.program.to_string_lossy(), errno.desc())))
+        let status = if errno == Errno::ENOENT { NOT_FOUND } else { CANNOT_EXECUTE };
+        Ok((status, format!("{}: {}", self.program.to_string_lossy(), errno.desc())))
     }
+
+    /// Goes to the working directory. Where there are mounts of its own, the descriptor from before would lead past them.
+    fn enter(&self, walls: Walls) -> Result<(), Errno> {
+        if walls.mounts { fchdir(self.grants.cwd.reopened()?) } else { fchdir(&self.grants.cwd) }
+    }
+}
+
+/// Tells the supervisor why the command was not run, and ends.
+pub(crate) fn fail(channel: &OwnedFd, status: u8, text: &str) -> ! {
+    let message = [&[FAILED, status][..], text.as_bytes()].concat();
+    // If the supervisor is gone there is nobody left to tell.
+    let _ = nix::unistd::write(channel, &message);
+    process::exit(status.into())
 }
 
 /// Installs the filter of system calls, and sends the supervisor the descriptor that tells of those that wait for it.
 fn listen(sockets: Sockets, filter: &BpfProgram, channel: &OwnedFd) -> Result<(), Errno> {
-    if sockets == Sockets::None {
+    if !sockets.are_supervised() {
         return send(channel, &notify::listen(filter)?);
     }
     // With this filter sendmsg(2) waits for the supervisor, which does not have the descriptor yet. A thread that was

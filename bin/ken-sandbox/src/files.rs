@@ -1,21 +1,19 @@
 //! Which files the command may touch: a Landlock ruleset. What is not named here is denied by the kernel, whatever path,
 //! link or descriptor leads to it.
 
-use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
 };
 
-use crate::cli::{Job, Refusal, Sockets};
+use crate::cli::Sockets;
+use crate::grant::{Grant, Grants};
 
-/// The first version of Landlock that also keeps signals and abstract sockets inside (Linux 6.12). With an older one a
-/// command could signal every process of the user, so nothing is run there.
-const REQUIRED: ABI = ABI::V6;
+/// The last version of Landlock whose rights are used: it keeps signals and abstract sockets inside (Linux 6.12). What an
+/// older one lacks is held by namespaces (walls.rs).
+const NEWEST: ABI = ABI::V6;
 
 /// Programs, libraries and what they need to start. From `/etc` only files without secrets, because root could read all.
 const SYSTEM: [&str; 33] = [
@@ -60,75 +58,68 @@ const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/services", "/etc/protocols
 /// Devices that hold no state of anybody else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
-/// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
-pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<RulesetCreated, Refusal> {
-    let all = AccessFs::from_all(REQUIRED);
-    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+/// The ruleset, ready to be applied to the calling thread. `program` is the command itself. The files of the system are
+/// opened here, which must be after all mounts.
+pub(crate) fn ruleset(
+    grants: &Grants,
+    program: Option<&Grant>,
+    sockets: Sockets,
+    version: i32,
+) -> Result<RulesetCreated, String> {
+    let abi = ABI::from(version).min(NEWEST);
+    let all = AccessFs::from_all(abi);
+    let execute = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+    let mut look = execute;
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
-    let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
-    let mut ruleset = empty(all, job.sockets())?;
-    let names: &[&str] = if job.network { &NETWORK } else { &[] };
-    let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev});
-    let system = SYSTEM.iter().chain(names).map(|path| (Path::new(path), look));
-    let devices = DEVICES.iter().map(|path| (Path::new(path), device));
-    for (path, access) in system.chain(devices) {
+    let mut change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    if !grants.execute.is_empty() {
+        look &= !make_bitflags!(AccessFs::{Execute});
+        change &= !make_bitflags!(AccessFs::{Execute});
+    }
+    let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}) & all;
+    let mut ruleset = empty(abi, sockets).map_err(|error| error.to_string())?;
+    let names: &[&str] = if sockets == Sockets::Public { &NETWORK } else { &[] };
+    let system = SYSTEM.iter().chain(names).map(|path| (path, look));
+    for (path, access) in system.chain(DEVICES.iter().map(|path| (path, device))) {
         // Not every system has all of them.
-        if let Some(file) = open(path)? {
-            ruleset = allow(ruleset, path, file, access)?;
+        if let Ok(Some(found)) = Grant::find(Path::new(path)) {
+            ruleset = allow(ruleset, &found, access)?;
         }
     }
-    let read = read.iter().map(|path| (path, look));
-    for (path, access) in read.chain(write.iter().map(|path| (path, change))) {
-        let file = open(path)?.ok_or_else(|| refused(path, &"there is no such file or folder"))?;
-        ruleset = allow(ruleset, path, file, access)?;
+    for grant in grants.read.iter().chain(program) {
+        ruleset = allow(ruleset, grant, look)?;
+    }
+    for grant in &grants.execute {
+        ruleset = allow(ruleset, grant, execute)?;
+    }
+    for grant in &grants.write {
+        ruleset = allow(ruleset, grant, change)?;
     }
     Ok(ruleset)
 }
 
-fn empty(all: BitFlags<AccessFs>, sockets: Sockets) -> Result<RulesetCreated, Refusal> {
-    let created = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(all)
-        .and_then(|ruleset| match sockets {
-            Sockets::None => ruleset.handle_access(AccessNet::from_all(REQUIRED)),
-            Sockets::Named | Sockets::Public => Ok(ruleset),
-        })
-        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
-        .and_then(Ruleset::create);
-    created.map_err(|error| {
-        Refusal::step("this kernel cannot confine a command to files (Landlock, version 6)", error)
-            .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
-    })
-}
-
-fn refused(path: &Path, why: &dyn std::fmt::Display) -> Refusal {
-    Refusal::step(&path.display().to_string(), why)
-}
-
-/// Opens a path without reading it; `None` if it does not exist or this user cannot reach it.
-fn open(path: &Path) -> Result<Option<File>, Refusal> {
-    let mut options = OpenOptions::new();
-    // The descriptor stands for the path alone.
-    options.read(true).custom_flags(nix::libc::O_PATH);
-    match options.open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied => Ok(None),
-            _ => Err(refused(path, &error)),
-        },
+fn empty(abi: ABI, sockets: Sockets) -> Result<RulesetCreated, RulesetError> {
+    let (ports, scopes) = (AccessNet::from_all(abi), Scope::from_all(abi));
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(abi))?;
+    if sockets == Sockets::None && !ports.is_empty() {
+        ruleset = ruleset.handle_access(ports)?;
     }
+    if !scopes.is_empty() {
+        ruleset = ruleset.scope(scopes)?;
+    }
+    ruleset.create()
 }
 
-fn allow(
-    ruleset: RulesetCreated,
-    path: &Path,
-    file: File,
-    access: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, Refusal> {
-    let about = file.metadata().map_err(|error| refused(path, &error))?;
+fn allow(ruleset: RulesetCreated, grant: &Grant, access: BitFlags<AccessFs>) -> Result<RulesetCreated, String> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let path: PathBuf = grant.path().unwrap_or_default();
+        format!("{}: {error}", path.display())
+    };
+    let about = grant.about().map_err(|error| failed(&error))?;
     let access = match about.is_dir() {
         true => access,
-        false => access & AccessFs::from_file(REQUIRED),
+        false => access & AccessFs::from_file(NEWEST),
     };
-    ruleset.add_rule(PathBeneath::new(file, access)).map_err(|error| refused(path, &error))
+    ruleset.add_rule(PathBeneath::new(grant, access)).map_err(|error| failed(&error))
 }

@@ -22,6 +22,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Group {
     path: PathBuf,
     folder: File,
+    /// Whether the kernel limits the memory of all its processes together.
+    pub(crate) limits_memory: bool,
 }
 
 impl Group {
@@ -34,16 +36,17 @@ impl Group {
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory +pids");
         fs::create_dir(&path).ok()?;
         let folder = File::open(&path).ok()?;
-        let group = Group { path, folder };
+        let mut group = Group { path, folder, limits_memory: false };
         let mut limits = vec![("pids.max", processes)];
         limits.extend(memory.map(|memory| ("memory.max", memory)));
         limits.extend(memory.map(|_| ("memory.swap.max", 0)));
         for (name, max) in limits {
             // There is no such file without the controller.
-            let _ = fs::OpenOptions::new()
+            let written = fs::OpenOptions::new()
                 .write(true)
                 .open(group.path.join(name))
                 .and_then(|mut file| std::io::Write::write_all(&mut file, max.to_string().as_bytes()));
+            group.limits_memory |= name == "memory.max" && written.is_ok();
         }
         Some(group)
     }

@@ -9,15 +9,21 @@ mod caller;
 mod cli;
 mod confine;
 mod files;
+mod grant;
 mod group;
 mod init;
+mod memory;
 mod metadata;
+mod mounts;
 mod namespace;
 mod network;
 mod notify;
 mod process;
+mod repositories;
 mod supervise;
 mod syscalls;
+mod temporary;
+mod walls;
 
 use std::process::ExitCode;
 

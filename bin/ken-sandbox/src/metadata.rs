@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -14,6 +14,7 @@ use nix::sys::stat::{FchmodatFlags, Mode, UtimensatFlags, fchmodat, utimensat};
 use nix::sys::time::TimeSpec;
 
 use crate::caller::{Caller, errno};
+use crate::grant::Grant;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) const CALLS: &[i64] = &[
@@ -73,10 +74,11 @@ impl Call {
         Ok(Call { file, change })
     }
 
-    pub(crate) fn apply(self, roots: &[PathBuf], still_waits: impl FnOnce() -> bool) -> Result<(), Errno> {
+    pub(crate) fn apply(self, roots: &[Grant], still_waits: impl FnOnce() -> bool) -> Result<(), Errno> {
         let descriptor = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let place = std::fs::read_link(&descriptor).map_err(errno)?;
-        if !roots.iter().any(|root| place.starts_with(root)) {
+        // Where they are now: a path from before could be that of another folder by now.
+        if !roots.iter().filter_map(|root| root.path().ok()).any(|root| place.starts_with(root)) {
             return Err(Errno::EPERM);
         }
         if !still_waits() {

@@ -1,13 +1,15 @@
-//! A PID namespace for the sandbox, where one may be made. It is a bonus: with it the end of init ends every process of the
-//! sandbox, even if the supervisor is killed. Without it the supervisor adopts and kills what is left.
+//! The namespaces of the sandbox, where they may be made: of processes, so that the end of init ends every process of the
+//! sandbox, even if the supervisor is killed (without it the supervisor adopts and kills what is left); of mounts
+//! ([`crate::mounts`]); and, for a command without network, of the network, so that it has a loopback interface for itself.
 
 use std::fs;
 use std::mem::size_of;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid};
 
@@ -18,37 +20,58 @@ const INTO_GROUP: u64 = 0x2_0000_0000;
 
 /// A child made by [`fork_inside`].
 pub(crate) enum Forked {
-    /// In the supervisor: init, and whether it has a namespace of its own.
+    /// In the supervisor: init, and whether it has a PID namespace of its own.
     Supervisor { init: Pid, is_alone: bool },
-    /// In init, before anything else. It must wait until the supervisor lets it go on.
-    Init,
+    /// In init, before anything else, with the namespaces that it has. It must wait until the supervisor lets it go on.
+    Init { namespaces: libc::c_int },
 }
 
-/// Forks. The child is the first process of a new PID namespace if the kernel allows it, also to an ordinary user by way of
-/// a user namespace in which it stays the same user.
-pub(crate) fn fork_inside(group: Option<&Group>) -> Result<Forked, Errno> {
-    let is_root = geteuid().is_root();
-    let flags = match is_root {
-        true => libc::CLONE_NEWPID,
-        false => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
-    };
+/// Forks. The child is the first process of new namespaces of the kinds `wanted` if the kernel allows it, or at least of a PID
+/// namespace; also to an ordinary user by way of a user namespace in which it stays the same user.
+pub(crate) fn fork_inside(wanted: libc::c_int, group: Option<&Group>) -> Result<Forked, Errno> {
     let group = group.map(Group::descriptor);
-    match fork_with(flags, group).or_else(|_| fork_with(flags, None)) {
-        Ok(None) => return Ok(Forked::Init),
-        Ok(Some(init)) if is_root || map_user(init).is_ok() => {
-            return Ok(Forked::Supervisor { init, is_alone: true });
+    for namespaces in attempts(wanted) {
+        let has_users = namespaces & libc::CLONE_NEWUSER != 0;
+        match fork_with(namespaces, group).or_else(|_| fork_with(namespaces, None)) {
+            Ok(None) => return Ok(Forked::Init { namespaces }),
+            Ok(Some(init)) if !has_users || map_user(init).is_ok() => {
+                return Ok(Forked::Supervisor { init, is_alone: true });
+            }
+            Ok(Some(init)) => {
+                // It waits for a message that never comes.
+                let _ = kill(init, Signal::SIGKILL);
+                let _ = waitpid(init, None);
+            }
+            Err(_) => {}
         }
-        Ok(Some(init)) => {
-            // It waits for a message that never comes.
-            let _ = kill(init, Signal::SIGKILL);
-            let _ = waitpid(init, None);
-        }
-        Err(_) => {}
     }
     match fork_with(0, group).or_else(|_| plain())? {
         Some(init) => Ok(Forked::Supervisor { init, is_alone: false }),
-        None => Ok(Forked::Init),
+        None => Ok(Forked::Init { namespaces: 0 }),
     }
+}
+
+/// The kinds to try, the best first. Root needs no user namespace, unless it is in a container that has taken its rights.
+fn attempts(wanted: libc::c_int) -> Vec<libc::c_int> {
+    let mut kinds = vec![wanted, wanted & !libc::CLONE_NEWNET, libc::CLONE_NEWPID];
+    kinds.dedup();
+    let is_root = geteuid().is_root();
+    let each = kinds.into_iter().flat_map(|kinds| [is_root.then_some(kinds), Some(kinds | libc::CLONE_NEWUSER)]);
+    each.flatten().collect()
+}
+
+/// Switches on the loopback interface of a network namespace that has just been made.
+#[allow(unsafe_code)]
+pub(crate) fn raise_loopback() -> Result<(), Errno> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: plain data, of which all bytes may be zero.
+    let mut interface: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, letter) in interface.ifr_name.iter_mut().zip(b"lo") {
+        *place = *letter as libc::c_char;
+    }
+    interface.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the structure lives during the call.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const interface) }).map(drop)
 }
 
 /// fork(2), for kernels and sandboxes without clone3(2).

@@ -2,13 +2,13 @@
 //! ([`metadata`]), and calls that name an address ([`network`]).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
 use seccompiler::BpfProgram;
 
+use crate::grant::Grant;
 use crate::metadata;
 use crate::network::{self, Reach};
 
@@ -23,16 +23,20 @@ pub(crate) fn listen(filter: &BpfProgram) -> Result<OwnedFd, Errno> {
         len: u16::try_from(filter.len()).map_err(|_| Errno::E2BIG)?,
         filter: filter.as_ptr().cast_mut().cast(),
     };
-    // SAFETY: the program lives during the call, and the kernel copies it.
-    unsafe {
-        let descriptor = Errno::result(libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE,
-            &raw const program,
-        ))?;
-        Ok(OwnedFd::from_raw_fd(i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?))
-    }
+    let install = |flags: libc::c_ulong| {
+        // SAFETY: the program lives during the call, and the kernel copies it.
+        let descriptor =
+            unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+        Errno::result(descriptor)
+    };
+    // Linux before 5.19 does not know the second flag. There a signal can make a call return EINTR although it was made.
+    let descriptor = install(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE).or_else(|errno| match errno {
+        Errno::EINVAL => install(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER),
+        errno => Err(errno),
+    })?;
+    let descriptor = i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 // The requests of <linux/seccomp.h>.
@@ -42,8 +46,8 @@ nix::ioctl_write_ptr!(is_valid, b'!', 2, u64);
 
 /// What the answers depend on.
 pub(crate) struct Limits {
-    /// The writable folders, without links in their paths.
-    pub(crate) roots: Vec<PathBuf>,
+    /// The writable folders.
+    pub(crate) roots: Vec<Grant>,
     pub(crate) reach: Reach,
 }
 

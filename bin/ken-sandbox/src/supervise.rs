@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ken_tool::{Code, Error, find_program};
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::resource::Resource;
@@ -18,14 +19,23 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, write};
 
-use crate::cli::{CANNOT_CONFINE, Job, NOT_FOUND, Refusal, TIMED_OUT};
-use crate::confine::{self, Command, FAILED, LISTENER};
+use crate::cli::{CANNOT_CONFINE, Job, NOT_FOUND, Refusal, Sockets, TIMED_OUT};
+use crate::confine::{self, Command, FAILED, LISTENER, WALLS};
+use crate::grant::{self, Grant, Grants};
 use crate::group::Group;
+use crate::init::{self, Setup};
+use crate::memory::{self, Memory};
+use crate::mounts::Plan;
 use crate::namespace::{Forked, fork_inside};
 use crate::network::Reach;
 use crate::notify::{self, Limits};
-use crate::{files, init, process, syscalls};
+use crate::process;
+use crate::repositories::Protection;
+use crate::temporary::Temporary;
+use crate::walls::{self, Walls};
 
+/// What standard error gets when memory runs over.
+const MEMORY_EXCEEDED: &str = "ken-sandbox: the command was ended, because it used more memory than --memory allows\n";
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to end.
@@ -36,14 +46,14 @@ const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR"
 
 /// Runs the job and returns its exit status.
 pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
-    let temporary = tempfile::Builder::new()
-        .prefix("ken-sandbox-")
-        .tempdir()
-        .map_err(|error| Refusal::step("the temporary directory", error))?;
-    let read = resolve(&job.read)?;
-    let mut write = resolve(&job.write)?;
-    write.extend(resolve(&[temporary.path().to_owned()])?);
-    let command = command(job, &read, &write, temporary.path())?;
+    let landlock = walls::landlock_version()?;
+    let temporary = Temporary::make().map_err(|error| Refusal::step("the temporary directory", error))?;
+    let grants = Grants::open(job, temporary.path())?;
+    let protection = Protection::of(job, &grants)?;
+    let plan = Plan { held: protection.held(), read_only: walls::needs_read_only(landlock) };
+    let setup = Setup { plan, landlock, report_only: job.walls };
+    let roots = grants.write.iter().map(Grant::duplicate).collect::<Result<_, _>>()?;
+    let command = command(job, grants, temporary.path())?;
     let signals = process::handled();
     signals.thread_block().map_err(|errno| Refusal::step("signals", errno))?;
     if job.with_parent {
@@ -52,33 +62,16 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let memory = job.memory.map(|memory| memory.saturating_mul(MIB));
     let group = Group::make(memory, job.processes);
     let reach = Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
-    let limits = Limits { roots: write, reach };
-    let status = Sandbox::start(command, signals, limits, group.as_ref())?.wait(job.timeout);
-    drop(group);
-    let leftovers = temporary.path().to_owned();
-    temporary.close().map_err(|error| Refusal::step(&format!("removing {}", leftovers.display()), error))?;
-    status
+    let limits = Limits { roots, reach };
+    // Where the group limits memory, the kernel does it better.
+    let is_limited = group.as_ref().is_some_and(|group| group.limits_memory);
+    let memory = memory.filter(|_| !is_limited).map(Memory::limited_to);
+    let sandbox = Sandbox::start(command, &setup, signals, limits, group.as_ref())?;
+    if job.walls { sandbox.report() } else { sandbox.wait(job.timeout, memory.as_ref()) }
 }
 
-/// The paths without symbolic links. Each of them must exist.
-fn resolve(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
-    let resolved =
-        paths.iter().map(|path| path.canonicalize().map_err(|error| Refusal::step(&path.display().to_string(), error)));
-    resolved.collect()
-}
-
-fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> Result<Command, Refusal> {
-    let name = job.command.first().cloned().unwrap_or_default();
-    let program = find_program(Path::new(&name)).ok_or_else(|| {
-        let message = format!("there is no command {}", name.display());
-        Refusal::new(NOT_FOUND, Error { code: Code::NotFound, ..Error::internal(message) })
-    })?;
-    // The program itself can be read wherever it is. Files that it needs have to be named.
-    let readable: Vec<PathBuf> = read.iter().cloned().chain(program.canonicalize().ok()).collect();
-    let cwd = match &job.cwd {
-        Some(cwd) => cwd.clone(),
-        None => std::env::current_dir().map_err(|error| Refusal::step("the working directory", error))?,
-    };
+fn command(job: &Job, grants: Grants, temporary: &Path) -> Result<Command, Refusal> {
+    let (program, found) = program(job, &grants)?;
     let mut limits = vec![
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_NOFILE, job.open_files),
@@ -92,13 +85,33 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         program: text(program.as_os_str())?,
         args: job.command.iter().map(|word| text(word)).collect::<Result<_, _>>()?,
         environment: environment(job, temporary)?,
-        cwd,
+        grants,
+        found,
         limits,
         descriptors: job.fd.clone(),
-        ruleset: files::ruleset(&readable, write, job)?,
-        filter: syscalls::filter(job.sockets())?,
         sockets: job.sockets(),
     })
+}
+
+/// The program, and what it is open on. It can be read wherever it is; files that it needs have to be named. A relative path
+/// such as `./configure` is looked up in the folder in which the command starts, when it starts.
+fn program(job: &Job, grants: &Grants) -> Result<(PathBuf, Option<Grant>), Refusal> {
+    let name = PathBuf::from(job.command.first().cloned().unwrap_or_default());
+    if job.walls {
+        return Ok((name, None));
+    }
+    let is_relative = name.is_relative() && name.components().count() > 1 || name.starts_with(".");
+    let path = match is_relative {
+        true => grants.cwd.path().ok().map(|cwd| cwd.join(&name)).and_then(find_program),
+        false => find_program(&name),
+    };
+    let path = path.ok_or_else(|| {
+        let message = format!("there is no command {}", name.display());
+        Refusal::new(NOT_FOUND, Error { code: Code::NotFound, ..Error::internal(message) })
+    })?;
+    let found = Grant::open(&path)?;
+    grant::check_kept_out(job, &found)?;
+    Ok((if is_relative { name } else { path }, Some(found)))
 }
 
 fn text(text: &OsStr) -> Result<CString, Refusal> {
@@ -147,49 +160,73 @@ struct Sandbox {
     limits: Limits,
     /// Why the command could not be executed.
     refusal: Option<Refusal>,
+    /// What init has set up.
+    walls: Option<Walls>,
 }
 
 impl Sandbox {
-    fn start(mut command: Command, signals: SigSet, limits: Limits, group: Option<&Group>) -> Result<Sandbox, Refusal> {
+    fn start(
+        command: Command,
+        setup: &Setup,
+        signals: SigSet,
+        limits: Limits,
+        group: Option<&Group>,
+    ) -> Result<Sandbox, Refusal> {
         let refused = |what: &'static str| move |errno: Errno| Refusal::step(what, errno.desc());
         let (own, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(refused("a socket pair"))?;
         // What the sandbox leaves behind becomes a child of this process.
         prctl::set_child_subreaper(true).map_err(refused("the subreaper"))?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(refused("signals"))?;
-        let (init, is_alone) = match fork_inside(group).map_err(refused("fork"))? {
+        let network = if command.sockets == Sockets::None { libc::CLONE_NEWNET } else { 0 };
+        let wanted = libc::CLONE_NEWPID | libc::CLONE_NEWNS | network;
+        let (init, is_alone) = match fork_inside(wanted, group).map_err(refused("fork"))? {
             Forked::Supervisor { init, is_alone } => (init, is_alone),
-            Forked::Init => {
+            Forked::Init { namespaces } => {
                 drop(own);
-                // Without a namespace all processes of the user count, and there could be too many already. Only init can tell:
-                // in a namespace of its own it is process 1.
-                if nix::unistd::getpid().as_raw() != 1 {
-                    command.limits.retain(|(resource, _)| *resource != Resource::RLIMIT_NPROC);
-                }
-                init::run(command, theirs)
+                init::run(command, setup, namespaces, theirs)
             }
         };
         drop(theirs);
         // If init is gone, its death is what `wait` finds.
         let _ = write(&own, b"g");
-        Ok(Sandbox { init, is_alone, signals, channel: Some(own), listener: None, limits, refusal: None })
+        Ok(Sandbox { init, is_alone, signals, channel: Some(own), listener: None, limits, refusal: None, walls: None })
+    }
+
+    /// Prints what has been set up, for a job without a command.
+    fn report(mut self) -> Result<u8, Refusal> {
+        while self.channel.is_some() && self.refusal.is_none() {
+            self.read_channel();
+        }
+        let _ = waitpid(self.init, None);
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let text = self.walls.unwrap_or_default().json() + "\n";
+        let _ = std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes());
+        Ok(0)
     }
 
     /// Waits until the command has ended, by itself or not, and none of its processes lives.
-    fn wait(mut self, timeout: Option<Duration>) -> Result<u8, Refusal> {
+    fn wait(mut self, timeout: Option<Duration>, memory: Option<&Memory>) -> Result<u8, Refusal> {
         let mut ending = Ending::default();
         let mut until = timeout.map(|timeout| Instant::now() + timeout);
+        let mut look = memory.map(|_| Instant::now() + memory::INTERVAL);
         let status = loop {
-            self.wait_for_event(until);
-            for signal in self.pending_signals() {
-                match signal {
-                    Signal::SIGCHLD => {}
-                    signal if ending.status.is_none() => {
-                        ending.status = Some(128 + signal as u8);
-                        until = Some(Instant::now());
-                    }
-                    _ => {}
+            self.wait_for_event(until.into_iter().chain(look).min());
+            if look.is_some_and(|at| Instant::now() >= at) {
+                look = Some(Instant::now() + memory::INTERVAL);
+                if ending.status.is_none() && memory.is_some_and(|memory| memory.is_exceeded_by(self.init)) {
+                    ending = Ending::of_too_much_memory();
+                    until = Some(Instant::now());
                 }
+            }
+            let mut signals = self.pending_signals().into_iter();
+            if let Some(signal) = signals.find(|signal| *signal != Signal::SIGCHLD)
+                && ending.status.is_none()
+            {
+                ending.status = Some(128 + signal as u8);
+                until = Some(Instant::now());
             }
             if let Some(status) = self.reap() {
                 break status;
@@ -238,6 +275,7 @@ impl Sandbox {
         let (bytes, listener) = confine::receive(channel.as_fd()).unwrap_or_default();
         match bytes.split_first() {
             Some((&LISTENER, _)) => self.listener = listener.map(Arc::new),
+            Some((&WALLS, walls)) => self.walls = Some(Walls::from_bytes(walls)),
             Some((&FAILED, [status, message @ ..])) => {
                 let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(message));
                 self.refusal = Some(match *status {
@@ -311,6 +349,13 @@ struct Ending {
 }
 
 impl Ending {
+    /// As the kernel does it in a control group: without TERM.
+    fn of_too_much_memory() -> Ending {
+        // Nowhere is left to report that this failed; the exit status still tells.
+        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), MEMORY_EXCEEDED.as_bytes());
+        Ending { status: Some(128 + Signal::SIGKILL as u8), is_terminated: true }
+    }
+
     /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
         let signal = match std::mem::replace(&mut self.is_terminated, true) {

@@ -13,7 +13,7 @@ use seccompiler::{
     TargetArch, sock_filter,
 };
 
-use crate::cli::{Refusal, Sockets};
+use crate::cli::Sockets;
 use crate::{metadata, network};
 
 /// Calls that are allowed whatever their arguments are.
@@ -21,7 +21,7 @@ use crate::{metadata, network};
 const ALLOWED: &[c_long] = &[
     // Files. Landlock checks the paths, the supervisor changes modes and times (metadata.rs).
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev,
-    SYS_preadv2, SYS_pwritev2, SYS_openat, SYS_openat2, SYS_close, SYS_close_range, SYS_lseek, SYS_fstat,
+    SYS_preadv2, SYS_pwritev2, SYS_openat, SYS_close, SYS_close_range, SYS_lseek, SYS_fstat,
     SYS_newfstatat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_faccessat, SYS_faccessat2,
     SYS_readlinkat, SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_symlinkat, SYS_linkat, SYS_renameat,
     SYS_renameat2, SYS_truncate, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_sync_file_range,
@@ -84,9 +84,24 @@ const REFUSED: &[c_long] = &[
     SYS_sethostname, SYS_setdomainname, SYS_syslog, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fchown,
     SYS_fchownat, SYS_capset, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages, SYS_mbind, SYS_set_mempolicy,
     SYS_fanotify_init, SYS_vhangup,
-    // Nothing that runs in the sandbox serves others.
-    SYS_listen, SYS_accept, SYS_accept4,
 ];
+
+/// Calls for sockets that name an address of this side, or wait for the other one. Nothing that runs in the sandbox serves
+/// others, so with a network that has others most of them are refused.
+const LOCAL: &[c_long] = &[SYS_bind, SYS_connect, SYS_listen, SYS_accept, SYS_accept4];
+
+/// Calls that make a file, with the places of the flags, if there are any, and of the mode among the arguments. openat2 hides
+/// them behind a pointer, so it stays unknown, and callers fall back to openat.
+#[cfg(target_arch = "x86_64")]
+const SET_ID: [(c_long, Option<usize>, usize); 5] = [
+    (SYS_open, Some(1), 2),
+    (SYS_openat, Some(2), 3),
+    (SYS_creat, None, 1),
+    (SYS_mknod, None, 1),
+    (SYS_mknodat, None, 2),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const SET_ID: [(c_long, Option<usize>, usize); 2] = [(SYS_openat, Some(2), 3), (SYS_mknodat, None, 2)];
 
 /// All namespaces that clone(2) can make. `CLONE_NEWTIME` is not among its flags.
 const NAMESPACES: u64 =
@@ -100,36 +115,41 @@ const PROLOGUE: usize = 4;
 /// The filter. It does not allow seccomp(2): a command that could add a listener of its own could answer in the supervisor's
 /// place. A call with rules for its arguments is decided by the program that seccompiler makes of the rules. All others are
 /// decided by their number before that, in ranges, because the kernel converts, compiles and tries out each instruction.
-pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, Refusal> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
-    let rules: BTreeMap<_, _> = with_arguments(sockets).map_err(refused)?.into_iter().collect();
+pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, String> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
+    program(sockets, arch).map_err(|error| error.to_string())
+}
+
+fn program(sockets: Sockets, arch: TargetArch) -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules: BTreeMap<_, _> = with_arguments(sockets)?.into_iter().collect();
     let mut by_number = by_number(sockets);
     by_number.retain(|call, _| !rules.contains_key(call));
     let unknown = SeccompAction::Errno(ENOSYS as u32);
-    let rules = SeccompFilter::new(rules, unknown, SeccompAction::Allow, arch).map_err(refused)?;
-    let mut program = BpfProgram::try_from(rules).map_err(refused)?;
-    let mut first = ranges(&by_number);
-    if sockets != Sockets::None {
-        first.splice(0..0, unaddressed_send());
+    let rules = SeccompFilter::new(rules, unknown, SeccompAction::Allow, arch)?;
+    let mut program = BpfProgram::try_from(rules)?;
+    let mut first: BpfProgram = SET_ID.into_iter().flat_map(without_set_id).collect();
+    if sockets.are_supervised() {
+        first.extend(unaddressed_send());
     }
+    first.extend(ranges(&by_number));
     program.splice(PROLOGUE..PROLOGUE, first);
     Ok(program)
 }
 
 /// The actions for calls whose arguments do not matter.
 fn by_number(sockets: Sockets) -> BTreeMap<c_long, u32> {
-    let has_sockets = sockets != Sockets::None;
-    let notified = if has_sockets { network::CALLS } else { &[] };
+    let notified = if sockets.are_supervised() { network::CALLS } else { &[] };
     let refused: &[c_long] = match sockets {
-        Sockets::None => &[SYS_socket, SYS_connect, SYS_bind],
-        Sockets::Named => &[SYS_bind, SYS_sendmmsg],
-        Sockets::Public => &[SYS_sendmmsg],
+        Sockets::None => &[SYS_socket, SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4],
+        Sockets::Loopback => &[],
+        Sockets::Named => &[SYS_bind, SYS_sendmmsg, SYS_listen, SYS_accept, SYS_accept4],
+        Sockets::Public => &[SYS_sendmmsg, SYS_listen, SYS_accept, SYS_accept4],
     };
     // A later list decides about a call that is in several.
     let lists = [
         (ALLOWED, SECCOMP_RET_ALLOW),
         (ALLOWED_HERE, SECCOMP_RET_ALLOW),
-        (&[SYS_bind], SECCOMP_RET_ALLOW),
+        (LOCAL, SECCOMP_RET_ALLOW),
         (metadata::CALLS, SECCOMP_RET_USER_NOTIF),
         (notified, SECCOMP_RET_USER_NOTIF),
         (REFUSED, REFUSE),
@@ -176,6 +196,33 @@ fn unaddressed_send() -> [sock_filter; 7] {
     ]
 }
 
+/// Refuses to make a file with the set-user-ID or set-group-ID bit, and goes on after these instructions otherwise. Without
+/// `O_CREAT` the argument for the mode means nothing.
+fn without_set_id((call, flags, mode): (c_long, Option<usize>, usize)) -> BpfProgram {
+    // The lower half of an argument: modes and flags have 32 bits.
+    let half = if cfg!(target_endian = "big") { size_of::<u32>() } else { 0 };
+    let place = |argument: usize| offset_of!(seccomp_data, args) + argument * size_of::<u64>() + half;
+    let load = |offset: usize| statement(BPF_LD | BPF_W | BPF_ABS, offset as u32);
+    // O_TMPFILE without O_DIRECTORY, which is one of its bits.
+    let makes = (O_CREAT | O_TMPFILE & !O_DIRECTORY).cast_unsigned();
+    let mut checks = vec![load(place(mode)), jump(BPF_JSET, S_ISUID | S_ISGID, 0, 0)];
+    if let Some(flags) = flags {
+        checks.extend([load(place(flags)), jump(BPF_JSET, makes, 0, 0)]);
+    }
+    checks.push(end(REFUSE));
+    // What does not hold leads to the number of the call, which is loaded again for what follows.
+    let count = checks.len();
+    for (at, check) in
+        checks.iter_mut().enumerate().filter(|(_, check)| u32::from(check.code) == BPF_JMP | BPF_JSET | BPF_K)
+    {
+        check.jf = (count - at - 1) as u8;
+    }
+    let mut program = vec![jump(BPF_JEQ, call as u32, 0, count as u8)];
+    program.extend(checks);
+    program.push(load(offset_of!(seccomp_data, nr)));
+    program
+}
+
 fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
@@ -187,10 +234,6 @@ fn jump(comparison: u32, value: u32, jt: u8, jf: u8) -> sock_filter {
 
 fn end(action: u32) -> sock_filter {
     statement(BPF_RET | BPF_K, action)
-}
-
-fn refused(error: impl std::fmt::Display) -> Refusal {
-    Refusal::step("the filter of system calls", error)
 }
 
 type Rules = Vec<(c_long, Vec<SeccompRule>)>;
@@ -234,6 +277,8 @@ fn with_arguments(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> 
             }
         }
         rules.push((SYS_socket, sockets));
+    }
+    if sockets.are_supervised() {
         // No route by way of another address: source routes, routing headers, and flow labels, which carry the same options.
         let level_is = |level: i32| is(1, level.into());
         let other = |argument: u8, value: i32| condition(argument, Ne, value as u64);
@@ -287,6 +332,7 @@ mod tests {
                 BPF_JEQ => value == k,
                 BPF_JGE => value >= k,
                 BPF_JGT => value > k,
+                BPF_JSET => value & k != 0,
                 _ => false,
             };
             match u32::from(code) {
@@ -311,27 +357,33 @@ mod tests {
             "aarch64" => 0xc000_00b7,
             other => panic!("{other}"),
         };
-        for sockets in [Sockets::None, Sockets::Named, Sockets::Public] {
+        for sockets in [Sockets::None, Sockets::Loopback, Sockets::Named, Sockets::Public] {
             let program = filter(sockets).unwrap();
             let with_arguments: Vec<c_long> = with_arguments(sockets).unwrap().iter().map(|(call, _)| *call).collect();
             let notified =
-                |call| metadata::CALLS.contains(&call) || sockets != Sockets::None && network::CALLS.contains(&call);
+                |call| metadata::CALLS.contains(&call) || sockets.are_supervised() && network::CALLS.contains(&call);
             for call in 0..600 {
                 let by_sockets = match sockets {
-                    Sockets::None => [SYS_socket, SYS_connect, SYS_bind].contains(&call),
-                    Sockets::Named => [SYS_bind, SYS_sendmmsg].contains(&call),
-                    Sockets::Public => call == SYS_sendmmsg,
+                    Sockets::None => call == SYS_socket || LOCAL.contains(&call),
+                    Sockets::Loopback => false,
+                    Sockets::Named => call == SYS_sendmmsg || LOCAL.contains(&call) && call != SYS_connect,
+                    Sockets::Public => {
+                        call == SYS_sendmmsg || LOCAL.contains(&call) && ![SYS_connect, SYS_bind].contains(&call)
+                    }
                 };
+                let makes_files = SET_ID.iter().any(|(makes, ..)| *makes == call);
                 let refused = by_sockets || REFUSED.contains(&call);
-                let allowed = ALLOWED.contains(&call) || ALLOWED_HERE.contains(&call) || call == SYS_bind;
+                let allowed = ALLOWED.contains(&call) || ALLOWED_HERE.contains(&call) || LOCAL.contains(&call);
                 let action = match call {
                     call if with_arguments.contains(&call) => UNKNOWN,
-                    _ if refused => REFUSE,
+                    _ if refused || makes_files => REFUSE,
                     call if notified(call) => SECCOMP_RET_USER_NOTIF,
                     _ if allowed => SECCOMP_RET_ALLOW,
                     _ => UNKNOWN,
                 };
-                let arguments = if call == SYS_ioctl {
+                let arguments = if makes_files {
+                    [!0; 6]
+                } else if call == SYS_ioctl {
                     [0, TIOCSTI, 0, 0, 0, 0]
                 } else if call == SYS_setsockopt {
                     [0, IPPROTO_IP as u64, IP_OPTIONS as u64, 0, 0, 0]
@@ -344,7 +396,7 @@ mod tests {
                 assert_eq!(run(&program, arch ^ 1, call, arguments), SECCOMP_RET_KILL_PROCESS);
             }
             // The kernel tries each of them for each number of a call.
-            assert!(program.len() < 460, "{} instructions", program.len());
+            assert!(program.len() < 500, "{} instructions", program.len());
         }
         let program = filter(Sockets::Named).unwrap();
         let sent = |address| run(&program, arch, SYS_sendto, [3, 1, 1, 0, address, 16]);
@@ -357,5 +409,18 @@ mod tests {
         assert!(allowed(SYS_clone, [SIGCHLD as u64, 0, 0, 0, 0, 0]));
         assert!(!allowed(SYS_clone, [CLONE_NEWUSER as u64, 0, 0, 0, 0, 0]));
         assert!(allowed(SYS_ioctl, [0, TCGETS, 0, 0, 0, 0]));
+        for typed in [TIOCSTI, TIOCLINUX] {
+            assert!(!allowed(SYS_ioctl, [0, typed, 0, 0, 0, 0]));
+            // The kernel takes the lower half of the argument.
+            assert!(!allowed(SYS_ioctl, [0, typed | 1 << 32, 0, 0, 0, 0]));
+        }
+        for made in [0o4755, 0o2755, 0o6000] {
+            assert!(!allowed(SYS_openat, [0, 0, O_CREAT as u64, made, 0, 0]));
+            assert!(!allowed(SYS_openat, [0, 0, O_TMPFILE as u64, made, 0, 0]));
+            assert!(allowed(SYS_openat, [0, 0, O_DIRECTORY as u64, made, 0, 0]));
+            assert!(!allowed(SYS_mknodat, [0, 0, made | S_IFREG as u64, 0, 0, 0]));
+        }
+        assert!(allowed(SYS_openat, [0, 0, O_CREAT as u64, 0o1777, 0, 0]));
+        assert_eq!(run(&program, arch, SYS_openat2, [0; 6]), UNKNOWN);
     }
 }

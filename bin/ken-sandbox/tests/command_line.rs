@@ -105,6 +105,125 @@ fn limits_hold() {
     assert!(text(&output.stderr).contains("memory"), "{output:?}");
 }
 
+/// Without a control group that limits it, memory that belongs to no process counts too: files in memory, and what is shared.
+#[test]
+fn memory_is_limited_for_all_processes_together() {
+    const FILES: &str = "import os, time\nfor at in range(16):\n  file = os.memfd_create('x')\n  os.ftruncate(file, 1 << 26)\n  \
+         [os.write(file, bytes(1 << 20)) for _ in range(50)]\ntime.sleep(20)";
+    const SHARED: &str = "import mmap, time\nall = []\nfor at in range(16):\n  all.append(mmap.mmap(-1, 50 << 20)); \
+         all[-1].write(bytes(50 << 20))\ntime.sleep(20)";
+    const FORKS: &str = "import os, time\nfor at in range(16): os.fork() or (bytearray(b'x' * (50 << 20)), time.sleep(20), \
+         os._exit(0))\ntime.sleep(20)";
+    for user in users() {
+        let world = World::new(user);
+        for script in [FILES, SHARED, FORKS] {
+            let begun = Instant::now();
+            let mut sandbox = world.sandbox(&["--memory", "400"], &["python3", "-c", script]);
+            let output = sandbox.env("PATH", "/usr/bin:/bin").output().unwrap();
+            assert_eq!(output.status.code(), Some(137), "as {user:?}: {output:?}");
+            assert!(begun.elapsed() < Duration::from_secs(15), "as {user:?}: {script}");
+        }
+        let enough =
+            "x = bytearray(b'x' * (100 << 20)); import os, time; [os.fork() for _ in range(3)]; time.sleep(0.5)";
+        let mut sandbox = world.sandbox(&["--memory", "400"], &["python3", "-c", enough]);
+        let output = sandbox.env("PATH", "/usr/bin:/bin").output().unwrap();
+        assert!(output.status.success(), "as {user:?}: what forks share counts once: {output:?}");
+    }
+}
+
+/// A program may leave folders that it has made read-only, as Go's module cache does, and keeps its result.
+#[test]
+fn whatever_it_leaves_in_its_temporary_folder_goes_with_it() {
+    for user in users() {
+        let world = World::new(user);
+        let script = "mkdir -p $HOME/go/pkg && echo x > $HOME/go/pkg/file && chmod -R a-w $HOME/go && chmod 0 $HOME/go/pkg; \
+             ln -s $PWD $HOME/link; echo $HOME";
+        let output = shell(&world, &[], script);
+        assert!(output.status.success(), "as {user:?}: {output:?}");
+        let home = text(&output.stdout);
+        assert!(!std::path::Path::new(home.trim()).exists(), "as {user:?}: {home} is left");
+        assert!(world.inside().exists());
+    }
+}
+
+/// A supervisor that is killed cannot remove the temporary folder; the next one does. A folder in use stays.
+#[test]
+fn the_temporary_folder_of_a_killed_supervisor_is_removed_by_the_next() {
+    for user in users() {
+        let world = World::new(user);
+        let started = || {
+            let mut child =
+                world.sandbox(&[], &["sh", "-c", "echo x > $HOME/x; echo $HOME; sleep 309"]).spawn().unwrap();
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+            (child, std::path::PathBuf::from(line.trim()))
+        };
+        let ((mut killed, left), (mut running, used)) = (started(), started());
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while left.exists() {
+            // The processes that were inside take a moment to disappear.
+            assert!(shell(&world, &[], "true").status.success());
+            assert!(Instant::now() < end, "{} is left behind", left.display());
+        }
+        assert!(used.join("x").exists());
+        running.kill().unwrap();
+        running.wait().unwrap();
+    }
+}
+
+/// Without network a command has a loopback interface for itself, so a test suite can listen and connect.
+#[test]
+fn what_it_serves_on_loopback_is_reached_from_inside_alone() {
+    const SERVE: &str = "import socket\nfor family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):\n  \
+         server = socket.create_server((host, 0), family=family)\n  \
+         peer = socket.create_connection(server.getsockname()[:2])\n  peer.send(b'x'); \
+         print(server.accept()[0].recv(1))\nprint(socket.create_server(('0.0.0.0', 3940)))";
+    for user in users() {
+        let world = World::new(user);
+        // The same port is taken outside.
+        let _taken = std::net::TcpListener::bind("127.0.0.1:3940");
+        let output = world.sandbox(&[], &["python3", "-c", SERVE]).env("PATH", "/usr/bin:/bin").output().unwrap();
+        assert!(output.status.success() && text(&output.stdout).starts_with("b'x'\nb'x'\n"), "as {user:?}: {output:?}");
+    }
+}
+
+/// Where the host allows a `/proc` of its own, the command sees its own processes only.
+#[test]
+fn processes_outside_are_not_seen() {
+    for user in users() {
+        let world = World::new(user);
+        let walls = world.sandbox(&["--walls"], &[]).output().unwrap();
+        assert!(text(&walls.stdout).contains("\"landlock\":"), "{walls:?}");
+        if !text(&walls.stdout).contains("\"ownProc\":true") {
+            println!("no /proc can be mounted here: {walls:?}");
+            continue;
+        }
+        let output = shell(&world, &[], "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -d /proc/[0-9]* | wc -l");
+        let seen = text(&output.stdout);
+        // Init, the shell, and the programs that it has just started.
+        let count: usize = seen.split_whitespace().last().unwrap().parse().unwrap();
+        assert!(!seen.contains("sleep 600") && count <= 5, "as {user:?}: {output:?}");
+    }
+}
+
+#[test]
+fn a_relative_program_is_that_of_the_folder_in_which_it_starts() {
+    let world = World::new(None);
+    let made = shell(&world, &[], "mkdir below; printf '#!/bin/sh\\npwd\\n' > configure; chmod +x configure");
+    assert!(made.status.success());
+    let below = world.inside().join("below");
+    for (program, cwd) in
+        [("./configure", world.inside()), ("../configure", below.clone()), ("below/../configure", world.inside())]
+    {
+        let output = world.sandbox(&["--cwd", cwd.to_str().unwrap()], &[program]).output().unwrap();
+        assert_eq!(text(&output.stdout).trim(), cwd.to_str().unwrap(), "{program}: {output:?}");
+    }
+    let output = world.sandbox(&[], &["./missing"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+}
+
 /// The kernel does not limit the processes of root.
 #[test]
 fn a_fork_bomb_is_limited_and_ends_with_the_timeout() {
@@ -128,7 +247,7 @@ fn mistakes_are_named() {
     assert!(error.contains("there is no command no-such-command"), "{error}");
     let (status, error) = run(&["--read", "/no/such/folder"], &["true"]);
     assert_eq!(status, Some(125));
-    assert!(error.contains("/no/such/folder: No such file or directory"), "{error}");
+    assert!(error.contains("/no/such/folder: there is no such file or folder"), "{error}");
     let (status, error) = run(&["--timeout", "-1"], &["true"]);
     assert_eq!(status, Some(125));
     assert!(error.contains("--timeout") && error.contains("a number of seconds above 0"), "{error}");
@@ -146,7 +265,7 @@ fn without_the_kernels_help_nothing_is_run() {
     for (call, named) in [(nix::libc::SYS_landlock_create_ruleset, "Landlock"), (nix::libc::SYS_seccomp, "seccomp")] {
         let world = World::new(None);
         let mut command = world.sandbox(&[], &["touch", "it-ran"]);
-        let filter = hiding(call);
+        let filter = common::hiding(call);
         // SAFETY: between fork and exec it makes system calls only.
         #[allow(unsafe_code)]
         unsafe {
@@ -159,14 +278,6 @@ fn without_the_kernels_help_nothing_is_run() {
         assert!(text(&output.stderr).contains(named), "{output:?}");
         assert!(!world.inside().join("it-ran").exists());
     }
-}
-
-fn hiding(call: i64) -> seccompiler::BpfProgram {
-    use seccompiler::{SeccompAction, SeccompFilter};
-    let arch = std::env::consts::ARCH.try_into().unwrap();
-    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
-    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
-    filter.try_into().unwrap()
 }
 
 /// Whoever kills the supervisor ends the sandbox too, where it has a PID namespace of its own.
@@ -258,7 +369,7 @@ fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
 #[test]
 fn a_control_group_goes_with_its_command() {
     let world = World::new(None);
-    let output = shell(&world, &["--memory", "64"], "cat /proc/self/cgroup");
+    let output = shell(&world, &["--memory", "4096"], "cat /proc/self/cgroup");
     assert!(output.status.success(), "{output:?}");
     let groups = text(&output.stdout);
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"));

@@ -1,12 +1,14 @@
 //! A command with the network reaches public addresses and what is named, and nothing else of this machine or its network.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{World, users};
+use common::{Kernel, World, users};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -37,8 +39,9 @@ const ATTEMPTS: [&str; 21] = [
 
 #[test]
 fn no_private_address_is_reached_with_the_network() {
-    for user in users() {
-        let world = World::new(user);
+    let kernels = [Kernel::This, Kernel::WithoutNamespaces, Kernel::Landlock(2)];
+    for (user, kernel) in users().into_iter().flat_map(|user| kernels.map(|kernel| (user, kernel))) {
+        let world = World::on(kernel, user);
         let mut reached = Vec::new();
         for attempt in ATTEMPTS {
             let output = world.probe_with(&["--network"], attempt);
@@ -46,7 +49,7 @@ fn no_private_address_is_reached_with_the_network() {
                 reached.push(format!("{attempt}: {output:?}"));
             }
         }
-        assert!(reached.is_empty(), "as {user:?}:\n{}", reached.join("\n"));
+        assert!(reached.is_empty(), "as {user:?} with {kernel:?}:\n{}", reached.join("\n"));
         let named = format!("127.0.0.1:{}", world.port());
         // With named addresses alone not even the own port can be chosen.
         for attempt in ["udp", "tcp-listen", "tcp-listen-anywhere"] {
@@ -58,7 +61,7 @@ fn no_private_address_is_reached_with_the_network() {
         // What is named is reached, by the same ways.
         for attempt in ["tcp-connect", "tcp-mapped", "udp-send", "udp-message"] {
             let output = world.probe_with(&["--network", "--reach", &named], attempt);
-            assert!(output.status.success(), "as {user:?}: {attempt}: {output:?}");
+            assert!(output.status.success(), "as {user:?} with {kernel:?}: {attempt}: {output:?}");
         }
     }
 }
@@ -66,7 +69,11 @@ fn no_private_address_is_reached_with_the_network() {
 /// The supervisor makes the calls: what they do and give back is what the command would have seen without it.
 #[test]
 fn a_named_address_is_all_that_is_reached() {
-    let world = World::new(None);
+    reaches_the_named_address(&World::new(None));
+    reaches_the_named_address(&World::on(Kernel::Landlock(2), None));
+}
+
+fn reaches_the_named_address(world: &World) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let named = server.local_addr().unwrap().to_string();
     let port = server.local_addr().unwrap().port();

@@ -38,18 +38,26 @@ impl Admitted<'_> {
     /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `max`
     /// bytes.
     pub(crate) async fn process(&self, command: &[String], may_change: bool, max: usize) -> Result<Ended, String> {
+        let (variables, input) = (self.variables(), self.call.arguments.to_string());
+        let (entry, variables) = (self.entry, &*variables);
+        process::run(&Work { entry, command, input: &input, may_change, max, variables }).await
+    }
+
+    /// Runs the tool, which asks whether it may go on.
+    pub(crate) async fn process_asking<D, W>(&self, max: usize, decide: D) -> Result<Ended, String>
+    where
+        D: FnOnce(String) -> W,
+        W: Future<Output = bool>,
+    {
+        let (variables, input) = (self.variables(), self.call.arguments.to_string());
+        let (entry, command, variables) = (self.entry, &*self.entry.command, &*variables);
+        process::run_asking(&Work { entry, command, input: &input, may_change: true, max, variables }, decide).await
+    }
+
+    fn variables(&self) -> Vec<(&'static str, &str)> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
         let variables = [("KEN_RUN", run), ("KEN_SESSION", session)];
-        let variables: Vec<_> = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        process::run(&Work {
-            entry: self.entry,
-            command,
-            input: &self.call.arguments.to_string(),
-            may_change,
-            max,
-            variables: &variables,
-        })
-        .await
+        variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }
 

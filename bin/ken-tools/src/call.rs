@@ -1,19 +1,20 @@
 //! One call of a tool: checks the arguments, runs the process and checks the result.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
 use ken_types::json;
 use ken_types::ops::tools::{CallTool, Called, Preview};
+use ken_wire::Pool;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};
 use crate::catalog::Listing;
 use crate::entry::{Entry, OutputFormat};
-use crate::gate::{ApprovalGate, GateResult};
+use crate::gate::{self, ApprovalGate, GateResult};
 use crate::mcp::Servers;
 use crate::output::{Outputs, details};
 use crate::preview;
@@ -51,9 +52,12 @@ impl Caller {
         let call = Admitted::new(listing, call)?;
         let _slot = self.slots.acquire().await; // cannot fail: never closed
         let begun = Instant::now();
-        let result = match self.gate.pass(&call).await? {
-            GateResult::Refused(reason) => Err(reason),
-            GateResult::MayRun => self.run(&call).await,
+        let result = match self.gate.asked_by(call.entry) {
+            Some(approver) => self.run_asking(&call, approver).await?,
+            None => match self.gate.pass(&call).await? {
+                GateResult::Refused(reason) => Err(reason),
+                GateResult::MayRun => self.run(&call).await,
+            },
         };
         let (is_error, result) = match result {
             Ok(result) => (false, result),
@@ -62,15 +66,31 @@ impl Caller {
         Ok(Called { is_error, result, duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX) })
     }
 
+    /// Runs a tool that asks itself whether it may go on. The inner error is for the model.
+    async fn run_asking(&self, call: &Admitted<'_>, approver: &Pool) -> Result<Result<ToolResult, String>, Error> {
+        let verdict = OnceLock::new();
+        let decide = async |question: String| {
+            let found = gate::answer(approver, call, &question).await;
+            let may_run = matches!(found, Ok(GateResult::MayRun));
+            _ = verdict.set(found);
+            may_run
+        };
+        let max = max_output(call.entry);
+        let ended = call.process_asking(max, decide).await;
+        Ok(match (verdict.into_inner().transpose()?, ended) {
+            (Some(GateResult::Refused(reason)), _) => Err(reason),
+            // It was let go on, or it failed before it asked.
+            (_, Ok(ended)) => read(call.entry, &ended, max, &self.outputs).await,
+            (_, Err(why)) => Err(why),
+        })
+    }
+
     async fn run(&self, call: &Admitted<'_>) -> Result<ToolResult, String> {
         if let Some((server, tool)) = &call.entry.server {
             let server = self.servers.find(server).map_err(|error| error.to_string())?;
             return server.call(tool, &call.call.arguments, call.entry, &self.outputs).await;
         }
-        let max = match call.entry.writes {
-            OutputFormat::Text => MAX_TEXT,
-            OutputFormat::Json => MAX_JSON,
-        };
+        let max = max_output(call.entry);
         let ended = call.process(&call.entry.command, true, max).await?;
         read(call.entry, &ended, max, &self.outputs).await
     }
@@ -79,6 +99,13 @@ impl Caller {
         let call = Admitted::new(listing, call)?;
         let _slot = self.slots.acquire().await; // cannot fail: never closed
         preview::keep_diff(preview::of(&call).await, &self.outputs).await
+    }
+}
+
+fn max_output(entry: &Entry) -> usize {
+    match entry.writes {
+        OutputFormat::Text => MAX_TEXT,
+        OutputFormat::Json => MAX_JSON,
     }
 }
 

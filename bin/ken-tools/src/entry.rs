@@ -122,6 +122,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Whether the tool itself asks whether a call may go on, when it is about to act. Only programs of ken do.
+    pub(crate) fn asks(&self) -> bool {
+        self.sandbox == Confinement::Own && self.preview.is_some()
+    }
+
     /// Reads a description. An `invalid` error names the field in `at`.
     pub(crate) fn read(path: &Path) -> Result<Entry, Error> {
         let bytes = ken_trusted::read(path, MAX_BYTES)?;

@@ -1,15 +1,16 @@
 //! Checks the approval of every call. A call that needs approval uses up its grant here, right before its process
-//! starts.
+//! starts, or when the tool itself asks.
 
 use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::approvals::{ApprovalsConsume, ConsumeApproval};
-use ken_types::ops::tools::{Approval, Need};
+use ken_types::ops::tools::{Approval, Need, Preview};
 use ken_wire::Pool;
 
 use crate::admitted::Admitted;
+use crate::entry::Entry;
 use crate::preview;
 
 /// The timeout of the call to ken-approver for the grant.
@@ -40,12 +41,31 @@ impl ApprovalGate {
         if call.entry.tool.approval == Approval::None && !call.call.ask {
             return Ok(GateResult::MayRun);
         }
-        let preview = preview::of(call).await;
-        match preview.approval {
-            Need::None => Ok(GateResult::MayRun),
-            Need::Deny => Ok(GateResult::Refused(preview.reason.unwrap_or_default())),
-            Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| GateResult::MayRun),
+        decide(approver, call, preview::of(call).await).await
+    }
+
+    /// Returns who answers the tool if it asks itself whether the call may go on; `None` if it does not ask.
+    pub(crate) fn asked_by(&self, entry: &Entry) -> Option<&Pool> {
+        match self {
+            ApprovalGate::Approver(approver) if entry.asks() => Some(approver),
+            _ => None,
         }
+    }
+}
+
+/// Decides on the question of a tool, with which it says what it is about to do.
+pub(crate) async fn answer(approver: &Pool, call: &Admitted<'_>, question: &str) -> Result<GateResult, Error> {
+    match preview::asked(call, question) {
+        Ok(preview) => decide(approver, call, preview).await,
+        Err(reason) => Ok(GateResult::Refused(reason)),
+    }
+}
+
+async fn decide(approver: &Pool, call: &Admitted<'_>, preview: Preview) -> Result<GateResult, Error> {
+    match preview.approval {
+        Need::None => Ok(GateResult::MayRun),
+        Need::Deny => Ok(GateResult::Refused(preview.reason.unwrap_or_default())),
+        Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| GateResult::MayRun),
     }
 }
 

@@ -25,30 +25,29 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
         Some(command) => own_preview(call, command).await,
         None => Ok(default_preview(call)),
     };
-    let mut preview =
+    let made =
         made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..default_preview(call) });
+    bounded(completed(call, made))
+}
+
+/// Returns the preview that a tool gives when it asks whether it may go on. It has no texts for a person.
+pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, String> {
+    read(call, question).map(|preview| completed(call, preview))
+}
+
+/// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
+fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
     preview.fingerprint = fingerprint(call, &preview.fingerprint);
-    bounded(preview)
+    preview
 }
 
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
-    let name = &call.entry.tool.spec.name;
     let ended = call.process(command, false, MAX_OUTPUT).await?;
-    let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
-    let wrong = |error: Error| {
-        let place = error.at.unwrap_or_default();
-        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
-    };
-    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
-    let mut preview: Preview = json::from_value(value).map_err(wrong)?;
-    preview.whole = None; // only this part knows what is in the store
-    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
-        return Err(format!("The preview of the tool {name} has no fingerprint."));
-    }
+    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT)?)?;
     let known = default_preview(call);
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
@@ -61,6 +60,22 @@ async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview,
     }
     if preview.action.is_null() {
         preview.action = known.action;
+    }
+    Ok(preview)
+}
+
+fn read(call: &Admitted<'_>, text: &str) -> Result<Preview, String> {
+    let name = &call.entry.tool.spec.name;
+    let wrong = |error: Error| {
+        let place = error.at.unwrap_or_default();
+        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
+    };
+    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
+    let preview: Preview = json::from_value(value).map_err(wrong)?;
+    // Only this part knows what is in the store.
+    let preview = Preview { whole: None, ..preview };
+    if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
+        return Err(format!("The preview of the tool {name} has no fingerprint."));
     }
     Ok(preview)
 }
@@ -85,11 +100,13 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
     }
 }
 
-/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program and what it
-/// can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted, so equal
-/// arguments have equal hashes.
+/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program, its environment
+/// and what it can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted,
+/// so equal arguments have equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
+    let value = |name: &String| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let environment: Vec<_> = entry.env.iter().map(|name| (name, value(name))).collect();
     let all = json!([
         entry.tool.spec.name,
         call.call.arguments,
@@ -97,7 +114,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
         entry.command,
         entry.touch,
         entry.sandbox,
-        entry.env,
+        environment,
         of_preview,
     ]);
     hex::encode(&Sha256::digest(all.to_string()))
@@ -110,16 +127,15 @@ fn bounded(mut preview: Preview) -> Preview {
         *text = cut(text, TEXT_BYTES);
     }
     preview.reason = preview.reason.map(|reason| cut(&reason, TEXT_BYTES));
-    if let Some(why) = cannot_be_shown(&preview) {
-        // It is refused also where nobody would be asked, so that the same call is not possible under one rule and
-        // impossible under another.
-        let (approval, reason) = match preview.approval {
-            Need::Ask => (Need::Deny, Some(why)),
-            need => (need, preview.reason),
-        };
-        preview = Preview { approval, reason, action: Value::Null, diff: None, ..preview };
+    let Some(why) = cannot_be_shown(&preview) else {
+        return preview;
+    };
+    let (action, diff) = (Value::Null, None);
+    match preview.approval {
+        Need::Ask => Preview { approval: Need::Deny, reason: Some(why), action, diff, ..preview },
+        // Nobody is asked, so nobody has to see it.
+        Need::None | Need::Deny => Preview { action, diff, ..preview },
     }
-    preview
 }
 
 /// Returns why a person cannot be shown exactly what the call would do; `None` if that is possible.
@@ -156,11 +172,17 @@ pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Pre
 
 /// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string.
 fn beginning(text: &str, max: usize) -> &str {
-    let mut shown = ken_text::head(text, max);
-    while Value::from(shown).to_string().len() > max {
-        shown = ken_text::head(shown, shown.len() / 2);
-    }
-    shown
+    let takes = |letter: char| match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\x1f' => 6,
+        _ => letter.len_utf8(),
+    };
+    let mut taken = 2; // the quotes
+    let end = text.char_indices().find(|(_, letter)| {
+        taken += takes(*letter);
+        taken > max
+    });
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// Returns the text, or its beginning followed by a note.
@@ -180,7 +202,7 @@ mod tests {
     fn a_text_is_cut_by_what_it_takes_as_json() {
         assert_eq!(cut("short", 64), "short");
         let long = cut(&"x".repeat(100), 64);
-        assert!(long.ends_with(" [cut: 32 of 100 bytes are shown]"), "{long}");
+        assert!(long.ends_with(" [cut: 62 of 100 bytes are shown]"), "{long}");
         // Each of these characters takes six bytes as JSON.
         let escaped = cut(&"\u{1}".repeat(40), 64);
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use command_fds::CommandFdExt;
 use ken_tool::find_program;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -58,9 +59,58 @@ pub(crate) struct Work<'a> {
 /// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with all processes
 /// that it has started. The error says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
-    let mut child =
-        command(work).await?.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))?;
-    match timeout(work.entry.timeout + GRACE, exchange(&mut child, work)).await {
+    let mut child = spawn(command(work).await?)?;
+    let output = child.stdout.take();
+    let output = async { head(output, work.max).await };
+    finish(&mut child, work, output).await
+}
+
+/// Does the same for a tool that asks whether it may go on: it writes one line, which `decide` gets, and goes on when it
+/// is sent a byte. Its standard output is a socket for that. If it is not let go on, it is sent the end instead.
+pub(crate) async fn run_asking<D, W>(work: &Work<'_>, decide: D) -> Result<Ended, String>
+where
+    D: FnOnce(String) -> W,
+    W: Future<Output = bool>,
+{
+    let (ours, theirs) = UnixStream::pair().map_err(unready)?;
+    let theirs =
+        theirs.into_std().and_then(|theirs| theirs.set_nonblocking(false).map(|()| theirs)).map_err(unready)?;
+    let mut command = command(work).await?;
+    command.env(GATE, "1").stdout(Stdio::from(OwnedFd::from(theirs)));
+    let mut child = spawn(command)?;
+    let output = async {
+        let mut ours = BufReader::new(ours);
+        if let Some(question) = line(&mut ours).await {
+            // A tool that has ended meanwhile cannot be answered, and need not be.
+            let _ = match decide(question).await {
+                true => ours.write_all(b"y").await,
+                false => ours.shutdown().await,
+            };
+        }
+        head(Some(ours), work.max).await
+    };
+    finish(&mut child, work, output).await
+}
+
+/// The variable that tells a tool that it has to ask.
+const GATE: &str = "KEN_GATE";
+/// The maximum length of its question, in bytes.
+const MAX_QUESTION: u64 = 64 * 1024;
+
+/// Reads the question of a tool; `None` if it ends without one.
+async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
+    let mut line = String::new();
+    let read = from.take(MAX_QUESTION).read_line(&mut line).await;
+    read.ok().filter(|_| line.ends_with('\n')).map(|_| line)
+}
+
+fn spawn(mut command: Command) -> Result<Child, String> {
+    // The descriptors of the command are closed when it is dropped here, so that the end of an output is seen.
+    command.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))
+}
+
+async fn finish(child: &mut Child, work: &Work<'_>, output: impl Future<Output = Vec<u8>>) -> Result<Ended, String> {
+    match timeout(work.entry.timeout + GRACE, exchange(child, work, output)).await {
         Ok(Ok(ended)) => Ok(ended),
         Ok(Err(error)) => Err(format!("The tool could not be run: {error}")),
         Err(_) => Ok(Ended { end: End::TimedOut, output: Vec::new(), errors: String::new() }),
@@ -168,9 +218,9 @@ pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-async fn exchange(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {
+async fn exchange(child: &mut Child, work: &Work<'_>, output: impl Future<Output = Vec<u8>>) -> std::io::Result<Ended> {
     let started = Instant::now();
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
             // An error is ignored, because a tool need not read all of its input.
@@ -179,7 +229,7 @@ async fn exchange(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     };
     // A tool that writes too much is killed, which also ends its standard error.
     let read = async {
-        let output = head(stdout, work.max).await;
+        let output = output.await;
         if output.len() > work.max {
             let _ = child.start_kill();
         }

@@ -292,20 +292,40 @@ fn a_preview_can_change_nothing() {
     assert!(file.exists());
 }
 
+/// At a shell the whole diff is printed. What nobody could be shown whole is denied.
 #[test]
-fn a_long_diff_is_cut_and_says_so() {
+fn what_cannot_be_shown_whole_is_denied() {
     let folder = Folder::new();
-    let script = r#"printf '{"approval":"ask","fingerprint":"%064d","diff":"' 0; head -c 1000000 /dev/zero | tr '\0' x; printf '"}'"#;
-    folder.tool("long", "echo 1", json!({"approval": "preview", "preview": ["sh", "-c", script]}));
-    let (code, said) = folder.preview("long", "{}");
-    let diff = said["diff"].as_str().unwrap();
-    assert!(code == Some(0) && diff.len() < 140_000 && diff.ends_with("of 1000000 bytes are shown]"), "{}", diff.len());
-    // A long argument is shortened too.
+    let script = |bytes: usize| {
+        format!(
+            r#"printf '{{"approval":"ask","fingerprint":"%064d","diff":"' 0; head -c {bytes} /dev/zero | tr '\0' x; printf '"}}'"#
+        )
+    };
+    for (bytes, code) in [(16 * 1024 * 1024, 0), (16 * 1024 * 1024 + 1, 1)] {
+        folder.tool("long", "echo 1", json!({"approval": "preview", "preview": ["sh", "-c", script(bytes)]}));
+        let (status, said) = folder.preview("long", "{}");
+        assert_eq!(status, Some(code), "{bytes}: {}", said["reason"]);
+        let shown = said["diff"].as_str().unwrap_or_default().len();
+        assert_eq!(shown, if code == 0 { bytes } else { 0 });
+    }
     folder.tool("asking", "echo 1", json!({}));
-    let arguments = json!({"text": "y".repeat(100_000)}).to_string();
-    let (_, said) = folder.preview("asking", &arguments);
-    let action = said["action"].as_str().unwrap();
-    assert!(action.len() < 70_000 && action.contains("bytes are shown]"), "{}", action.len());
+    folder.tool("free", "echo 1", json!({"approval": "none"}));
+    let arguments = json!({"text": "y".repeat(70_000)}).to_string();
+    let (status, said) = folder.preview("asking", &arguments);
+    assert!(status == Some(1) && said["reason"].as_str().unwrap().contains("can be shown 65536"), "{said}");
+    let (status, said) = folder.preview("free", &arguments);
+    assert_eq!((status, &said["approval"]), (Some(0), &json!("none")));
+}
+
+/// Two readers of one document could read two calls.
+#[test]
+fn arguments_with_a_repeated_name_are_refused() {
+    let folder = Folder::new();
+    folder.tool("asking", "echo 1", json!({}));
+    for arguments in [r#"{"a":1,"a":2}"#, r#"{"in":{"a":1,"b":2,"a":1}}"#] {
+        let error = folder.refused(&["asking", "--json", arguments]);
+        assert!(error["message"].as_str().unwrap().contains("duplicate key `a`"), "{error}");
+    }
 }
 
 /// The tools of the installation need only their descriptions to work.

@@ -56,6 +56,15 @@ impl Finder {
         self.places.as_ref().map(|places| places.state.as_path())
     }
 
+    /// Returns the command `ken` as a person types it for the same system.
+    pub(crate) fn command(&self) -> String {
+        match (&self.base, &self.home) {
+            (Some(base), _) => format!("ken --url {base}"),
+            (None, Some(home)) => format!("ken --home {}", home.display()),
+            (None, None) => "ken".to_owned(),
+        }
+    }
+
     /// Connects to the gateway. Starts the system first if it is not running, and calls `say` with what it is doing.
     pub(crate) fn gateway(&self, say: impl Fn(&str)) -> Result<Gateway, Error> {
         if let Some(base) = &self.base {

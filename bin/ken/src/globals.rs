@@ -35,6 +35,14 @@ impl Globals {
         absolute.transpose()
     }
 
+    /// Returns the command `ken` as a person types it for the system that these options select. `KEN_HOME` needs no
+    /// option, because it is set in that person's shell.
+    pub(crate) fn command(&self) -> String {
+        let home = self.home.as_ref().map(|home| format!(" --home {}", home.display()));
+        let url = self.url.as_ref().map(|url| format!(" --url {url}"));
+        ["ken".to_owned(), home.unwrap_or_default(), url.unwrap_or_default()].concat()
+    }
+
     pub(crate) fn places(&self) -> Result<Places, Error> {
         Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| std::env::var_os(name).map(PathBuf::from))
     }

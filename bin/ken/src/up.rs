@@ -1,6 +1,6 @@
 //! `ken up`: replaces itself by kend, or starts kend in the background and waits until it reports readiness.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -8,6 +8,7 @@ use clap::Args;
 use ken_tool::find_program;
 use ken_types::Error;
 
+use crate::doctor::sandbox::{self, Lack};
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line};
 use crate::progress::during;
@@ -37,12 +38,23 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
             kend.arg(option).arg(port.to_string());
         }
     }
+    warn_about_sandbox();
     let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
     if !up.detach {
         return Err(wrong(kend.exec()));
     }
     kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
     wait_for_ready_line(kend.spawn().map_err(wrong)?)
+}
+
+/// Says on standard error what commands of agents lack on this machine. Everything else works without it.
+fn warn_about_sandbox() {
+    let why = match sandbox::find() {
+        None => return,
+        Some(Lack::Sandbox(why, _) | Lack::Namespaces(why)) => why,
+    };
+    // Nowhere is left to report that this failed.
+    let _ = writeln!(std::io::stderr().lock(), "warning: {why} (`ken doctor` names the remedy)");
 }
 
 /// Waits for the `ready` line of kend and prints it. kend closes its output after that line, or when it fails.

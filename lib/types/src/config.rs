@@ -304,6 +304,10 @@ pub struct WorkspaceRule {
     /// Keys that ken-proxy adds to requests. Maps a host of `hosts` to the name of its key in `secrets.env`.
     #[serde(default)]
     pub keys: BTreeMap<Host, String>,
+    /// Filters of git (the attribute `filter`) that files may pass on their way into a commit. Maps the name of a filter
+    /// to the command that it runs.
+    #[serde(default)]
+    pub filters: BTreeMap<String, String>,
 }
 
 /// A command that runs without approval. In the file it is a list of words, or a table if it needs more.

@@ -1,7 +1,10 @@
 //! A home with a workspace, and ways to call ken-coder in it.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -99,6 +102,27 @@ impl Home {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
         child.wait_with_output().unwrap()
+    }
+
+    /// Makes a call as ken-tools does: reads the question, answers it, and returns it with the exit status and the reply.
+    pub(crate) fn asked(&self, command: &str, call: &Value, may_go_on: bool) -> (Value, Option<i32>, String) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = self.command(&[command, "--format", "compact"]);
+        command.env("KEN_GATE", "1").stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
+        drop(command);
+        child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
+        let (mut question, mut reply) = (String::new(), String::new());
+        let mut output = BufReader::new(&ours);
+        output.read_line(&mut question).unwrap();
+        if may_go_on {
+            (&ours).write_all(b"y").unwrap();
+        } else {
+            ours.shutdown(Shutdown::Write).unwrap();
+        }
+        output.read_to_string(&mut reply).unwrap();
+        let status = child.wait().unwrap().code();
+        (serde_json::from_str(&question).unwrap_or_default(), status, reply)
     }
 
     /// Returns every file of the workspace with its content, for comparison.

@@ -1,7 +1,7 @@
 //! A folder for the sandbox, a world outside that must not change, and the two programs.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -56,6 +56,12 @@ pub(crate) const ATTEMPTS: &[&str] = &[
     "chmod-inherited",
     "chmod-descriptor",
     "setuid-bit",
+    "setuid-open",
+    "setuid-creat",
+    "setuid-node",
+    "setuid-node-at",
+    "setuid-openat2",
+    "setuid-unnamed",
     "times",
     "times-program",
     "owner",
@@ -85,6 +91,7 @@ pub(crate) const ATTEMPTS: &[&str] = &[
     "unix",
     "unix-abstract",
     "unix-pair-datagram",
+    "unix-pair-connect",
     "docker",
     "agent",
     "session-bus",
@@ -141,6 +148,44 @@ pub(crate) const HARMFUL: &[&str] = &[
     "shadow",
 ];
 
+/// Sockets that a command may have on a loopback interface of its own, where they reach nobody.
+pub(crate) const LOOPBACK: &[&str] =
+    &["tcp", "udp", "udp-send", "udp-message", "udp-messages", "tcp-listen", "tcp-listen-anywhere"];
+
+/// A kernel, or a host, with less than this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    This,
+    /// No namespace can be made.
+    WithoutNamespaces,
+    /// Landlock has this version, and other calls lack what Linux 5.13 does not know.
+    Landlock(u8),
+}
+
+/// Refuses flags with EINVAL, as a kernel does that does not know them.
+fn without_flags() -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let has = |argument, flag: u64| {
+        let operator = SeccompCmpOp::MaskedEq(flag);
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, flag).unwrap();
+        vec![SeccompRule::new(vec![condition]).unwrap()]
+    };
+    // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV and PIDFD_THREAD
+    let rules =
+        [(nix::libc::SYS_seccomp, has(1, 1 << 5)), (nix::libc::SYS_pidfd_open, has(1, nix::libc::O_EXCL as u64))];
+    let unknown = SeccompAction::Errno(nix::libc::EINVAL as u32);
+    SeccompFilter::new(rules.into(), SeccompAction::Allow, unknown, arch).unwrap().try_into().unwrap()
+}
+
+pub(crate) fn hiding(call: i64) -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
+    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
+    filter.try_into().unwrap()
+}
+
 /// As whom to run: `None` is whoever runs the tests.
 pub(crate) fn users() -> Vec<Option<u32>> {
     match nix::unistd::geteuid().is_root() {
@@ -152,14 +197,21 @@ pub(crate) fn users() -> Vec<Option<u32>> {
 pub(crate) struct World {
     root: TempDir,
     user: Option<u32>,
+    kernel: Kernel,
     victim: Child,
     listener: TcpListener,
+    /// On the port of the listener.
+    datagrams: UdpSocket,
     _sockets: (UnixListener, UnixDatagram),
     folder: OwnedFd,
 }
 
 impl World {
     pub(crate) fn new(user: Option<u32>) -> World {
+        World::on(Kernel::This, user)
+    }
+
+    pub(crate) fn on(kernel: Kernel, user: Option<u32>) -> World {
         let root = tempfile::tempdir().unwrap();
         let outside = root.path().join("outside");
         for folder in ["outside/.git/hooks", "outside/.config/systemd/user", "inside/folder"] {
@@ -179,11 +231,16 @@ impl World {
         if let Some(user) = user {
             victim.uid(user).gid(user);
         }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let datagrams = UdpSocket::bind(listener.local_addr().unwrap()).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
         World {
+            kernel,
+            datagrams,
             folder: std::fs::File::open(&outside).unwrap().into(),
             user,
             victim: victim.spawn().unwrap(),
-            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            listener,
             _sockets: sockets,
             root,
         }
@@ -202,7 +259,59 @@ impl World {
         let mut sandbox = Command::new(env!("CARGO_BIN_EXE_ken-sandbox"));
         sandbox.arg("--write").arg(self.inside()).arg("--cwd").arg(self.inside());
         sandbox.args(options).arg("--").args(command);
+        self.on_kernel(&mut sandbox);
         self.dress(sandbox)
+    }
+
+    /// A program that is not confined, as the user of the world.
+    pub(crate) fn as_user(&self, mut command: Command) -> Command {
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    /// Runs a program with a descriptor as this number.
+    pub(crate) fn with_descriptor(&self, file: &impl AsRawFd, number: i32, words: &[&str]) -> Output {
+        let (program, words) = words.split_first().unwrap();
+        let mut command = Command::new(program);
+        command.args(words);
+        let file = file.as_raw_fd();
+        // SAFETY: between fork and exec it makes one system call.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || match nix::libc::dup2(file, number) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        self.as_user(command).output().unwrap()
+    }
+
+    /// Takes from a program what the kernel lacks.
+    pub(crate) fn on_kernel(&self, command: &mut Command) {
+        let filter = match self.kernel {
+            Kernel::This => return,
+            Kernel::WithoutNamespaces => hiding(nix::libc::SYS_clone3),
+            Kernel::Landlock(version) => {
+                command.env("KEN_LANDLOCK_VERSION", version.to_string());
+                without_flags()
+            }
+        };
+        // SAFETY: between fork and exec it makes system calls only.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+        }
+    }
+
+    /// Whether something has arrived at the port since the last look.
+    pub(crate) fn was_reached(&self) -> bool {
+        let mut reached = false;
+        while self.datagrams.recv(&mut [0; 64]).is_ok() {
+            reached = true;
+        }
+        reached
     }
 
     fn dress(&self, mut command: Command) -> Command {

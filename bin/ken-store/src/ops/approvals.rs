@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use ken_types::id::SubmissionId;
-use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
 use ken_types::ops::blobs::BlobPiece;
+use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Octets, Timestamp};
 use ken_wire::Context;
 use serde_json::{Map, Value, json};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::{Host, Operations, Read, Write, blobs};
-use crate::rules::{approvals, digest};
+use crate::rules::{approvals, check, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
 /// How long a request is kept after its end, in milliseconds. A grant for a whole session is deleted together with its request.
@@ -28,6 +28,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<ApprovalsPut>()
         .read::<ApprovalsOf>()
         .read::<ApprovalsDiff>()
+        .read::<ApprovalsList>()
         .write::<ApprovalsDecide>()
         .write::<ApprovalsConsume>()
         .write::<ApprovalsExpire>();
@@ -92,7 +93,7 @@ impl Write for ApprovalsPut {
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }
-        insert(tables, args, &found, change)
+        insert(tables, args, &found, approvals::was_approved_before(&known, args), change)
     }
 }
 
@@ -100,6 +101,7 @@ fn insert(
     tables: &dyn Tables,
     args: &PutApproval,
     found: &SubmissionRow,
+    was_approved: bool,
     change: &mut Change,
 ) -> Result<Approval, Error> {
     if tables.count_pending_approvals()? >= PENDING as u64 {
@@ -111,7 +113,10 @@ fn insert(
     }
     let log = tables.log_by_key(found.stream)?;
     let session = log.instance();
-    let request = request(args, session, change.now);
+    let mut request = request(args, session, change.now);
+    if was_approved {
+        request.reason = format!("what was approved has changed; {}", request.reason);
+    }
     let granted = tables.session_grant(session, &request.fingerprint)?;
     let (status, decision) = approvals::initial_status(&request.id, args, granted, change.now);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
@@ -169,6 +174,24 @@ impl Read for ApprovalsOf {
         let found = submission(tables, &args.submission_id)?;
         let calls = tables.calls_with_approval(found.key)?;
         Ok(CallsWithApproval { calls })
+    }
+}
+
+impl Read for ApprovalsList {
+    fn check(args: &ListAllApprovals) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListAllApprovals) -> Result<ApprovalPage, Error> {
+        let before = match &args.after {
+            None => None,
+            Some(id) => Some(tables.approval(id)?.ok_or_else(|| Error::invalid("/after", "no such cursor"))?.key),
+        };
+        let mut approvals = tables.approvals_before(before, args, args.limit as usize + 1, LIST_BYTES)?;
+        let has_more = approvals.len() > args.limit as usize;
+        approvals.truncate(args.limit as usize);
+        let after = approvals.last().filter(|_| has_more).map(|last| last.request_id.clone());
+        Ok(ApprovalPage { approvals, page: Page { limit: args.limit, has_more, after } })
     }
 }
 

@@ -59,6 +59,14 @@ pub(crate) fn deciding_request<'a>(known: &'a [ApprovalRow], args: &PutApproval)
     used.or_else(denied).or_else(same)
 }
 
+/// Whether the same call was approved, and has not run because it would do something else now.
+pub(crate) fn was_approved_before(known: &[ApprovalRow], args: &PutApproval) -> bool {
+    known.iter().any(|row| {
+        let is_of_call = row.call_id == args.call_id && row.task_id == args.task_id;
+        is_of_call && row.record.status == Status::Approved && row.record.used_at.is_none()
+    })
+}
+
 /// Returns the status of a new request. If no person has to decide it, also returns its decision.
 pub(crate) fn initial_status(
     id: &str,
@@ -122,8 +130,10 @@ pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended
     let record = &found.record;
     let why = if record.status != Status::Approved {
         format!("the approval is {}", record.status.name())
-    } else if record.request.fingerprint != args.fingerprint || found.session != args.session {
-        "the approval is for another call: arguments, session, program or files have changed".to_owned()
+    } else if found.session != args.session {
+        "the approval is for another session".to_owned()
+    } else if record.request.fingerprint != args.fingerprint {
+        "what was approved has changed: arguments, program, environment or files".to_owned()
     } else if record.used_at.is_some() && !args.again {
         "the approval was used".to_owned()
     } else if has_ended {

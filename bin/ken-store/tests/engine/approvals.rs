@@ -2,10 +2,12 @@
 
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
+use ken_types::ops::blobs::*;
 use ken_types::ops::store::*;
-use ken_types::ops::tools::{Need, Preview, Risk};
-use ken_types::{Code, Error};
+use ken_types::ops::tools::{Need, Preview, Risk, Whole};
+use ken_types::{Code, Error, Octets};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::kit::*;
 
@@ -121,6 +123,87 @@ async fn what_changed_meanwhile_is_asked_anew() {
     assert_eq!(pending(&kit).await, ["apr_2"]);
 }
 
+/// The call was approved, and would do something else when it was about to run.
+#[tokio::test]
+async fn what_was_approved_and_has_changed_is_asked_anew_and_says_so() {
+    let (kit, _) = running().await;
+    ask(&kit, put("1", "c1", 'a')).await;
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session)).await.unwrap();
+    let again = ask(&kit, put("2", "c1", 'b')).await;
+    assert_eq!((again.request_id.as_str(), again.status), ("apr_2", Status::Pending));
+    assert!(again.request.reason.starts_with("what was approved has changed"), "{}", again.request.reason);
+    assert_eq!(get(&kit, "1").await.status, Status::Approved);
+    // Another call was never approved.
+    assert_eq!(ask(&kit, put("3", "c2", 'c')).await.request.reason, "");
+}
+
+/// The request holds the beginning of a diff. Its blob is kept as long as the request, and its digest is the sign that all of
+/// it was read.
+#[tokio::test]
+async fn a_long_diff_is_approved_by_its_digest_once() {
+    let (kit, claim) = running().await;
+    let bytes = b"+a long diff\n";
+    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let whole = Whole { digest: digest.clone(), bytes: bytes.len() as u64 };
+    let long = |id: &str, call: &str| {
+        let args = put(id, call, 'a');
+        let preview = Preview { diff: Some("+a".into()), whole: Some(whole.clone()), ..args.preview };
+        PutApproval { preview, ..args }
+    };
+    let missing = kit.write::<ApprovalsPut>(long("0", "c1")).await.unwrap_err();
+    assert_eq!((missing.code, missing.at.as_deref()), (Code::NotFound, Some("/preview/whole/digest")));
+    let piece = PutBlob { digest: digest.clone(), length: whole.bytes, offset: 0, bytes: Octets(bytes.to_vec()) };
+    kit.write::<BlobsPut>(piece).await.unwrap();
+    let request = ask(&kit, long("1", "c1")).await.request;
+    assert_eq!((request.whole(), &request.metadata["diff"]), (Some(whole.clone()), &json!("+a")));
+    let with =
+        |digest: Option<&str>, scope| DecideApproval { digest: digest.map(Into::into), ..decide("1", true, scope) };
+    let mark = mark('f');
+    for (args, at) in [
+        (with(None, GrantScope::Once), "/digest"),
+        (with(Some(&mark), GrantScope::Once), "/digest"),
+        (with(Some(&digest), GrantScope::Session), "/scope"),
+    ] {
+        let error = kit.write::<ApprovalsDecide>(args).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{error:?}");
+    }
+    kit.write::<ApprovalsDecide>(with(Some(&digest), GrantScope::Once)).await.unwrap();
+    // No event names the blob.
+    let diff = |id: &str| kit.read::<ApprovalsDiff>(GetDiff { id: format!("apr_{id}"), offset: 1, limit: 6 });
+    for days in [2, 91] {
+        kit.turn_clock(days * 24 * HOUR_MS).await;
+        kit.turn_clock(600_000).await;
+        kit.tick().await;
+        assert_eq!(diff("1").await.unwrap().bytes.0, b"a long", "after {days} days");
+    }
+    // The request is deleted 90 days after its end if its turn has ended, and a day later the blob.
+    let settle = Kit::settle_of(&claim.lease, 0, ken_types::event::Outcome::Completed, "done");
+    kit.write::<SubmissionsSettle>(settle).await.unwrap();
+    for _ in 0..4 {
+        kit.turn_clock(24 * HOUR_MS).await;
+        kit.tick().await;
+    }
+    assert_eq!(diff("1").await.unwrap_err().code, Code::NotFound);
+    let gone = kit.read::<BlobsGet>(GetBlob { digest, offset: 0, limit: 9 }).await;
+    assert_eq!(gone.unwrap_err().code, Code::NotFound);
+}
+
+/// A denial needs no digest, and the diff of a short request is returned too.
+#[tokio::test]
+async fn a_short_diff_is_returned_as_well() {
+    let (kit, _) = running().await;
+    ask(&kit, put("1", "c1", 'a')).await;
+    let args = put("2", "c2", 'b');
+    let preview = Preview { diff: None, ..args.preview };
+    ask(&kit, PutApproval { preview, ..args }).await;
+    let diff = |id: &str, offset| kit.read::<ApprovalsDiff>(GetDiff { id: format!("apr_{id}"), offset, limit: 4 });
+    let piece = diff("1", 3).await.unwrap();
+    assert_eq!((piece.length, piece.bytes.0), (6, b"+b\n".to_vec()));
+    assert!(diff("1", 99).await.unwrap().bytes.0.is_empty());
+    assert_eq!(diff("2", 0).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(diff("9", 0).await.unwrap_err().code, Code::NotFound);
+}
+
 #[tokio::test]
 async fn one_decision_counts() {
     let (kit, _) = running().await;
@@ -147,9 +230,9 @@ async fn a_grant_is_for_one_call_once() {
     let consume_now = |args| kit.write::<ApprovalsConsume>(args);
     assert_eq!(conflict(consume_now(consume("1", 'a', "k")).await), "the approval is pending");
     kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once)).await.unwrap();
-    assert!(conflict(consume_now(consume("1", 'b', "k")).await).contains("another call"));
+    assert!(conflict(consume_now(consume("1", 'b', "k")).await).contains("what was approved has changed"));
     let elsewhere = ConsumeApproval { session: "tui-2".into(), ..consume("1", 'a', "k") };
-    assert!(conflict(consume_now(elsewhere).await).contains("another call"));
+    assert!(conflict(consume_now(elsewhere).await).contains("another session"));
     consume_now(consume("1", 'a', "k")).await.unwrap();
     // First, the same use is repeated, as after a lost connection. Then the grant is used by another call.
     consume_now(consume("1", 'a', "k")).await.unwrap();

@@ -3,6 +3,7 @@
 mod data;
 mod host;
 mod model;
+pub(crate) mod sandbox;
 mod setup;
 mod system;
 mod texts;
@@ -108,6 +109,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
     host::check(places, &mut findings);
+    sandbox::check(&mut findings);
     texts::check(places, &mut findings);
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);

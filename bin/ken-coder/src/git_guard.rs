@@ -1,0 +1,347 @@
+//! Keeps a command from leaving something behind that the next git of a person runs.
+//!
+//! Where the kernel allows mounts, ken-sandbox makes the configuration and the hooks of every repository read-only. This is
+//! the second line, and the only one without mounts: the same files are recorded before a command and put back after it.
+//! A repository that the command has made itself keeps the settings that can run nothing, and no hooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use ken_tool::Error;
+use rustix::fs::FileType;
+
+use crate::journal::{Entry, Journal};
+use crate::place::Place;
+use crate::repository::{pointer, values_of_text};
+use crate::settings::Settings;
+use crate::tree::{Links, Tree, Version};
+
+/// The maximum size of a file that is put back, in bytes.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+const MAX_CONFIG: u64 = 1024 * 1024;
+/// The maximum number of folders that are looked into.
+const MAX_FOLDERS: usize = 1_000_000;
+/// The files of a repository that name programs, or say where such files are.
+const FILES: [&str; 6] = ["config", "config.worktree", "commondir", "gitdir", "hooks", "objects/info/alternates"];
+const FOLDERS: [&str; 2] = ["hooks", "info"];
+/// The temporary name of a file that is put back, and the end of the name of what is put aside.
+const TEMPORARY: &str = "tmp_obj_ken";
+const ASIDE: &str = "ken-disabled";
+/// The settings that a repository made by a command keeps. `*` stands for a name that it chose.
+const KEPT: [&str; 22] = [
+    "branch.*.merge",
+    "branch.*.rebase",
+    "branch.*.remote",
+    "core.autocrlf",
+    "core.bare",
+    "core.eol",
+    "core.filemode",
+    "core.ignorecase",
+    "core.logallrefupdates",
+    "core.precomposeunicode",
+    "core.repositoryformatversion",
+    "core.symlinks",
+    "extensions.compatobjectformat",
+    "extensions.objectformat",
+    "extensions.refstorage",
+    "remote.*.fetch",
+    "remote.*.tagopt",
+    "remote.*.url",
+    "submodule.*.active",
+    "submodule.*.url",
+    "user.email",
+    "user.name",
+];
+
+/// The repositories below some folders, and the files in them that git takes programs from.
+#[derive(Debug, Default)]
+pub(crate) struct GitFolders {
+    folders: BTreeSet<Place>,
+    /// Also what `core.hooksPath` and `include.path` name in the tree, and `.git` where it is a file.
+    files: BTreeSet<Place>,
+    named: BTreeSet<Place>,
+}
+
+impl GitFolders {
+    /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete.
+    pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[Place]) -> GitFolders {
+        let mut found = GitFolders::default();
+        let mut open: Vec<Place> = scope.to_vec();
+        let mut count = 0;
+        while let Some(folder) = open.pop() {
+            count += 1;
+            if count > MAX_FOLDERS {
+                break;
+            }
+            let names = entries(&settings.root.join(folder.as_str()));
+            let has = |name: &str| names.contains_key(name);
+            if has("commondir") || has("HEAD") && has("objects") && has("refs") || named_git(&folder) {
+                found.folders.insert(folder.clone());
+            }
+            for (name, is_folder) in names {
+                let place = folder.join(&name);
+                if Place::parse(place.as_str()).is_err() {
+                    continue;
+                }
+                if is_folder {
+                    open.push(place);
+                } else if name.eq_ignore_ascii_case(".git") {
+                    found.folders.extend(pointer(settings, tree, &place).ok().flatten());
+                    found.files.insert(place);
+                } else if name == "commondir" {
+                    let text = tree.read(&place, Links::Refuse, MAX_CONFIG).ok().flatten().map(|node| node.bytes);
+                    let text = text.unwrap_or_default();
+                    let led = std::str::from_utf8(&text).ok().and_then(|text| folder.led(&settings.root, text.trim()));
+                    found.folders.extend(led.filter(|led| scope.iter().any(|scope| led.is_in(scope) && led != scope)));
+                }
+            }
+        }
+        for folder in found.folders.clone() {
+            found.add_files(settings, tree, &folder);
+        }
+        found.files.retain(|place| scope.iter().any(|folder| place.is_in(folder)));
+        found
+    }
+
+    fn add_files(&mut self, settings: &Settings, tree: &Tree, folder: &Place) {
+        let names = FILES.iter().filter_map(|name| Place::parse(name).ok());
+        let mut open: Vec<Place> = names.map(|name| folder.joined(&name)).collect();
+        open.extend(FOLDERS.map(|name| folder.join(name)));
+        let named = executed_by_git(settings, tree, folder);
+        self.named.extend(named.iter().cloned());
+        open.extend(named);
+        while let Some(place) = open.pop() {
+            let kind =
+                tree.stat(&place, Links::Refuse).ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode));
+            if kind == Some(FileType::Directory) {
+                let names = entries(&settings.root.join(place.as_str()));
+                open.extend(names.keys().map(|name| place.join(name)).filter(|place| place.as_str().len() < 1_000));
+            } else if kind.is_some() {
+                self.files.insert(place);
+            }
+        }
+    }
+
+    /// Returns what `core.hooksPath` and `include.path` name in the tree.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Place> {
+        self.named.iter()
+    }
+
+    /// Stores the files in the journal, and returns them for the record of the command.
+    pub(crate) fn keep(&self, tree: &Tree, journal: &Journal) -> Result<Vec<Entry>, Error> {
+        let (mut kept, mut new) = (Vec::new(), Vec::new());
+        for path in &self.files {
+            let Some(node) = tree.read(path, Links::Refuse, MAX_FILE).ok().flatten() else {
+                continue;
+            };
+            if journal.keep(&node.version.digest, &node.bytes)? {
+                new.push(node.version.digest.clone());
+            }
+            kept.push(Entry { path: path.clone(), before: Some(node.version), after: None });
+        }
+        journal.sync(&new)?;
+        Ok(kept)
+    }
+
+    /// Returns the configurations of the repositories that a command has made since.
+    pub(crate) fn new_configs(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> BTreeSet<Vec<u8>> {
+        let now = GitFolders::find(settings, tree, scope);
+        let new = now.folders.difference(&self.folders).map(|folder| folder.join("config"));
+        new.filter_map(|config| Some(tree.read(&config, Links::Refuse, MAX_CONFIG).ok()??.bytes)).collect()
+    }
+
+    /// Puts back the files that a command has changed since, and returns them. `parsed` has the settings of the
+    /// configurations of new repositories, as git lists them; of a configuration that is not there, nothing is kept.
+    pub(crate) fn put_back(
+        &self,
+        settings: &Settings,
+        tree: &Tree,
+        journal: &Journal,
+        (scope, kept): (&[Place], &[Entry]),
+        parsed: &BTreeMap<Vec<u8>, String>,
+    ) -> Vec<Place> {
+        let now = GitFolders::find(settings, tree, scope);
+        let before: BTreeMap<&Place, &Version> =
+            kept.iter().filter_map(|entry| Some((&entry.path, entry.before.as_ref()?))).collect();
+        let is_new =
+            |place: &Place| now.folders.iter().any(|folder| !self.folders.contains(folder) && place.is_in(folder));
+        let mut changed = Vec::new();
+        let all: BTreeSet<&Place> = now.files.iter().chain(before.keys().copied()).collect();
+        for place in all {
+            let version = before.get(place).copied();
+            let current = tree.read(place, Links::Refuse, MAX_FILE).ok().flatten().map(|node| node.version);
+            if current.as_ref() == version || (version.is_none() && (is_new(place) || is_pointer(place))) {
+                continue;
+            }
+            put(tree, journal, place, version);
+            changed.push(place.clone());
+        }
+        for folder in now.folders.difference(&self.folders) {
+            if disarm(tree, folder, parsed) {
+                changed.push(folder.clone());
+            }
+        }
+        changed
+    }
+
+    /// For a command that was interrupted: what it had found is known from its record.
+    pub(crate) fn of_record(kept: &[Entry]) -> GitFolders {
+        let folders = kept.iter().filter_map(|entry| {
+            let (folder, name) = entry.path.split()?;
+            (name == "config").then_some(folder)
+        });
+        GitFolders {
+            folders: folders.collect(),
+            files: kept.iter().map(|entry| entry.path.clone()).collect(),
+            ..GitFolders::default()
+        }
+    }
+}
+
+fn named_git(place: &Place) -> bool {
+    place.split().is_some_and(|(_, name)| name.eq_ignore_ascii_case(".git"))
+}
+
+/// `.git` as a file may be made: what it leads to is a repository, and treated as one.
+fn is_pointer(place: &Place) -> bool {
+    named_git(place)
+}
+
+/// Returns the names in a folder, and which of them are folders. A folder that cannot be read is made readable: its owner,
+/// and so the command, could do that too.
+fn entries(folder: &Path) -> BTreeMap<String, bool> {
+    let read = fs::read_dir(folder).or_else(|_| {
+        if fs::symlink_metadata(folder)?.is_dir() {
+            fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        }
+        fs::read_dir(folder)
+    });
+    let entries = read.into_iter().flatten().flatten();
+    let named = entries.filter_map(|entry| {
+        Some((entry.file_name().into_string().ok()?, entry.file_type().is_ok_and(|kind| kind.is_dir())))
+    });
+    named.collect()
+}
+
+/// Returns the files and folders of the tree that the configuration of a repository makes git execute or include. Git itself
+/// would read the configuration more exactly. Here, a place too many does no harm.
+pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) -> Vec<Place> {
+    let around = folder.split().map(|(around, _)| around).unwrap_or_default();
+    let mut found = Vec::new();
+    for name in ["config", "config.worktree"] {
+        let node = tree.read(&folder.join(name), Links::Refuse, MAX_CONFIG).ok().flatten();
+        let text = node.map(|node| String::from_utf8_lossy(&node.bytes).into_owned()).unwrap_or_default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+            let key = key.rsplit(']').next().unwrap_or_default().trim().to_ascii_lowercase();
+            let value = value.trim().trim_matches('"');
+            let from = match key.as_str() {
+                "hookspath" => &around,
+                "path" => folder,
+                _ => continue,
+            };
+            found.extend(from.led(&settings.root, value).filter(|place| place.project().is_some()));
+        }
+    }
+    found
+}
+
+/// Whether git executes or includes a file of the tree, because the configuration of its repository says so.
+pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &Place) -> bool {
+    let git = place.project().unwrap_or_default().join(".git");
+    let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
+    executed_by_git(settings, tree, &folder).iter().any(|named| place.is_in(named))
+}
+
+/// Puts a file back as it was, or removes it. What cannot be replaced, such as a folder in its place, is put aside.
+fn put(tree: &Tree, journal: &Journal, place: &Place, version: Option<&Version>) {
+    let is_folder = |place: &Place| {
+        let stat = tree.stat(place, Links::Refuse).ok().flatten();
+        stat.map(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    };
+    let mut folder = Place::default();
+    for name in place.split().map(|(folder, _)| folder).unwrap_or_default().names() {
+        folder = folder.join(name);
+        if is_folder(&folder) == Some(false) {
+            put_aside(tree, &folder);
+        }
+        let _ = tree.make_folder(&folder);
+    }
+    if version.is_none() || is_folder(place) == Some(true) {
+        put_aside(tree, place);
+    }
+    if let Some(version) = version
+        && let Ok(bytes) = journal.content(&version.digest)
+    {
+        tree.discard(place, TEMPORARY);
+        let staged = tree.stage(place, TEMPORARY, version, &bytes, true);
+        let _ = staged.and_then(|()| tree.take_over(place, TEMPORARY));
+    }
+}
+
+/// Renames a file or folder to a name that git does not use.
+fn put_aside(tree: &Tree, place: &Place) {
+    let name = place.split().map(|(_, name)| name).unwrap_or_default();
+    for number in 0..1_000 {
+        if tree.set_aside(place, &format!("{name}.{ASIDE}-{number}")).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Takes from a new repository what could run a program. Returns whether there was something.
+fn disarm(tree: &Tree, folder: &Place, parsed: &BTreeMap<Vec<u8>, String>) -> bool {
+    let mut is_changed = false;
+    for name in ["config.worktree", "hooks"] {
+        let place = folder.join(name);
+        let is_there = tree.stat(&place, Links::Refuse).ok().flatten().is_some();
+        if is_there && !(name == "hooks" && has_only_samples(tree, &place)) {
+            put_aside(tree, &place);
+            is_changed = true;
+        }
+    }
+    let config = folder.join("config");
+    if tree.stat(&config, Links::Refuse).ok().flatten().is_none() {
+        return is_changed;
+    }
+    let text = tree.read(&config, Links::Refuse, MAX_CONFIG).ok().flatten().filter(|node| !node.version.link);
+    let text = text.map(|node| node.bytes).unwrap_or_default();
+    let kept = match parsed.get(&text) {
+        Some(listed) if values_of_text(listed).iter().all(is_kept) => return is_changed,
+        listed => config_of(&values_of_text(listed.map_or("", String::as_str))),
+    };
+    put_aside(tree, &config);
+    let staged = tree.stage(&config, TEMPORARY, &Version::of(kept.as_bytes(), 0o644, false), kept.as_bytes(), true);
+    let _ = staged.and_then(|()| tree.take_over(&config, TEMPORARY));
+    true
+}
+
+/// Whether a folder holds only the examples that `git init` puts there. Git does not run them.
+fn has_only_samples(tree: &Tree, hooks: &Place) -> bool {
+    let names = tree.folder(hooks).and_then(|folder| tree.names(folder));
+    names.is_ok_and(|names| names.iter().all(|name| name.ends_with(".sample")))
+}
+
+fn is_kept((key, value): &(String, String)) -> bool {
+    let name = match (key.split_once('.'), key.rsplit_once('.')) {
+        (Some((section, rest)), Some((_, name))) if rest.contains('.') => format!("{section}.*.{name}"),
+        _ => key.clone(),
+    };
+    // `ext::` and the like are programs.
+    let is_url = name.ends_with(".url");
+    KEPT.contains(&name.as_str()) && !(is_url && (value.contains("::") || value.starts_with('-')))
+}
+
+fn config_of(values: &[(String, String)]) -> String {
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let mut text = String::new();
+    for (key, value) in values.iter().filter(|value| is_kept(value)) {
+        let Some((section, name)) = key.rsplit_once('.') else { continue };
+        let header = match section.split_once('.') {
+            Some((section, within)) => format!("{section} \"{}\"", quoted(within)),
+            None => section.to_owned(),
+        };
+        text.push_str(&format!("[{header}]\n\t{name} = \"{}\"\n", quoted(value)));
+    }
+    text
+}

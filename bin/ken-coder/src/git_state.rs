@@ -1,0 +1,397 @@
+//! What undo needs of git repositories: which files are tracked, and the refs with the objects that they lead to.
+//!
+//! Refs alone would not do: a command can delete a branch and remove its objects at once (`git gc --prune=now`). So the
+//! objects are kept as packs with the journal, in which each new pack holds only what the earlier ones do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ken_tool::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::confine::{Access, run_confined};
+use crate::journal::{GitChange, Journal, RepositoryState};
+use crate::place::Place;
+use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
+use crate::settings::Settings;
+use crate::tree::{Links, Tree, Version, digest};
+
+/// The maximum number of repositories whose state is recorded before a command.
+const MAX_REPOSITORIES: usize = 200;
+
+/// The repositories below some folders.
+#[derive(Debug, Default)]
+pub(crate) struct Repositories {
+    pub(crate) states: Vec<RepositoryState>,
+    /// The files in `HEAD` or in the index.
+    pub(crate) tracked: BTreeSet<Place>,
+    /// Repositories that git cannot read, with the reason.
+    pub(crate) unreadable: Vec<String>,
+}
+
+impl Repositories {
+    /// Reads the repositories of these projects, or of the projects in these folders.
+    pub(crate) fn read(settings: &Settings, scope: &[Place]) -> Result<Repositories, Error> {
+        let mut found = Repositories::default();
+        for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
+            match known_or_read(settings, &repo) {
+                Ok(known) => {
+                    found.states.push(known.state);
+                    found.tracked.extend(known.tracked);
+                }
+                Err(error) => found.unreadable.push(format!("the refs of {repo}: {}", error.message)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Stores the indexes in the journal.
+    pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
+        run_confined(settings, Access::Write, || {
+            let tree = Tree::open(&settings.root)?;
+            for state in &self.states {
+                let index = tree.read(&state.index_place, Links::Refuse, MAX_INDEX)?;
+                let Some(index) = index.filter(|index| state.index.as_ref() == Some(&index.version.digest)) else {
+                    continue;
+                };
+                if journal.keep(&index.version.digest, &index.bytes)? {
+                    journal.sync(&[index.version.digest])?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores the indexes, and the objects that the refs lead to.
+    pub(crate) fn keep(&mut self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
+        self.keep_indexes(settings, journal)?;
+        for state in &self.states {
+            if let Err(error) = keep_objects(settings, journal, state) {
+                self.unreadable.push(format!("the history of {}: {}", state.repo, error.message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what has changed since.
+    pub(crate) fn changes(self, settings: &Settings, scope: &[Place]) -> Result<Vec<GitChange>, Error> {
+        let mut now: BTreeMap<Place, RepositoryState> =
+            Repositories::read(settings, scope)?.states.into_iter().map(|state| (state.repo.clone(), state)).collect();
+        let change = |before: RepositoryState| GitChange { after: now.remove(&before.repo), before };
+        let changes = self.states.into_iter().map(change);
+        Ok(changes.filter(|change| !change.after.as_ref().is_some_and(|after| after.is_as(&change.before))).collect())
+    }
+}
+
+/// What git said about a repository. It is stored with the journal, because git need not be asked again as long as the files
+/// that it read are the same.
+#[derive(Serialize, Deserialize)]
+struct Known {
+    /// The digest of these files.
+    files: String,
+    state: RepositoryState,
+    tracked: BTreeSet<Place>,
+}
+
+fn known_or_read(settings: &Settings, repo: &Place) -> Result<Known, Error> {
+    let repository = Repository::open_to_read(settings, repo)?;
+    let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
+    let path = kept_folder(settings, &repository.work).join("state.json");
+    let known = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+    if let Some(known) = known.filter(|known| known.files == files) {
+        return Ok(known);
+    }
+    let (state, staged) = state(settings, &repository)?;
+    let known = Known { files, tracked: tracked(&repository, &staged)?, state };
+    // If it cannot be stored, git is asked again the next time.
+    let _ = fs::create_dir_all(kept_folder(settings, &repository.work));
+    let _ = Journal::reader(&settings.state).replace(&path, &serde_json::to_vec(&known).unwrap_or_default());
+    Ok(known)
+}
+
+/// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
+fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
+    let Ok(tree) = Tree::open(&settings.root) else { return String::new() };
+    let common = &repository.common;
+    let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
+    open.push(common.join("reftable").join("tables.list"));
+    let mut all = repository.head.clone();
+    while let Some(place) = open.pop() {
+        let mut names = file_names(&settings.root.join(place.as_str()));
+        names.sort();
+        open.extend(names.iter().map(|name| place.join(name)).filter(|place| Place::parse(place.as_str()).is_ok()));
+        if let Ok(Some(node)) = tree.read(&place, Links::Refuse, MAX_INDEX) {
+            all.push_str(&format!("\n{place} {}", node.version.digest));
+        }
+    }
+    digest(all.as_bytes())
+}
+
+fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
+    let tree = Tree::open(&settings.root)?;
+    let is_repository = |place: &Place| {
+        let git = tree.stat(&place.join(".git"), Links::Refuse);
+        git.is_ok_and(|git| git.is_some()) || is_bare(&tree, place).unwrap_or(false)
+    };
+    let mut found = Vec::new();
+    for folder in scope {
+        if folder.project().is_some() {
+            found.push(folder.clone());
+            continue;
+        }
+        let names = fs::read_dir(settings.root.join(folder.as_str())).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| Some(folder.join(entry.file_name().to_str()?)));
+        found.extend(names.filter(|place| Place::parse(place.as_str()).is_ok()));
+    }
+    found.retain(is_repository);
+    found.truncate(MAX_REPOSITORIES);
+    Ok(found)
+}
+
+impl RepositoryState {
+    fn is_as(&self, other: &RepositoryState) -> bool {
+        (&self.head, &self.refs, &self.staged) == (&other.head, &other.refs, &other.staged)
+    }
+
+    /// Returns the names and the commits that must be in the repository.
+    fn tips(&self) -> BTreeSet<&str> {
+        let head = (!self.head.starts_with("ref:")).then_some(self.head.as_str());
+        self.refs.values().map(String::as_str).chain(head).filter(|id| !id.is_empty()).collect()
+    }
+}
+
+/// Returns the state of a repository, and the entries of its index. Git works without a work tree here, because it would read the
+/// attributes there, and a FIFO of that name would stop it.
+pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<(RepositoryState, String), Error> {
+    let git = |words: &[&str]| GitCall { without_work_tree: true, ..GitCall::new(words) };
+    let refs = repository
+        .list(git(&["for-each-ref", "--format=%(objectname) %(refname)%(if)%(symref)%(then) symbolic%(end)"]))?;
+    let refs = refs
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
+    let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
+    let index = run_confined(settings, Access::Read, || {
+        Tree::open(&settings.root)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
+    })?;
+    let state = RepositoryState {
+        repo: repository.work.clone(),
+        head: repository.head.clone(),
+        refs: refs.map(|(id, name)| (name.to_owned(), id.to_owned())).collect(),
+        index: index.map(|node| node.version.digest),
+        index_place: repository.index(),
+        staged: digest(staged.as_bytes()),
+    };
+    Ok((state, staged))
+}
+
+/// Returns the files in the index or in `HEAD`.
+fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<Place>, Error> {
+    let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
+    // Without a commit there is no `HEAD`, which is no error.
+    let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
+        Err(_) if repository.commit("HEAD")?.is_none() => String::new(),
+        listed => listed?,
+    };
+    let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
+    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
+    Ok(names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect())
+}
+
+/// Returns the folder with the kept packs of a repository.
+fn kept_folder(settings: &Settings, repo: &Place) -> PathBuf {
+    let name = digest(format!("{}\0{repo}", settings.root.display()).as_bytes());
+    settings.state.join("git").join(name.get(..32).unwrap_or_default())
+}
+
+fn keep_objects(settings: &Settings, journal: &Journal, state: &RepositoryState) -> Result<(), Error> {
+    let folder = kept_folder(settings, &state.repo);
+    let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", folder.display()));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    let tips = fs::read_to_string(folder.join("tips")).unwrap_or_default();
+    let mut known: BTreeSet<&str> = tips.lines().collect();
+    let (mut needed, index) = (state.tips(), format!("index {}", state.staged));
+    needed.insert(&index);
+    if needed.is_subset(&known) {
+        return Ok(());
+    }
+    let kept = known.iter().filter(|tip| !tip.starts_with("index "));
+    let excluded: String = kept.map(|tip| format!("^{tip}\n")).collect();
+    let repository = Repository::open_to_read(settings, &state.repo)?;
+    let words = ["rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--ignore-missing", "--stdin"];
+    let wanted: String = state.tips().into_iter().map(|tip| format!("{tip}\n")).collect();
+    let stdin = wanted + &excluded;
+    let listed = repository.list(GitCall { stdin: Some(&stdin), without_work_tree: true, ..GitCall::new(&words) })?;
+    let ids: String = listed.lines().filter_map(|line| line.split(' ').next()).map(|id| format!("{id}\n")).collect();
+    if !ids.is_empty() {
+        let base = repository.own("kept").display().to_string();
+        let objects = repository.own("objects");
+        fs::create_dir_all(&objects).map_err(failed)?;
+        let env = repository.with_objects_in(&objects.display().to_string());
+        let words = ["pack-objects", "-q", &base];
+        let call = GitCall { env, stdin: Some(&ids), without_work_tree: true, ..GitCall::new(&words) };
+        let name = repository.read(&call)?.text.trim().to_owned();
+        for end in ["idx", "pack"] {
+            let (from, to) = (repository.own(&format!("kept-{name}.{end}")), folder.join(format!("pack-{name}.{end}")));
+            fs::copy(from, &to).and_then(|_| fs::File::open(&to)?.sync_all()).map_err(failed)?;
+        }
+    }
+    known.extend(needed);
+    let known = known.into_iter().collect::<Vec<_>>().join("\n");
+    // Only now: the tips say that everything that they lead to is there.
+    journal.replace_durably(&folder.join("tips"), known.as_bytes())
+}
+
+/// Puts back the refs, `HEAD` and the index of a repository. What has changed since `change` is left alone. Returns what
+/// was put back, and what was not with the reason.
+pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange) -> Result<Restored, Error> {
+    let before = &change.before;
+    if change.after.is_none() {
+        run_confined(settings, Access::Write, || revive(settings, before))?;
+    }
+    let repository = Repository::open_to_read(settings, &before.repo)?;
+    let (now, _) = state(settings, &repository)?;
+    let after = match &change.after {
+        Some(after) => after,
+        None if now.refs.is_empty() => &now,
+        None => {
+            let why = "the command was interrupted, so it is not known which refs it changed".to_owned();
+            return Ok(Restored { refused: vec![(before.repo.join(".git"), why)], ..Restored::default() });
+        }
+    };
+    let mut restored = Restored::default();
+    let (updates, wanted) = restored.plan(&repository, before, after, &now);
+    if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
+        run_confined(settings, Access::Write, || bring_back(settings, &repository))?;
+    }
+    if !updates.is_empty() {
+        repository.update_refs(&["-m", "ken undo", "--stdin"], Some(&updates))?;
+    }
+    run_confined(settings, Access::Write, || restored.put_back(settings, journal, &repository, before, after, &now))?;
+    Ok(restored)
+}
+
+/// Makes a repository that was removed one again, without refs and objects.
+fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
+    let tree = Tree::open(&settings.root)?;
+    let git = before.repo.join(".git");
+    let head = git.join("HEAD");
+    if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(&tree, &before.repo)? {
+        return Ok(());
+    }
+    for folder in [git.clone(), git.join("objects"), git.join("refs")] {
+        tree.make_folder(&folder)?;
+    }
+    let text = format!("{}\n", before.head);
+    tree.stage(&head, "HEAD.lock", &Version::of(text.as_bytes(), 0o644, false), text.as_bytes(), true)?;
+    tree.take_over(&head, "HEAD.lock")
+}
+
+/// The outcome of [`restore`], by the paths of the refs and files.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    pub(crate) done: Vec<Place>,
+    pub(crate) refused: Vec<(Place, String)>,
+}
+
+impl Restored {
+    /// Returns the commands for `git update-ref`, and the objects that they need.
+    fn plan(
+        &mut self,
+        repository: &Repository<'_>,
+        before: &RepositoryState,
+        after: &RepositoryState,
+        now: &RepositoryState,
+    ) -> (String, String) {
+        let names: BTreeSet<&String> = before.refs.keys().chain(after.refs.keys()).collect();
+        let (mut updates, mut wanted) = (String::new(), String::new());
+        for name in names {
+            let [was, left, is] = [before, after, now].map(|state| state.refs.get(name));
+            if was == left || is == was {
+                continue;
+            }
+            let place = repository.common.joined(&Place::parse(name).unwrap_or_default());
+            if is != left {
+                self.refused.push((place, "it was changed since".to_owned()));
+                continue;
+            }
+            match (was, is) {
+                (Some(was), Some(is)) => updates.push_str(&format!("update {name} {was} {is}\n")),
+                (Some(was), None) => updates.push_str(&format!("create {name} {was}\n")),
+                (None, Some(is)) => updates.push_str(&format!("delete {name} {is}\n")),
+                (None, None) => {}
+            }
+            wanted.extend(was.map(|was| format!("{was}\n")));
+            self.done.push(place);
+        }
+        (updates, wanted)
+    }
+
+    fn put_back(
+        &mut self,
+        settings: &Settings,
+        journal: &Journal,
+        repository: &Repository<'_>,
+        before: &RepositoryState,
+        after: &RepositoryState,
+        now: &RepositoryState,
+    ) -> Result<(), Error> {
+        let tree = Tree::open(&settings.root)?;
+        let mut put = |place: Place, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
+            if was == left || is == was {
+                return Ok(());
+            }
+            if is != left {
+                self.refused.push((place, "it was changed since".to_owned()));
+                return Ok(());
+            }
+            let (lock, bytes) = (format!("{}.lock", place.split().map_or("", |(_, name)| name)), bytes()?);
+            tree.stage(&place, &lock, &Version::of(&bytes, 0o644, false), &bytes, true)?;
+            tree.take_over(&place, &lock)?;
+            self.done.push(place);
+            Ok::<(), Error>(())
+        };
+        let head = || Ok(format!("{}\n", before.head).into_bytes());
+        put(repository.folder.join("HEAD"), [before, after, now].map(|state| state.head.as_str()), &head)?;
+        if let Some(index) = &before.index {
+            let staged = [before, after, now].map(|state| state.staged.as_str());
+            put(repository.index(), staged, &|| journal.content(index))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the repository has everything that these commits lead to.
+fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Error> {
+    let words = ["rev-list", "--quiet", "--objects", "--stdin"];
+    let call = GitCall { stdin: Some(commits), without_work_tree: true, ..GitCall::new(&words) };
+    Ok(repository.run(&call)?.status == 0)
+}
+
+/// Copies the kept packs into the repository.
+fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
+    let tree = Tree::open(&settings.root)?;
+    let (from, packs) = (kept_folder(settings, &repository.work), repository.objects().join("pack"));
+    tree.make_folder(&packs)?;
+    let mut names: Vec<String> = file_names(&from).into_iter().filter(|name| name.starts_with("pack-")).collect();
+    // The index of a pack comes last, because it makes git look for the pack.
+    names.sort_by_key(|name| !name.ends_with(".pack"));
+    for name in names {
+        let place = packs.join(&name);
+        if tree.stat(&place, Links::Refuse)?.is_some() {
+            continue;
+        }
+        let path = from.join(&name);
+        let bytes = fs::read(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
+        tree.discard(&place, "tmp_pack_ken");
+        tree.stage(&place, "tmp_pack_ken", &Version::of(&bytes, 0o444, false), &bytes, true)?;
+        tree.take_over(&place, "tmp_pack_ken")?;
+    }
+    Ok(())
+}
+
+fn file_names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

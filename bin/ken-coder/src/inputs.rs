@@ -1,0 +1,202 @@
+//! What a command will run and read, as far as it can be known beforehand: the program, the environment, the files that
+//! the command line names, those that build tools read, and those that were changed without anybody seeing it. A
+//! fingerprint covers all of it, so an approval of `make test` is one of this Makefile. Files that are read by those
+//! files are not known; the lock of the journal keeps the agent from changing them while the command runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ken_types::Error;
+use rustix::fs::{FileType, Stat};
+use serde::Serialize;
+
+use crate::place::Place;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree, digest};
+use crate::unseen;
+
+/// Files in the folder of a command, and in folders that it names, that build tools and test runners execute or that
+/// say what they execute.
+pub(crate) const BUILD_FILES: [&str; 32] = [
+    ".cargo/config.toml",
+    ".envrc",
+    ".gitattributes",
+    ".npmrc",
+    "BUILD",
+    "CMakeLists.txt",
+    "Cargo.toml",
+    "Dockerfile",
+    "GNUmakefile",
+    "Justfile",
+    "Makefile",
+    "Rakefile",
+    "Taskfile.yml",
+    "build.gradle",
+    "build.gradle.kts",
+    "build.ninja",
+    "build.rs",
+    "conftest.py",
+    "go.mod",
+    "justfile",
+    "makefile",
+    "meson.build",
+    "noxfile.py",
+    "package.json",
+    "pom.xml",
+    "pyproject.toml",
+    "pytest.ini",
+    "rust-toolchain.toml",
+    "setup.cfg",
+    "setup.py",
+    "test.sh",
+    "tox.ini",
+];
+/// The maximum size of a file whose content is compared, in bytes. Of a larger one it is size, times and number.
+const MAX_FILE: u64 = 64 * 1024 * 1024;
+/// The characters between which a word of a command line, or a text for a shell, can name a file.
+const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', '\'', '`', '=', ',', '$'];
+
+/// Whether build tools, editors or hosting services execute this file.
+pub(crate) fn is_executed_by_tools(place: &Place) -> bool {
+    let is_one = |name: &str| place.as_str().strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
+    BUILD_FILES.iter().any(|name| is_one(name)) || place.names().any(|name| name == ".github" || name.ends_with(".sh"))
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Inputs {
+    program: String,
+    /// A digest of the variables that the operator passes on, with their values.
+    environment: String,
+    /// The files that the command line names or that build tools read, each with its state.
+    pub(crate) files: BTreeMap<Place, String>,
+    /// The files of the same project that were changed without a decision of a person, each with its state.
+    pub(crate) unseen: BTreeMap<Place, String>,
+}
+
+impl Inputs {
+    pub(crate) fn of(settings: &Settings, tree: &Tree, cwd: &Place, argv: &[String]) -> Result<Inputs, Error> {
+        let mut files = BTreeMap::new();
+        let mut folders = BTreeSet::from([cwd.clone()]);
+        folders.extend(cwd.project());
+        for place in named(settings, cwd, argv) {
+            match tree.stat(&place, Links::Follow) {
+                Ok(Some(stat)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                    folders.insert(place);
+                }
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => {
+                    files.insert(place.clone(), state(tree, &place));
+                }
+            }
+        }
+        for place in folders.iter().flat_map(|folder| BUILD_FILES.map(|name| folder.join(name))) {
+            if !matches!(tree.stat(&place, Links::Follow), Ok(None)) {
+                files.insert(place.clone(), state(tree, &place));
+            }
+        }
+        let scope = cwd.project().unwrap_or_default();
+        let unseen = unseen::read(settings).into_iter().filter(|place| place.is_in(&scope));
+        Ok(Inputs {
+            program: program(settings, argv),
+            environment: environment(settings),
+            files,
+            unseen: unseen.map(|place| (place.clone(), state(tree, &place))).collect(),
+        })
+    }
+}
+
+/// Returns the places of the workspace that the words of a command line could name.
+fn named(settings: &Settings, cwd: &Place, argv: &[String]) -> BTreeSet<Place> {
+    let pieces = |word: &'_ str| {
+        let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
+        // An option can have its value attached: `-fMakefile`.
+        let parts = parts.flat_map(|part| [Some(part), part.strip_prefix('-').and_then(|rest| rest.get(1..))]);
+        parts.flatten().chain([word]).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let words: BTreeSet<String> = argv.iter().flat_map(|word| pieces(word)).collect();
+    words.iter().filter(|word| !word.is_empty()).filter_map(|word| place_of(settings, cwd, word)).collect()
+}
+
+/// Returns the place that a path means for a command in `cwd`, or `None` if it is none of the workspace.
+fn place_of(settings: &Settings, cwd: &Place, path: &str) -> Option<Place> {
+    let below = Path::new(path).strip_prefix(&settings.root);
+    let absolute = match below {
+        Ok(below) => below.to_str()?.to_owned(),
+        Err(_) if path.starts_with('/') => return None,
+        Err(_) => format!("{}/{path}", cwd.as_str()),
+    };
+    let mut names = Vec::new();
+    for name in absolute.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => _ = names.pop()?,
+            name => names.push(name),
+        }
+    }
+    Place::parse(&names.join("/")).ok()
+}
+
+/// Returns a text that changes with the content of a file.
+fn state(tree: &Tree, place: &Place) -> String {
+    let content = tree.read(place, Links::Follow, MAX_FILE);
+    match content.map(|node| node.map(|node| node.version)) {
+        Ok(Some(version)) => format!("{} {:o}", version.digest, version.mode),
+        Ok(None) => "absent".to_owned(),
+        // A file that this program does not read can still be read by the command.
+        Err(_) => match tree.stat(place, Links::Follow) {
+            Ok(Some(stat)) => stamp(&stat),
+            Ok(None) => "absent".to_owned(),
+            Err(error) => error.message,
+        },
+    }
+}
+
+fn stamp(stat: &Stat) -> String {
+    let Stat { st_ino, st_size, st_mtime, st_mtime_nsec, st_ctime, st_ctime_nsec, st_mode, .. } = stat;
+    format!("{st_ino} {st_size} {st_mtime}.{st_mtime_nsec} {st_ctime}.{st_ctime_nsec} {st_mode:o}")
+}
+
+/// Returns the program that a name without a path means, with its size and time. One with a path is among the files.
+fn program(settings: &Settings, argv: &[String]) -> String {
+    let Some(name) = argv.first().filter(|name| !name.contains('/')) else {
+        return String::new();
+    };
+    let set = settings.workspace.env.iter().find_map(|variable| variable.strip_prefix("PATH="));
+    let path = set.map(OsStr::new).map(OsStr::to_owned).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find_map(|path| installed(&path));
+    found.unwrap_or_else(|| format!("{name} is not installed"))
+}
+
+fn installed(path: &PathBuf) -> Option<String> {
+    let about = std::fs::metadata(path).ok().filter(|about| about.is_file() && about.mode() & 0o111 != 0)?;
+    Some(format!("{} {} {} {}.{}", path.display(), about.ino(), about.len(), about.mtime(), about.mtime_nsec()))
+}
+
+/// Returns a digest of the variables that commands get. Their values can be secrets, so only the digest is kept.
+fn environment(settings: &Settings) -> String {
+    let mut all = Vec::new();
+    for variable in &settings.workspace.env {
+        all.extend_from_slice(variable.as_bytes());
+        all.push(0);
+        if !variable.contains('=') {
+            all.extend_from_slice(std::env::var_os(variable).unwrap_or_default().as_bytes());
+        }
+        all.push(0);
+    }
+    digest(&all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::BUILD_FILES;
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(BUILD_FILES.is_sorted());
+    }
+}

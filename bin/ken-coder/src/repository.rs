@@ -1,0 +1,454 @@
+//! A git repository of the workspace, and how ken's own git works with it.
+//!
+//! Whoever may write to a repository decides what its configuration runs: a file system monitor, filters, a pager, a
+//! helper for keys, and whatever the next version of git adds. So ken's git never reads it. It gets a folder of its own
+//! (`GIT_DIR`) with a configuration that ken writes, and finds the objects, the index and the refs of the repository from
+//! there. The sandbox lets it execute git alone.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ken_tool::Error;
+use rustix::fs::FileType;
+use tempfile::TempDir;
+
+use crate::confine::{Access, run_confined};
+use crate::network::Network;
+use crate::place::Place;
+use crate::programs::GitPrograms;
+use crate::sandbox::{self, Job, Own};
+use crate::settings::Settings;
+use crate::tree::{Links, Tree};
+
+/// The default maximum number of bytes of an output that are shown.
+const OUTPUT: usize = 24 * 1024;
+/// The maximum size of a list that git prints for ken, in bytes: half a million paths of 64 bytes.
+const LIST: usize = 32 * 1024 * 1024;
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The maximum sizes of the files of a repository that ken reads itself, in bytes.
+const MAX_POINTER: u64 = 4 * 1024;
+const MAX_CONFIG: u64 = 1024 * 1024;
+pub(crate) const MAX_INDEX: u64 = 512 * 1024 * 1024;
+
+/// The settings of the repository that ken's git gets too. They decide how files become objects, and can run nothing.
+const PASSED_ON: [&str; 10] = [
+    "core.repositoryformatversion",
+    "core.autocrlf",
+    "core.eol",
+    "core.filemode",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.symlinks",
+    "extensions.objectformat",
+    "extensions.refstorage",
+    "extensions.compatobjectformat",
+];
+const OWN_CONFIG: &str = "[core]\n\tfsmonitor = false\n\thooksPath = /dev/null\n\tquotePath = false\n\
+    [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[submodule]\n\trecurse = false\n[diff]\n\tignoreSubmodules = dirty\n";
+
+/// A repository, with a temporary folder for ken's git. The folder is removed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Repository<'a> {
+    settings: &'a Settings,
+    /// The folder with the work tree; for a bare repository, the repository itself.
+    pub(crate) work: Place,
+    /// The folder with `HEAD` and the index of this work tree.
+    pub(crate) folder: Place,
+    /// The folder with the objects and the refs, which other work trees may share.
+    pub(crate) common: Place,
+    pub(crate) is_bare: bool,
+    /// The content of `HEAD`.
+    pub(crate) head: String,
+    values: Vec<(String, String)>,
+    own: TempDir,
+    programs: GitPrograms,
+}
+
+/// Which values of the repository's configuration are read.
+enum Values {
+    All,
+    /// Those without which git cannot read its files.
+    Format,
+}
+
+/// What is read of a repository before git runs.
+struct Found {
+    work: Place,
+    folder: Place,
+    common: Place,
+    is_bare: bool,
+    head: String,
+    config: Vec<u8>,
+    excluded: Vec<u8>,
+    attributes: Vec<u8>,
+    has_packed_refs: bool,
+    has_reftable: bool,
+    has_shallow: bool,
+}
+
+/// A call of git.
+#[derive(Debug, Default)]
+pub(crate) struct GitCall<'c> {
+    pub(crate) words: Vec<String>,
+    pub(crate) stdin: Option<&'c str>,
+    pub(crate) env: Vec<String>,
+    /// The folders that it can change, besides its own temporary ones.
+    pub(crate) write: Vec<Place>,
+    pub(crate) network: Option<Network<'c>>,
+    /// Without a work tree, git reads no `.gitattributes` of it.
+    pub(crate) without_work_tree: bool,
+    /// Whether it can run other programs. Only for filters that the operator names.
+    pub(crate) with_filters: bool,
+    /// How many bytes of the output are kept; 0 for the default.
+    pub(crate) keep: usize,
+}
+
+impl GitCall<'_> {
+    pub(crate) fn new<'c>(words: &[&str]) -> GitCall<'c> {
+        GitCall { words: words.iter().map(|word| (*word).to_owned()).collect(), ..GitCall::default() }
+    }
+}
+
+/// The output of git.
+pub(crate) struct Output {
+    pub(crate) status: i32,
+    pub(crate) text: String,
+    pub(crate) errors: String,
+    /// The length of the whole output, in bytes.
+    pub(crate) bytes: u64,
+}
+
+impl<'a> Repository<'a> {
+    /// Finds the repository that contains a place: the nearest one at or above it.
+    pub(crate) fn open(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+        Repository::open_with(settings, place, Values::All)
+    }
+
+    /// Opens a repository to read its refs, objects and index.
+    pub(crate) fn open_to_read(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+        Repository::open_with(settings, place, Values::Format)
+    }
+
+    fn open_with(settings: &'a Settings, place: &Place, what: Values) -> Result<Repository<'a>, Error> {
+        let project = place
+            .project()
+            .ok_or_else(|| Error::invalid("/repo", format!("{place}: a repository is repos/NAME or projects/NAME")))?;
+        let found = run_confined(settings, Access::Read, || find(settings, place, &project))?;
+        let programs = GitPrograms::find(settings)?;
+        let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
+        prepare(settings, own.path(), &found).map_err(unready)?;
+        let Found { work, folder, common, is_bare, head, config, .. } = found;
+        // Most configurations say nothing about the format, and then git need not be asked what they hold.
+        let is_plain = !config.to_ascii_lowercase().windows(10).any(|part| part == b"extensions");
+        let values = match what {
+            Values::Format if is_plain => Vec::new(),
+            _ => values_of_text(&config_values(settings, &work, &config)?),
+        };
+        let repository = Repository { settings, work, folder, common, is_bare, head, values, own, programs };
+        repository.write_config("")?;
+        Ok(repository)
+    }
+
+    /// Returns the values of a key of the repository's configuration, in which section and name are in lower case.
+    pub(crate) fn values(&self, key: &str) -> Vec<&str> {
+        self.values.iter().filter(|(name, _)| name == key).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// Returns the branch that is checked out, such as `refs/heads/main`, or `None` if `HEAD` names a commit.
+    pub(crate) fn branch(&self) -> Option<&str> {
+        self.head.strip_prefix("ref:").map(str::trim)
+    }
+
+    /// Returns a file or folder in the temporary folder.
+    pub(crate) fn own(&self, name: &str) -> PathBuf {
+        self.own.path().join(name)
+    }
+
+    pub(crate) fn index(&self) -> Place {
+        self.folder.join("index")
+    }
+
+    pub(crate) fn objects(&self) -> Place {
+        self.common.join("objects")
+    }
+
+    pub(crate) fn path(&self, place: &Place) -> String {
+        self.settings.root.join(place.as_str()).display().to_string()
+    }
+
+    /// Returns a path for git, relative to the work tree. A path of a call is relative to the workspace, or else to
+    /// `repo`.
+    pub(crate) fn relative(&self, repo: &Place, place: &Place) -> String {
+        let whole = if place.is_in(&self.work) { place.clone() } else { repo.joined(place) };
+        let rest = whole.as_str().strip_prefix(self.work.as_str()).unwrap_or_default();
+        format!(".{rest}")
+    }
+
+    /// Writes the configuration of ken's git, with `more` at its end.
+    pub(crate) fn write_config(&self, more: &str) -> Result<(), Error> {
+        let mut text =
+            format!("{OWN_CONFIG}[core]\n\tbare = {0}\n\tlogAllRefUpdates = {1}\n", self.is_bare, !self.is_bare);
+        for (name, value) in self.values.iter().filter(|(name, _)| PASSED_ON.contains(&name.as_str())) {
+            // Each of them is a single word. Anything else is not passed on.
+            if let Some((section, name)) = name.split_once('.')
+                && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            {
+                text.push_str(&format!("[{section}]\n\t{name} = {value}\n"));
+            }
+        }
+        text.push_str(more);
+        fs::write(self.own("config"), text).map_err(unready)
+    }
+
+    /// Runs git and returns its output. Fails unless its exit status is 0.
+    pub(crate) fn read(&self, call: &GitCall<'_>) -> Result<Output, Error> {
+        let output = self.run(call)?;
+        match output.status {
+            0 => Ok(output),
+            status => Err(failed(&self.work, status, &format!("{}{}", output.errors, output.text))),
+        }
+    }
+
+    /// Runs git and returns its whole output.
+    pub(crate) fn list(&self, call: GitCall<'_>) -> Result<String, Error> {
+        let output = self.read(&GitCall { keep: LIST, ..call })?;
+        match output.bytes > LIST as u64 {
+            false => Ok(output.text),
+            true => Err(Error::too_large(format!("{}: git lists more than {LIST} bytes", self.work)).at("/repo")),
+        }
+    }
+
+    /// The environment in which git reads the objects of the repository, and writes new ones to `folder`.
+    pub(crate) fn with_objects_in(&self, folder: &str) -> Vec<String> {
+        let known = self.path(&self.objects());
+        vec![format!("GIT_OBJECT_DIRECTORY={folder}"), format!("GIT_ALTERNATE_OBJECT_DIRECTORIES={known}")]
+    }
+
+    /// Moves refs, by the words or the input of `git update-ref`. Each is named with its old value.
+    pub(crate) fn update_refs(&self, words: &[&str], stdin: Option<&str>) -> Result<(), Error> {
+        run_confined(self.settings, Access::Write, || {
+            let tree = Tree::open(&self.settings.root)?;
+            if self.is_bare { Ok(()) } else { tree.make_folder(&self.common.join("logs")) }
+        })?;
+        let write = vec![self.common.clone()];
+        let call =
+            GitCall { write, stdin, without_work_tree: true, ..GitCall::new(&[&["update-ref"], words].concat()) };
+        self.read(&call).map(drop)
+    }
+
+    /// Returns the commit that a name stands for, or `None` if there is none.
+    pub(crate) fn commit(&self, name: &str) -> Result<Option<String>, Error> {
+        let output = self.run(&GitCall::new(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")]))?;
+        Ok((output.status == 0).then(|| output.text.trim().to_owned()))
+    }
+
+    pub(crate) fn run(&self, call: &GitCall<'_>) -> Result<Output, Error> {
+        let env = self.environment(call.without_work_tree || self.is_bare);
+        run_git(self.settings, &self.programs, call, &self.work, self.own.path(), env)
+    }
+
+    fn environment(&self, without_work_tree: bool) -> Vec<String> {
+        let mut env = vec![
+            format!("GIT_DIR={}", self.own.path().display()),
+            format!("GIT_OBJECT_DIRECTORY={}", self.path(&self.objects())),
+            format!("GIT_INDEX_FILE={}", self.path(&self.index())),
+        ];
+        match without_work_tree {
+            true if self.is_bare => {}
+            true => env.extend(crate::network::git_variables(&[("core.bare".to_owned(), "true".to_owned())])),
+            false => env.push("GIT_WORK_TREE=.".to_owned()),
+        }
+        env
+    }
+}
+
+/// Splits the output of `git config --null --list` into names and values.
+pub(crate) fn values_of_text(text: &str) -> Vec<(String, String)> {
+    let value = |entry: &str| {
+        let (name, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+        (name.to_owned(), value.to_owned())
+    };
+    text.split('\0').filter(|entry| !entry.is_empty()).map(value).collect()
+}
+
+/// Runs git where there is no repository yet, such as for a clone into the folder `work`.
+pub(crate) fn run_without_repository(
+    settings: &Settings,
+    work: &Place,
+    own: &Path,
+    call: &GitCall<'_>,
+) -> Result<Output, Error> {
+    run_git(settings, &GitPrograms::find(settings)?, call, work, own, Vec::new())
+}
+
+/// Lists the settings in the text of a configuration, as `git config --null --list` does. What it includes is not read.
+pub(crate) fn config_values(settings: &Settings, work: &Place, text: &[u8]) -> Result<String, Error> {
+    let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
+    let file = own.path().join("config");
+    fs::write(&file, text).map_err(unready)?;
+    let path = file.display().to_string();
+    let call =
+        GitCall { keep: LIST, ..GitCall::new(&["config", "--file", &path, "--no-includes", "--null", "--list"]) };
+    let call = GitCall { env: vec![format!("GIT_DIR={}", own.path().display())], ..call };
+    let output = run_without_repository(settings, work, own.path(), &call)?;
+    match output.status {
+        0 => Ok(output.text),
+        status => Err(failed(work, status, &output.errors)),
+    }
+}
+
+fn run_git(
+    settings: &Settings,
+    programs: &GitPrograms,
+    call: &GitCall<'_>,
+    work: &Place,
+    own: &Path,
+    own_env: Vec<String>,
+) -> Result<Output, Error> {
+    let execute = match (call.with_filters, &call.network) {
+        (true, _) => Vec::new(),
+        (false, None) => programs.alone(),
+        (false, Some(_)) => programs.with_helpers()?,
+    };
+    // The last setting of a variable counts.
+    let env = [
+        "GIT_CONFIG_NOSYSTEM=1",
+        "GIT_CONFIG_GLOBAL=/dev/null",
+        "GIT_ATTR_NOSYSTEM=1",
+        "GIT_TERMINAL_PROMPT=0",
+        "GIT_OPTIONAL_LOCKS=0",
+        // A replaced object would be shown and committed in place of the one that the tree names.
+        "GIT_NO_REPLACE_OBJECTS=1",
+        "GIT_ALLOW_PROTOCOL=http:https",
+        "GIT_EDITOR=false",
+    ];
+    let env = env.map(str::to_owned).into_iter().chain(own_env).chain(call.env.iter().cloned()).collect();
+    let job = Job {
+        argv: std::iter::once(programs.git.display().to_string()).chain(call.words.iter().cloned()).collect(),
+        cwd: work,
+        write: &call.write,
+        protects_git: false,
+        env,
+        stdin: call.stdin,
+        network: call.network.clone(),
+        timeout: TIMEOUT,
+        keep: if call.keep == 0 { OUTPUT } else { call.keep },
+        own: Some(Own { folder: own, execute: &execute }),
+    };
+    let ended = sandbox::run(settings, &job)?;
+    Ok(Output {
+        status: ended.status,
+        text: ended.stdout.text(),
+        errors: ended.stderr.text(),
+        bytes: ended.stdout.bytes,
+    })
+}
+
+pub(crate) fn failed(repo: &Place, status: i32, output: &str) -> Error {
+    let lines: Vec<&str> = output.lines().take(5).collect();
+    Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
+}
+
+fn unready(error: std::io::Error) -> Error {
+    Error::unavailable(format!("the temporary folder for git cannot be prepared: {error}"))
+}
+
+/// Finds a repository and reads what git needs of it.
+fn find(settings: &Settings, place: &Place, project: &Place) -> Result<Found, Error> {
+    let tree = &Tree::open(&settings.root)?;
+    tree.folder(place)?;
+    let (work, folder) = match nearest(settings, tree, place, project)? {
+        Some(found) => found,
+        None if is_bare(tree, place)? => (place.clone(), place.clone()),
+        None => return Err(Error::not_found(format!("{place} is not a git repository")).at("/repo")),
+    };
+    let read = |place: &Place, max: u64| match tree.read(place, Links::Refuse, max) {
+        Ok(node) => Ok(node.filter(|node| !node.version.link).map(|node| node.bytes)),
+        Err(error) => Err(error),
+    };
+    let common = match read(&folder.join("commondir"), MAX_POINTER)? {
+        None => folder.clone(),
+        Some(text) => led(settings, &folder, &text).ok_or_else(|| outside(&folder.join("commondir")))?,
+    };
+    let head = read(&folder.join("HEAD"), MAX_POINTER)?.unwrap_or_default();
+    let info = common.join("info");
+    let is_there = |name: &str| Ok::<bool, Error>(tree.stat(&common.join(name), Links::Refuse)?.is_some());
+    Ok(Found {
+        is_bare: work == folder,
+        head: String::from_utf8_lossy(&head).trim().to_owned(),
+        config: read(&common.join("config"), MAX_CONFIG)?.unwrap_or_default(),
+        excluded: read(&info.join("exclude"), MAX_CONFIG)?.unwrap_or_default(),
+        attributes: read(&info.join("attributes"), MAX_CONFIG)?.unwrap_or_default(),
+        has_packed_refs: is_there("packed-refs")?,
+        has_reftable: is_there("reftable")?,
+        has_shallow: is_there("shallow")?,
+        work,
+        folder,
+        common,
+    })
+}
+
+/// Returns the nearest folder with `.git`, and the folder of git that it leads to.
+fn nearest(settings: &Settings, tree: &Tree, place: &Place, project: &Place) -> Result<Option<(Place, Place)>, Error> {
+    let mut work = place.clone();
+    loop {
+        let git = work.join(".git");
+        match tree.stat(&git, Links::Refuse)?.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Some(FileType::Directory) => return Ok(Some((work, git))),
+            Some(_) => {
+                let folder = pointer(settings, tree, &git)?.ok_or_else(|| outside(&git))?;
+                return Ok(Some((work, folder)));
+            }
+            None => {}
+        }
+        match work.split().filter(|_| work != *project) {
+            Some((folder, _)) => work = folder,
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Returns the folder that a file `.git` of a work tree or submodule names, or `None` if it is not in the workspace.
+pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &Place) -> Result<Option<Place>, Error> {
+    let node = tree.read(git, Links::Refuse, MAX_POINTER)?.filter(|node| !node.version.link);
+    let bytes = node.map(|node| node.bytes).unwrap_or_default();
+    let work = git.split().map(|(work, _)| work).unwrap_or_default();
+    Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &work, path)))
+}
+
+fn led(settings: &Settings, from: &Place, path: &[u8]) -> Option<Place> {
+    from.led(&settings.root, std::str::from_utf8(path.trim_ascii()).ok()?)
+}
+
+fn outside(pointer: &Place) -> Error {
+    Error::forbidden(format!("{pointer} does not lead to a folder of the workspace")).at("/repo")
+}
+
+pub(crate) fn is_bare(tree: &Tree, place: &Place) -> Result<bool, Error> {
+    for name in ["HEAD", "objects", "refs"] {
+        if tree.stat(&place.join(name), Links::Refuse)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Fills the temporary folder. `HEAD` is a copy, because git does not accept a link there; refs and logs are links, because
+/// git changes them.
+fn prepare(settings: &Settings, own: &Path, found: &Found) -> std::io::Result<()> {
+    fs::create_dir(own.join("info"))?;
+    fs::write(own.join("config"), OWN_CONFIG)?;
+    fs::write(own.join("info/exclude"), &found.excluded)?;
+    fs::write(own.join("info/attributes"), &found.attributes)?;
+    fs::write(own.join("HEAD"), format!("{}\n", found.head))?;
+    let common = settings.root.join(found.common.as_str());
+    let optional =
+        [("packed-refs", found.has_packed_refs), ("reftable", found.has_reftable), ("shallow", found.has_shallow)];
+    let optional = optional.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
+    for name in ["refs", "logs"].into_iter().chain(optional) {
+        symlink(common.join(name), own.join(name))?;
+    }
+    File::open(own)?.sync_all()
+}

@@ -1,0 +1,183 @@
+//! Walks over the folders of the workspace. They follow no links and omit git's own folders, and what git ignores.
+//!
+//! Files with patterns (`.gitignore`) are read by [`Tree::read`]: a FIFO of that name would block a plain open(2), and
+//! with it every call that waits for the lock of the journal.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::{Match, WalkBuilder};
+use ken_types::Error;
+
+use crate::place::Place;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree};
+
+/// The maximum size of a file with patterns, in bytes. A larger one counts as empty.
+const MAX_PATTERNS_BYTES: u64 = 1024 * 1024;
+/// The maximum number of folders that a list of ignored files names, and of files that are counted in each.
+const MAX_FOLDERS: usize = 20;
+const MAX_COUNTED: usize = 1_000_000;
+
+/// The texts of the files with patterns, by path.
+pub(crate) type Patterns = BTreeMap<Place, String>;
+
+/// Returns a walk over a folder. With `ignored`, it omits what these rules ignore.
+pub(crate) fn walk(settings: &Settings, folder: &Place, ignored: Option<Arc<Ignored>>) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(settings.root.join(folder.as_str()));
+    let (root, start) = (settings.clone(), folder.clone());
+    walk.standard_filters(false).follow_links(false).sort_by_file_name(Ord::cmp).filter_entry(move |entry| {
+        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let is_ignored = |ignored: &Arc<Ignored>| {
+            let place = place_of(&root, entry.path());
+            place.is_some_and(|place| place != start && ignored.takes(&start, &place, is_folder))
+        };
+        entry.file_name() != ".git" && !ignored.as_ref().is_some_and(is_ignored)
+    });
+    walk
+}
+
+/// Returns the place for a path from a walk, or `None` if a call cannot name that path.
+pub(crate) fn place_of(settings: &Settings, path: &Path) -> Option<Place> {
+    let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
+    Place::parse(relative).ok()
+}
+
+/// What git ignores: by the files with patterns on disk, or by those of an earlier time.
+#[derive(Debug)]
+pub(crate) struct Ignored {
+    /// `None` if only the given patterns count.
+    tree: Option<Tree>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    patterns: Patterns,
+    rules: HashMap<Place, Arc<[Gitignore]>>,
+    /// The folders and files that were left out.
+    folders: Vec<Place>,
+    files: Vec<Place>,
+}
+
+impl Ignored {
+    /// Returns the rules as they are on disk. They are read when a walk comes to their folder.
+    pub(crate) fn on_disk(settings: &Settings) -> Result<Arc<Ignored>, Error> {
+        let tree = Some(Tree::open(&settings.root)?);
+        Ok(Arc::new(Ignored { tree, state: Mutex::default() }))
+    }
+
+    /// Returns the rules of an earlier walk. What has been written since has no effect on them.
+    pub(crate) fn recorded(patterns: &Patterns) -> Arc<Ignored> {
+        let state = State { patterns: patterns.clone(), ..State::default() };
+        Arc::new(Ignored { tree: None, state: Mutex::new(state) })
+    }
+
+    /// Returns the patterns that were read.
+    pub(crate) fn patterns(&self) -> Patterns {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).patterns.clone()
+    }
+
+    /// Returns how many files the walks have left out, by folder. Files of `saved` do not count. A long list ends with
+    /// the sum of the rest.
+    pub(crate) fn left_out(&self, settings: &Settings, saved: &dyn Fn(&Place) -> bool) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut single: BTreeMap<Place, usize> = BTreeMap::new();
+        for file in state.files.iter().filter(|file| !saved(file)) {
+            *single.entry(file.split().map(|(folder, _)| folder).unwrap_or_default()).or_default() += 1;
+        }
+        let whole = state.folders.iter().map(|folder| (folder.clone(), count_files(settings, folder, saved)));
+        let mut counts: Vec<(Place, usize)> = whole.chain(single).filter(|(_, count)| *count > 0).collect();
+        counts.sort_by(|(folder, count), (other, other_count)| other_count.cmp(count).then(folder.cmp(other)));
+        let rest = counts.split_off(counts.len().min(MAX_FOLDERS));
+        let mut lines: Vec<String> =
+            counts.iter().map(|(folder, count)| format!("{folder}: {}", files(*count))).collect();
+        if !rest.is_empty() {
+            let sum = rest.iter().map(|(_, count)| count).sum();
+            lines.push(format!("{} other folders: {}", rest.len(), files(sum)));
+        }
+        lines
+    }
+
+    /// Whether a walk that began at `start` leaves out a place in a folder that it has not left out.
+    fn takes(&self, start: &Place, place: &Place, is_folder: bool) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folder = place.clone();
+        while let Some((parent, _)) = folder.split().filter(|_| folder != *start) {
+            // Patterns of a deeper folder take precedence.
+            let rules = state.rules_of(&parent, self.tree.as_ref());
+            let found =
+                rules.iter().map(|rules| rules.matched(absolute(place), is_folder)).find(|found| !found.is_none());
+            match found {
+                Some(Match::Ignore(_)) => {
+                    state.note(place, is_folder);
+                    return true;
+                }
+                Some(_) => return false,
+                None => folder = parent,
+            }
+        }
+        false
+    }
+}
+
+impl State {
+    fn rules_of(&mut self, folder: &Place, tree: Option<&Tree>) -> Arc<[Gitignore]> {
+        if let Some(known) = self.rules.get(folder) {
+            return known.clone();
+        }
+        let names = [folder.join(".gitignore"), folder.join(".git").join("info").join("exclude")];
+        let rules = names.into_iter().filter_map(|name| {
+            if let Some(text) = tree.and_then(|tree| read(tree, &name)) {
+                self.patterns.insert(name.clone(), text);
+            }
+            parsed(folder, self.patterns.get(&name)?)
+        });
+        let rules: Arc<[Gitignore]> = rules.collect();
+        self.rules.insert(folder.clone(), rules.clone());
+        rules
+    }
+
+    fn note(&mut self, place: &Place, is_folder: bool) {
+        let list = if is_folder { &mut self.folders } else { &mut self.files };
+        list.push(place.clone());
+    }
+}
+
+/// Reads a file with patterns. As for git, it must not be a link.
+fn read(tree: &Tree, place: &Place) -> Option<String> {
+    let node = tree.read(place, Links::Refuse, MAX_PATTERNS_BYTES).ok()??;
+    (!node.version.link).then(|| String::from_utf8_lossy(&node.bytes).into_owned())
+}
+
+fn parsed(folder: &Place, text: &str) -> Option<Gitignore> {
+    let mut builder = GitignoreBuilder::new(absolute(folder));
+    for line in text.lines() {
+        // A line that is not a pattern ignores nothing, as in git.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().ok().filter(|rules| !rules.is_empty())
+}
+
+/// The patterns need paths that begin at a common root.
+fn absolute(place: &Place) -> String {
+    format!("/{}", place.as_str())
+}
+
+fn count_files(settings: &Settings, folder: &Place, saved: &dyn Fn(&Place) -> bool) -> usize {
+    let files = walk(settings, folder, None).build().flatten().filter(|entry| {
+        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        !is_folder && !place_of(settings, entry.path()).is_some_and(|place| saved(&place))
+    });
+    files.take(MAX_COUNTED).count()
+}
+
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        MAX_COUNTED.. => format!("{MAX_COUNTED} files or more"),
+        count => format!("{count} files"),
+    }
+}

@@ -1,0 +1,492 @@
+//! Tests of ken's own git: it does what was shown, and runs nothing that a repository names.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use common::Home;
+use serde_json::{Value, json};
+
+/// A repository with one commit.
+fn repository() -> Home {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/a", "one\n");
+    home.git(&["init", "-q"]);
+    home.git(&["add", "."]);
+    home.git(&["commit", "-q", "-m", "First"]);
+    home
+}
+
+/// A program that leaves a canary when it runs. It passes its input on, so that git goes on with it as a filter.
+fn trap(home: &Home, name: &str) -> (PathBuf, PathBuf) {
+    let folder = home.folder().join("traps");
+    std::fs::create_dir_all(folder.join("sung")).unwrap();
+    // Only the workspace can be written to in the sandbox, so the canary is there.
+    let (program, canary) = (folder.join(name), home.path(&format!("repos/site/sung-{name}")));
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\ncat\n", canary.display())).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (program, canary)
+}
+
+fn executable(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A clean filter of the repository could put something else into the commit than into its preview.
+#[test]
+fn a_filter_of_the_repository_is_refused_and_named() {
+    let home = repository();
+    home.put("repos/site/.gitattributes", "*.bin filter=evil\n");
+    home.put("repos/site/x.bin", "data\n");
+    home.put("repos/site/a", "two\n");
+    home.git(&["config", "filter.evil.clean", "cat; date +%N"]);
+    let call = json!({"repo": "repos/site", "message": "All"});
+    let error = home.refused("commit", &call);
+    assert_eq!(error["code"], "forbidden", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("x.bin (evil)"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("`filters`"), "{error}");
+    home.done("commit", &json!({"repo": "repos/site", "message": "One", "paths": ["repos/site/a"]}));
+    assert_eq!(home.git(&["show", "--format=", "--name-only"]), "a");
+}
+
+/// A filter that the operator names runs, with the operator's command and not the repository's.
+#[test]
+fn a_filter_of_the_operator_runs_in_the_sandbox() {
+    let home = repository();
+    home.configure("rules = [{ path = \"repos\", policy = \"ask\", filters = { upper = \"tr a-z A-Z\" } }]");
+    home.put("repos/site/.gitattributes", "*.up filter=upper\n");
+    home.put("repos/site/x.up", "data\n");
+    home.git(&["config", "filter.upper.clean", "tr a-z 0-9"]);
+    let call = json!({"repo": "repos/site", "message": "Up"});
+    let preview = home.preview("commit", &call);
+    assert!(preview["diff"].as_str().unwrap().contains("\n+DATA\n"), "{preview}");
+    home.done("commit", &call);
+    assert_eq!(home.git(&["rev-parse", "HEAD^{tree}"]), preview["action"]["tree"].as_str().unwrap());
+    assert_eq!(home.git(&["cat-file", "-p", "HEAD:x.up"]), "DATA");
+}
+
+/// Attributes cannot hide a text in the diff that is shown.
+#[test]
+fn the_diff_of_a_commit_shows_a_text_that_attributes_call_binary() {
+    let home = repository();
+    home.put("repos/site/.gitattributes", "*.sh -diff\n* diff=evil\n");
+    home.git(&["add", "."]);
+    home.git(&["commit", "-q", "-m", "Attributes"]);
+    home.put("repos/site/run.sh", "curl evil\n");
+    let preview = home.preview("commit", &json!({"repo": "repos/site", "message": "Harmless"}));
+    assert!(preview["diff"].as_str().unwrap().contains("+curl evil\n"), "{preview}");
+}
+
+/// What a person has staged and committed by hand fits together with what ken commits.
+#[test]
+fn a_commit_leaves_the_index_as_git_does() {
+    let home = repository();
+    home.put("repos/site/sub/b", "b\n");
+    home.put("repos/site/c", "c\n");
+    home.git(&["add", "c"]);
+    std::fs::remove_file(home.path("repos/site/a")).unwrap();
+    home.done("commit", &json!({"repo": "repos/site/sub", "message": "Only sub", "paths": ["b", "repos/site/a"]}));
+    assert_eq!(home.git(&["status", "--porcelain"]), "");
+    assert_eq!(home.git(&["show", "--format=%s", "--name-status"]), "Only sub\n\nD\ta\nA\tc\nA\tsub/b");
+    home.git(&["fsck", "--strict"]);
+    assert!(home.git(&["reflog", "-1"]).contains("commit: Only sub"));
+    // A detached HEAD gets the commit, and no branch moves.
+    let main = home.git(&["rev-parse", "main"]);
+    home.git(&["checkout", "-q", "--detach"]);
+    home.put("repos/site/c", "cc\n");
+    home.done("commit", &json!({"repo": "repos/site", "message": "Detached"}));
+    assert_eq!(home.git(&["log", "-1", "--format=%s"]), "Detached");
+    assert_eq!(home.git(&["rev-parse", "main"]), main);
+    assert_eq!(home.git(&["status", "--porcelain"]), "");
+    // While another git holds the index, nothing is committed.
+    home.put("repos/site/c", "ccc\n");
+    home.put("repos/site/.git/index.lock", "");
+    let error = home.refused("commit", &json!({"repo": "repos/site", "message": "Locked"}));
+    assert!(error["hint"].as_str().unwrap().contains("index.lock"), "{error}");
+    assert!(home.path("repos/site/.git/index.lock").exists(), "the lock of somebody else stays");
+    assert_eq!(home.git(&["log", "-1", "--format=%s"]), "Detached");
+}
+
+#[test]
+fn a_further_worktree_and_sha256_are_repositories_too() {
+    let home = repository();
+    home.git(&["worktree", "add", "-q", "-b", "side", home.path("repos/side").to_str().unwrap()]);
+    home.put("repos/side/b", "b\n");
+    home.done("commit", &json!({"repo": "repos/side", "message": "Aside"}));
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "side"]), "Aside");
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "main"]), "First");
+    assert!(home.done("log", &json!({"repo": "repos/side"}))["text"].as_str().unwrap().contains(": Aside\n"));
+    std::fs::create_dir_all(home.path("repos/long")).unwrap();
+    home.git(&["init", "-q", "--object-format=sha256", home.path("repos/long").to_str().unwrap()]);
+    home.put("repos/long/b", "b\n");
+    home.done("commit", &json!({"repo": "repos/long", "message": "Long"}));
+    let id = home.done("log", &json!({"repo": "repos/long"}));
+    assert!(id["text"].as_str().unwrap().contains("ken coding worker: Long"), "{id}");
+    // `.git` as a file that leads out of the workspace is refused.
+    home.put("repos/out/.git", "gitdir: /etc\n");
+    assert!(
+        home.why_not("status", &json!({"repo": "repos/out"})).contains("does not lead to a folder of the workspace")
+    );
+}
+
+/// A push publishes one commit on one branch at one address, whatever the configuration asks for besides.
+#[test]
+fn a_push_does_what_it_shows_and_runs_no_program_of_the_remote() {
+    let home = repository();
+    let (bare, other) = (home.path("repos/bare"), home.path("repos/other"));
+    for folder in [&bare, &other] {
+        home.git(&["init", "-q", "--bare", folder.to_str().unwrap()]);
+    }
+    home.git(&["remote", "add", "origin", "../bare"]);
+    home.git(&["tag", "-a", "-m", "t", "v1"]);
+    let (program, canary) = trap(&home, "push");
+    let text = format!("#!/bin/sh\ntouch {}\n", canary.display());
+    for name in [
+        "pre-receive",
+        "update",
+        "post-receive",
+        "post-update",
+        "reference-transaction",
+        "proc-receive",
+        "push-to-checkout",
+    ] {
+        executable(&bare.join("hooks").join(name), &text);
+    }
+    for name in ["pre-push", "reference-transaction", "post-index-change"] {
+        executable(&home.path("repos/site/.git/hooks").join(name), &text);
+    }
+    let program = program.to_str().unwrap();
+    for (key, value) in [
+        ("push.followTags", "true"),
+        ("push.gpgSign", "if-asked"),
+        ("push.recurseSubmodules", "on-demand"),
+        ("push.default", "matching"),
+        ("push.pushOption", "ci.skip"),
+        ("remote.origin.mirror", "true"),
+        ("remote.origin.receivepack", program),
+        ("remote.origin.vcs", "evil"),
+        ("remote.origin.push", "refs/*:refs/*"),
+        ("url.ext::sh -c id .pushInsteadOf", "../bare"),
+        ("core.alternateRefsCommand", program),
+        ("core.sshCommand", program),
+        ("gpg.program", program),
+    ] {
+        home.git(&["config", key, value]);
+    }
+    let there = |words: &[&str]| home.git(&[&["--git-dir", bare.to_str().unwrap()], words].concat());
+    there(&["config", "core.alternateRefsCommand", program]);
+    there(&["config", "receive.procReceiveRefs", "refs/heads"]);
+    there(&["config", "core.hooksPath", "hooks"]);
+    let push = json!({"repo": "repos/site"});
+    let preview = home.preview("push", &push);
+    assert_eq!((&preview["action"]["remote"], &preview["action"]["branch"]), (&json!("../bare"), &json!("main")));
+    home.done("push", &push);
+    assert_eq!(there(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main", "no tags");
+    assert_eq!(there(&["rev-parse", "main"]), home.git(&["rev-parse", "HEAD"]));
+    there(&["fsck", "--strict"]);
+    assert_eq!(home.git(&["rev-parse", "refs/remotes/origin/main"]), home.git(&["rev-parse", "HEAD"]));
+    assert!(!canary.exists());
+    // A second push adds to the first one; what is not a successor is refused.
+    home.put("repos/site/a", "two\n");
+    home.done("commit", &json!({"repo": "repos/site", "message": "Second"}));
+    home.done("push", &push);
+    assert_eq!(there(&["log", "-1", "--format=%s", "main"]), "Second");
+    home.git(&["-c", "core.hooksPath=/dev/null", "commit", "-q", "--amend", "-m", "Other"]);
+    assert!(home.why_not("push", &push).contains("does not contain"));
+    // Two addresses are two pushes.
+    home.git(&["config", "--add", "remote.origin.pushurl", "../bare"]);
+    home.git(&["config", "--add", "remote.origin.pushurl", "../other"]);
+    let error = home.refused("push", &push);
+    assert!(error["message"].as_str().unwrap().contains("has 2 addresses"), "{error}");
+    // A branch that is checked out elsewhere is not moved.
+    home.git(&["clone", "-q", "--template=", ".", home.path("repos/copy").to_str().unwrap()]);
+    home.git(&["remote", "add", "copy", "../copy"]);
+    assert!(home.why_not("push", &json!({"repo": "repos/site", "remote": "copy"})).contains("is checked out"));
+    home.git(&["remote", "add", "out", home.folder().to_str().unwrap()]);
+    let error = home.refused("push", &json!({"repo": "repos/site", "remote": "out"}));
+    assert!(error["message"].as_str().unwrap().contains("not a repository of the workspace"), "{error}");
+    assert!(!canary.exists());
+}
+
+#[test]
+fn a_folder_is_cloned_without_running_its_programs() {
+    let home = repository();
+    let (program, canary) = trap(&home, "clone");
+    home.git(&["config", "uploadpack.packObjectsHook", program.to_str().unwrap()]);
+    home.git(&["config", "core.fsmonitor", program.to_str().unwrap()]);
+    executable(&home.path("repos/site/.git/hooks/post-checkout"), &format!("#!/bin/sh\ntouch {}\n", canary.display()));
+    home.done("clone", &json!({"url": "../site", "repo": "repos/copy"}));
+    assert_eq!(home.text("repos/copy/a"), "one\n");
+    assert!(home.text("repos/copy/.git/config").contains("url = ../site\n"));
+    assert!(!home.path("repos/copy/.git/hooks").exists() && !canary.exists());
+    let log = home.done("log", &json!({"repo": "repos/copy"}));
+    assert!(log["text"].as_str().unwrap().ends_with("First\n"), "{log}");
+}
+
+/// Each of these makes git run a program, or read something elsewhere. A key that names a filter or the like is tried with
+/// an attribute that leads to it.
+const HOSTILE: [&str; 26] = [
+    "core.fsmonitor",
+    "core.pager",
+    "core.editor",
+    "core.askPass",
+    "core.sshCommand",
+    "core.gitProxy",
+    "core.alternateRefsCommand",
+    "core.hooksPath",
+    "core.attributesFile",
+    "diff.external",
+    "diff.evil.command",
+    "diff.evil.textconv",
+    "filter.evil.clean",
+    "filter.evil.smudge",
+    "filter.evil.process",
+    "merge.evil.driver",
+    "gpg.program",
+    "gpg.ssh.program",
+    "gpg.ssh.defaultKeyCommand",
+    "credential.helper",
+    "pager.status",
+    "sequence.editor",
+    "interactive.diffFilter",
+    "uploadpack.packObjectsHook",
+    "trailer.evil.command",
+    "alias.status",
+];
+
+#[test]
+fn no_setting_of_a_repository_has_an_effect_on_git_of_ken() {
+    let home = repository();
+    let (program, canary) = trap(&home, "setting");
+    home.put("repos/site/.gitattributes", "a diff=evil filter=evil merge=evil\n");
+    home.put("repos/site/b", "new\n");
+    home.put("repos/site/a", "two\n");
+    let included = home.path("repos/site/included");
+    let mut text = String::from("[commit]\n\tgpgSign = true\n[log]\n\tshowSignature = true\n");
+    for key in HOSTILE {
+        let (section, name) = key.rsplit_once('.').unwrap();
+        let section = section.replacen('.', " \"", 1);
+        let end = if section.contains('"') { "\"" } else { "" };
+        text.push_str(&format!("[{section}{end}]\n\t{name} = {}\n", program.display()));
+    }
+    std::fs::write(&included, &text).unwrap();
+    let config = home.path("repos/site/.git/config");
+    let plain = std::fs::read_to_string(&config).unwrap();
+    let elsewhere = format!("[core]\n\tworktree = {}\n", home.folder().display());
+    let link = format!("[include]\n\tpath = {0}\n[includeIf \"gitdir:**\"]\n\tpath = {0}\n", included.display());
+    for (name, config_text) in [
+        ("direct", format!("{plain}{text}")),
+        ("included", format!("{plain}{link}")),
+        ("elsewhere", format!("{plain}{elsewhere}")),
+    ] {
+        std::fs::write(&config, config_text).unwrap();
+        std::fs::write(home.path("repos/site/.git/config.worktree"), &text).unwrap();
+        let ran = [
+            ("status", json!({"repo": "repos/site"})),
+            ("changes", json!({"repo": "repos/site", "base": "HEAD"})),
+            ("log", json!({"repo": "repos/site"})),
+            ("commit", json!({"repo": "repos/site", "message": name, "paths": ["b"]})),
+            ("run", json!({"argv": ["touch", format!("made-{name}")], "cwd": "repos/site"})),
+        ];
+        for (command, call) in ran {
+            let output = home.call(command, &call);
+            assert_eq!(output.status.code(), Some(0), "{name} {command}: {output:?}");
+            assert!(!canary.exists(), "{name} {command}");
+        }
+        let status = home.done("status", &json!({"repo": "repos/site"}));
+        assert!(status["text"].as_str().unwrap().contains(" M a\n"), "{name}: {status}");
+        home.put("repos/site/b", name);
+    }
+}
+
+fn fifo(path: &Path) {
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o644)).unwrap();
+}
+
+/// A FIFO blocks whoever opens it until somebody writes to it.
+#[test]
+fn a_fifo_stops_nobody() {
+    let home = repository();
+    home.put("projects/other/x", "needle\n");
+    home.put("repos/site/dir/y", "needle\n");
+    for name in
+        ["repos/site/.gitignore", "repos/site/dir/.gitattributes", "repos/site/.gitmodules", "repos/site/.ignore"]
+    {
+        fifo(&home.path(name));
+    }
+    std::fs::create_dir_all(home.path("repos/site/.git/info")).unwrap();
+    let _ = std::fs::remove_file(home.path("repos/site/.git/info/exclude"));
+    fifo(&home.path("repos/site/.git/info/exclude"));
+    let begun = std::time::Instant::now();
+    for (command, call) in [
+        ("list", json!({"path": ".", "depth": 5})),
+        ("search", json!({"pattern": "needle"})),
+        ("documents", json!({"collection": "workspace"})),
+        ("run", json!({"argv": ["touch", "z"], "cwd": "repos/site"})),
+        ("write", json!({"path": "repos/site/w", "content": "x"})),
+    ] {
+        let done = home.done(command, &call);
+        if command == "search" {
+            assert_eq!(done["matches"].as_array().unwrap().len(), 2, "{done}");
+        }
+    }
+    for (command, call) in
+        [("status", json!({"repo": "repos/site"})), ("commit", json!({"repo": "repos/site", "message": "m"}))]
+    {
+        let why = home.why_not(command, &call);
+        assert!(why.contains("not a regular file") || why.contains("is a FIFO"), "{command}: {why}");
+    }
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
+
+fn as_run(home: &Home, run: &str, call: &Value) -> Value {
+    let output = home
+        .command(&["run", "--format", "compact", "--json", &call.to_string()])
+        .env("KEN_RUN", run)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A command cannot hide what it does by telling git to ignore it.
+#[test]
+fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
+    let home = repository();
+    home.put("repos/site/kept.o", "tracked although ignored\n");
+    home.put("repos/site/plain", "neither tracked nor ignored\n");
+    home.git(&["add", "kept.o"]);
+    home.git(&["commit", "-q", "-m", "Second"]);
+    home.put("repos/site/staged.o", "in the index only\n");
+    home.git(&["add", "staged.o"]);
+    home.put("repos/site/.gitignore", "*.o\n");
+    home.put("repos/site/gone.o", "ignored\n");
+    let before = home.files();
+    let script = "printf '*\\n' > .gitignore; echo '*' > .git/info/exclude; rm a plain *.o; echo new > made; mkdir d; echo '*' > d/.gitignore; echo x > d/x";
+    as_run(&home, "r1", &json!({"shell": script, "cwd": "repos/site"}));
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(status, Some(0), "{undone}");
+    let mut after = home.files();
+    let ignored = home.path("repos/site/gone.o");
+    assert!(!ignored.exists(), "an ignored file is not kept");
+    after.insert(ignored.clone(), before[&ignored].clone());
+    let work = |files: &std::collections::BTreeMap<PathBuf, Vec<u8>>| -> Vec<(PathBuf, Vec<u8>)> {
+        files
+            .iter()
+            .filter(|(path, _)| !path.to_str().unwrap().contains("/.git/"))
+            .map(|(path, text)| (path.clone(), text.clone()))
+            .collect()
+    };
+    assert_eq!(work(&after), work(&before));
+    assert!(!home.path("repos/site/d").exists());
+}
+
+/// Removing a branch and its objects is undone too: refs alone would lead to nothing.
+#[test]
+fn refs_come_back_with_their_objects() {
+    let home = repository();
+    home.git(&["branch", "side"]);
+    home.put("repos/site/a", "two\n");
+    home.git(&["commit", "-q", "-a", "-m", "Second"]);
+    home.put("repos/site/staged", "staged\n");
+    home.git(&["add", "staged"]);
+    home.git(&["tag", "v1"]);
+    let refs = home.git(&["for-each-ref"]);
+    let script = "git reset -q --hard HEAD~1 && git branch -q -D side && git tag -d v1 && git branch new && git checkout -q new \
+        && git reflog expire --expire=now --all && rm -f .git/ORIG_HEAD && git gc -q --prune=now";
+    let ran = as_run(&home, "r1", &json!({"shell": script, "cwd": "repos/site"}));
+    assert_eq!(ran["status"], 0, "{ran}");
+    assert_ne!(home.git(&["for-each-ref"]), refs);
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(status, Some(0), "{undone}");
+    assert_eq!(home.git(&["for-each-ref"]), refs, "{undone}");
+    assert_eq!(home.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(home.git(&["status", "--porcelain"]), "A  staged");
+    home.git(&["fsck", "--strict", "--connectivity-only"]);
+    home.git(&["fsck", "--strict"]);
+    assert_eq!(home.text("repos/site/a"), "two\n");
+    // The undo can be undone.
+    assert_eq!(home.report(&["undo", undone["undo"].as_str().unwrap()]).0, Some(0));
+    assert_eq!(home.git(&["symbolic-ref", "HEAD"]), "refs/heads/new");
+    assert_eq!(home.git(&["log", "--format=%s"]), "First");
+    // So is the removal of the whole repository.
+    home.git(&["checkout", "-q", "main"]);
+    let refs = home.git(&["for-each-ref"]);
+    as_run(&home, "r2", &json!({"shell": "rm -rf .git", "cwd": "repos/site"}));
+    assert!(!home.path("repos/site/.git/HEAD").exists());
+    let (status, undone) = home.report(&["undo", "r2"]);
+    assert_eq!(status, Some(0), "{undone}");
+    assert_eq!((home.git(&["for-each-ref"]), home.git(&["status", "--porcelain"])), (refs, String::new()));
+    home.git(&["fsck", "--strict"]);
+}
+
+/// A ref that somebody has moved since stays, and is named.
+#[test]
+fn a_commit_is_undone_unless_somebody_went_on() {
+    let home = repository();
+    let commit = |run: &str, text: &str| {
+        home.put("repos/site/a", text);
+        let call = json!({"repo": "repos/site", "message": text}).to_string();
+        let output = home.command(&["commit", "--json", &call]).env("KEN_RUN", run).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    commit("r1", "two");
+    // The person's git rewrites the index without changing it.
+    home.git(&["status"]);
+    assert_eq!(home.report(&["undo", "r1"]).0, Some(0));
+    assert_eq!(home.git(&["log", "--format=%s"]), "First");
+    assert_eq!(home.git(&["diff", "--cached", "--name-only"]), "");
+    assert_eq!(home.git(&["status", "--porcelain"]), "M a", "the file was not changed by the commit");
+    commit("r2", "three");
+    home.git(&["commit", "-q", "--allow-empty", "-m", "By hand"]);
+    let (status, undone) = home.report(&["undo", "r2"]);
+    assert_eq!(
+        (status, &undone["refused"][0]["path"]),
+        (Some(1), &json!("repos/site/.git/refs/heads/main")),
+        "{undone}"
+    );
+    assert_eq!(home.git(&["log", "-1", "--format=%s"]), "By hand");
+}
+
+/// What undo will not restore is part of what a person decides about, and short.
+#[test]
+fn what_is_left_out_is_shown_before_the_command_runs() {
+    let home = repository();
+    home.put("repos/site/.gitignore", "node_modules\n*.o\n");
+    for number in 0..2_000 {
+        home.put(&format!("repos/site/node_modules/p{}/f{number}", number % 50), "x");
+        home.put(&format!("repos/site/src{}/f{number}.o", number % 40), "x");
+    }
+    home.put("repos/site/keep.o", "tracked\n");
+    home.git(&["add", "-f", "keep.o"]);
+    let call = json!({"argv": ["make"], "cwd": "repos/site"});
+    let preview = home.preview("run", &call);
+    let lines: Vec<&str> =
+        preview["action"]["notUndone"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert_eq!(lines[0], "repos/site/node_modules: 2000 files", "{lines:?}");
+    assert_eq!(lines.len(), 21, "{lines:?}");
+    assert_eq!(lines[20], "21 other folders: 1050 files", "{lines:?}");
+    home.put("repos/site/node_modules/more", "x");
+    assert_eq!(home.preview("run", &call)["fingerprint"], preview["fingerprint"], "a build does not change it");
+    assert!(home.preview("run", &json!({"argv": ["ls"], "cwd": "repos/site"}))["action"]["notUndone"].is_null());
+}
+
+/// What git executes is never edited without a person, whatever a rule says.
+#[test]
+fn what_git_executes_is_never_edited_without_a_person() {
+    let home = repository();
+    home.configure("rules = [{ path = \"repos\", policy = \"auto-edit\" }]");
+    let approval = |path: &str| home.preview("write", &json!({"path": path, "content": "x"}))["approval"].take();
+    assert_eq!(approval("repos/site/husky/pre-commit"), "none");
+    home.git(&["config", "core.hooksPath", "husky"]);
+    home.git(&["config", "include.path", "../more"]);
+    assert_eq!(approval("repos/site/husky/pre-commit"), "ask");
+    assert_eq!(approval("repos/site/more"), "ask");
+    assert_eq!(approval("repos/site/b"), "none");
+}

@@ -1,0 +1,392 @@
+//! A command that may change a repository cannot make the next git of a person run a program: not by the configuration, the
+//! hooks, the attributes, nor by a repository that it makes itself. The person's git is the real one, with the person's own
+//! settings, outside of any sandbox.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::Home;
+use serde_json::{Value, json};
+
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+/// What a person has in a project: a repository with a submodule and a remote. `evil` leaves a canary where it runs outside
+/// of the sandbox.
+const PROJECT: &str = "\
+    git init -q -b main . && echo 1 > file && git add file && git commit -q -m one && \
+    git -c protocol.file.allow=always submodule add -q ../library sub 2>/dev/null && git commit -q -m two && \
+    git remote add origin ../remote && echo 2 > file";
+
+/// What a person does afterwards, in each folder that is a repository then.
+const PERSON: [&str; 14] = [
+    "git status",
+    "git diff",
+    "git log -1 -p",
+    "git diff HEAD~1",
+    "printf 'protocol=https\\nhost=example.org\\n\\n' | git credential fill",
+    "git fetch",
+    "git add -A",
+    "git commit -q -m three",
+    "git commit -q --amend",
+    "git checkout -q -b other",
+    "git checkout -q HEAD~1 -- file",
+    "git stash",
+    "git push -q origin HEAD:refs/heads/x",
+    "git status",
+];
+const FOLDERS: [&str; 7] = [".", "sub", "nested", "bare", "tree", "part", "via"];
+
+/// Each is what a person has done before, and what commands do then, one after the other. `$E` is the program.
+type Attempt = (&'static str, &'static [&'static str]);
+
+const ATTEMPTS: [Attempt; 58] = [
+    // The configuration.
+    ("", &["git config core.fsmonitor $E"]),
+    ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E >> .git/config"]),
+    ("", &["sed -i \"s|^\\[core\\]|[core]\\n\\tfsmonitor = $E|\" .git/config"]),
+    ("", &["git config core.editor $E"]),
+    ("", &["git config core.hooksPath $PWD/h; mkdir h; cp evil h/pre-commit"]),
+    ("", &["git config diff.external $E"]),
+    ("", &["git config diff.evil.command $E; echo 'file diff=evil' > .gitattributes"]),
+    ("", &["git config diff.evil.textconv $E; echo 'file diff=evil' > .gitattributes"]),
+    ("", &["git config filter.evil.clean $E; echo 'file filter=evil' > .gitattributes"]),
+    ("", &["git config filter.evil.smudge $E; echo 'file filter=evil' > .gitattributes"]),
+    ("", &["git config filter.evil.process $E; echo 'file filter=evil' > .gitattributes"]),
+    ("", &["git config filter.evil.clean $E; mkdir -p .git/info; echo 'file filter=evil' > .git/info/attributes"]),
+    ("", &["git config filter.evil.clean $E; echo 'file filter=evil' > a; git config core.attributesFile $PWD/a"]),
+    ("", &["git config gpg.program $E; git config commit.gpgSign true"]),
+    (
+        "",
+        &[
+            "git config gpg.format ssh; git config gpg.ssh.program $E; git config user.signingKey $PWD/file; git config commit.gpgSign true",
+        ],
+    ),
+    ("", &["git config gpg.format ssh; git config gpg.ssh.defaultKeyCommand $E; git config commit.gpgSign true"]),
+    ("", &["git config core.sshCommand $E; git config remote.origin.url ssh://example.org/x"]),
+    ("", &["git config protocol.ext.allow always; git config remote.origin.url \"ext::$E\""]),
+    ("", &["git config protocol.ext.allow always; git config \"url.ext::$E .insteadOf\" ../remote"]),
+    ("", &["git config remote.origin.uploadpack $E"]),
+    ("", &["git config remote.origin.receivepack $E"]),
+    ("", &["git config credential.helper $E"]),
+    ("", &["git config core.askPass $E; git config credential.helper ''"]),
+    ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E > inc; git config include.path ../inc"]),
+    ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E > inc; git config 'includeIf.gitdir:**.path' ../inc"]),
+    ("", &["git config extensions.worktreeConfig true; git config --worktree core.fsmonitor $E"]),
+    // Another file in place of the configuration.
+    ("", &["mv .git/config c; printf '[core]\\n\\tbare = false\\n\\tfsmonitor = %s\\n' $E > .git/config"]),
+    ("", &["cp .git/config c; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> c; ln -sf ../c .git/config"]),
+    ("", &["cp .git/config c; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> c; ln -f c .git/config"]),
+    ("", &["cp .git/config c; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> c; mv -f c .git/config"]),
+    // Another folder in place of the repository.
+    ("", &["mv .git x; cp -r x .git; git config core.fsmonitor $E"]),
+    ("", &["mv .git g; echo 'gitdir: g' > .git; git config core.fsmonitor $E"]),
+    ("", &["mv .git g; ln -s g .git; git config core.fsmonitor $E"]),
+    ("", &["rm -rf .git; git init -q; git config core.fsmonitor $E"]),
+    ("", &["cp -r .git g; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> g/config; echo ../g > .git/commondir"]),
+    // Hooks.
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/pre-commit"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/prepare-commit-msg"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/commit-msg"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/post-commit"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/post-checkout"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/post-index-change"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/reference-transaction"]),
+    ("", &["mkdir -p .git/hooks; cp evil .git/hooks/pre-push"]),
+    ("", &["mkdir h; cp evil h/pre-commit; rm -rf .git/hooks; ln -s ../h .git/hooks"]),
+    ("", &["mkdir h; cp evil h/pre-commit; mv .git/hooks old; mv h .git/hooks"]),
+    // What the person's own configuration names in the tree.
+    (
+        "mkdir husky; printf '#!/bin/sh\\n' > husky/pre-commit; chmod 755 husky/pre-commit; git config core.hooksPath husky",
+        &["cp evil husky/pre-commit"],
+    ),
+    (
+        "mkdir husky; printf '#!/bin/sh\\n' > husky/pre-commit; chmod 755 husky/pre-commit; git config core.hooksPath husky",
+        &["mkdir h; cp evil h/pre-commit; mv husky old; mv h husky"],
+    ),
+    ("touch local; git config include.path ../local", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E > local"]),
+    // Submodules and worktrees.
+    ("", &["printf '[core]\\n\\tfsmonitor = %s\\n' $E >> .git/modules/sub/config"]),
+    (
+        "",
+        &[
+            "cp -r .git/modules/sub g; printf '[core]\\n\\tfsmonitor = %s\\n\\tworktree = ../sub\\n' $E >> g/config; echo 'gitdir: ../g' > sub/.git",
+        ],
+    ),
+    ("", &["rm -rf sub; git init -q sub; git -C sub config core.fsmonitor $E"]),
+    (
+        "git worktree add -q tree",
+        &[
+            "cp -r .git g; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> g/config; echo ../../../g > .git/worktrees/tree/commondir",
+        ],
+    ),
+    (
+        "git worktree add -q tree",
+        &["cp -r .git g; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> g/config; echo 'gitdir: ../g' > tree/.git"],
+    ),
+    // Repositories that the commands make themselves.
+    ("", &["git init -q nested; git -C nested config core.fsmonitor $E"]),
+    ("", &["git init -q nested", "git -C nested config core.fsmonitor $E"]),
+    (
+        "",
+        &[
+            "git init -q --bare bare; cd bare; printf '[core]\\n\\tbare = false\\n\\tworktree = ..\\n\\tfsmonitor = %s\\n' $E >> config",
+        ],
+    ),
+    (
+        "",
+        &[
+            "cp -r .git part; rm part/HEAD; printf '[core]\\n\\tfsmonitor = %s\\n\\tworktree = ..\\n' $E >> part/config",
+            "cp .git/HEAD part/HEAD",
+        ],
+    ),
+    (
+        "",
+        &[
+            "mkdir via c d; cp -r .git/objects .git/refs d; printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = %s\\n' $E > d/config",
+            "echo ../d > c/commondir; cp .git/HEAD c; echo 'gitdir: ../c' > via/.git",
+        ],
+    ),
+];
+
+/// The projects of one user, and how the person and the commands work in them.
+struct World {
+    home: Home,
+    user: Option<u32>,
+}
+
+impl World {
+    fn new(user: Option<u32>) -> World {
+        common::sandbox_is_built();
+        let world = World { home: Home::new(), user };
+        std::fs::create_dir_all(world.home.folder().join("canaries")).unwrap();
+        let settings = "[user]\n\tname = P\n\temail = p@example.org\n[init]\n\tdefaultBranch = main\n";
+        std::fs::write(world.home.folder().join(".gitconfig"), settings).unwrap();
+        std::fs::set_permissions(world.home.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        world.own(world.home.folder());
+        let repos = world.home.path("repos");
+        world.as_person(&repos, "git init -q --bare remote && git init -q library && cd library && echo x > x && git add x && git commit -q -m x");
+        std::fs::create_dir_all(repos.join("template")).unwrap();
+        world.own(&repos.join("template"));
+        world.as_person(&repos.join("template"), PROJECT);
+        assert!(repos.join("template/sub/x").exists());
+        world
+    }
+
+    fn own(&self, folder: &Path) {
+        let Some(user) = self.user else { return };
+        chown(folder, Some(user), Some(user)).unwrap();
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                self.own(&entry.path());
+            } else {
+                std::os::unix::fs::lchown(entry.path(), Some(user), Some(user)).unwrap();
+            }
+        }
+    }
+
+    fn start(&self, mut command: Command) -> String {
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    fn as_person(&self, folder: &Path, script: &str) -> String {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(folder).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", self.home.folder());
+        self.start(command)
+    }
+
+    /// Makes a project, and returns its folder and its canary.
+    fn project(&self, number: usize, before: &str) -> (PathBuf, PathBuf) {
+        let (folder, canary) =
+            (self.home.path(&format!("repos/p{number}")), self.home.folder().join(format!("canaries/{number}")));
+        self.as_person(&self.home.path("repos"), &format!("cp -a template p{number}"));
+        let evil = format!("#!/bin/sh\ntouch {}\nexec cat\n", canary.display());
+        std::fs::write(folder.join("evil"), evil).unwrap();
+        std::fs::set_permissions(folder.join("evil"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.own(&folder.join("sub"));
+        if let Some(user) = self.user {
+            chown(folder.join("evil"), Some(user), Some(user)).unwrap();
+        }
+        self.as_person(&folder, before);
+        (folder, canary)
+    }
+
+    /// What git of the person says, in every folder that is there.
+    fn afterwards(&self, folder: &Path) -> String {
+        let script = format!("timeout 60 sh -c {:?}", PERSON.join("; "));
+        let places = FOLDERS.map(|place| folder.join(place)).into_iter().filter(|place| place.is_dir());
+        places.map(|place| self.as_person(&place, &script)).collect()
+    }
+
+    fn command(&self, number: usize, script: &str, has_namespaces: bool) -> Value {
+        let folder = format!("repos/p{number}");
+        let script = format!("E=$PWD/evil; {script}");
+        let call = json!({"shell": script, "cwd": folder}).to_string();
+        let mut command = self.home.command(&["run", "--format", "compact", "--json", &call]);
+        if !has_namespaces {
+            let filter = hiding_clone3();
+            // SAFETY: between fork and exec it makes system calls only.
+            #[allow(unsafe_code)]
+            unsafe {
+                command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+            }
+        }
+        let text = self.start(command);
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{script}: {text}"))
+    }
+}
+
+fn hiding_clone3() -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    const CLONE3: i64 = 435;
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let hidden = SeccompAction::Errno(38);
+    SeccompFilter::new([(CLONE3, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap().try_into().unwrap()
+}
+
+/// Each attempt works where nothing stops it. So the other tests show that something does.
+#[test]
+fn each_attempt_works_outside_of_a_sandbox() {
+    let world = World::new(None);
+    let mut harmless = Vec::new();
+    for (number, (before, steps)) in ATTEMPTS.iter().enumerate() {
+        let (folder, canary) = world.project(number, before);
+        for step in *steps {
+            world.as_person(&folder, &format!("E=$PWD/evil; {step}"));
+        }
+        let _ = std::fs::remove_file(&canary);
+        let said = world.afterwards(&folder);
+        if !canary.exists() {
+            harmless.push(format!("{number}: {steps:?}\n{said}"));
+        }
+    }
+    assert!(harmless.is_empty(), "{}", harmless.join("\n"));
+}
+
+fn nothing_runs(user: Option<u32>, has_namespaces: bool) {
+    if user.is_some() && !nix::unistd::geteuid().is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    let world = World::new(user);
+    let mut executed = Vec::new();
+    for (number, (before, steps)) in ATTEMPTS.iter().enumerate() {
+        let (folder, canary) = world.project(number, before);
+        let ran: Vec<Value> = steps.iter().map(|step| world.command(number, step, has_namespaces)).collect();
+        let protected = ran.iter().all(|ran| ran["gitUnprotected"].is_null());
+        assert_eq!(protected, has_namespaces, "{ran:?}");
+        assert!(!canary.exists(), "the sandbox has not kept {steps:?} inside: {ran:?}");
+        world.afterwards(&folder);
+        if canary.exists() {
+            executed.push(format!("{number}: {steps:?}: {ran:?}"));
+        }
+        // What was there before works as before.
+        if has_namespaces && !steps[0].starts_with("rm -rf .git") {
+            let log = world.as_person(&folder, "git rev-parse --is-inside-work-tree");
+            assert_eq!(log, "true\n", "{steps:?}");
+        }
+    }
+    println!("as {user:?}, namespaces {has_namespaces}: {} attempts, {} executed", ATTEMPTS.len(), executed.len());
+    assert!(executed.is_empty(), "{}", executed.join("\n"));
+}
+
+#[test]
+fn nothing_runs_where_mounts_can_be_made() {
+    nothing_runs(None, true);
+}
+
+#[test]
+fn nothing_runs_for_an_ordinary_user() {
+    nothing_runs(Some(NOBODY), true);
+}
+
+#[test]
+fn nothing_runs_where_no_mount_can_be_made() {
+    nothing_runs(None, false);
+}
+
+#[test]
+fn nothing_runs_for_an_ordinary_user_without_mounts() {
+    nothing_runs(Some(NOBODY), false);
+}
+
+/// Without mounts, what a command did to git is taken back only when it ends. So no rule lets it run by itself.
+#[test]
+fn without_mounts_a_listed_command_needs_a_person() {
+    common::sandbox_is_built();
+    let home = Home::with("rules = [{ path = \"repos\", policy = \"ask\", commands = [[\"make\"]] }]");
+    let preview = |hide: bool| {
+        let mut command = home.command(&["run", "--preview", "--json", r#"{"argv":["make"],"cwd":"repos/site"}"#]);
+        if hide {
+            let filter = hiding_clone3();
+            // SAFETY: between fork and exec it makes system calls only.
+            #[allow(unsafe_code)]
+            unsafe {
+                command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+            }
+        }
+        let output = command.output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    assert_eq!(preview(false)["approval"], "none");
+    assert_eq!(preview(true)["approval"], "ask");
+    assert!(preview(true)["reason"].as_str().unwrap().contains("no mount"));
+}
+
+/// A variable of git in the operator's environment for commands would name a configuration.
+#[test]
+fn no_variable_of_git_reaches_a_command() {
+    common::sandbox_is_built();
+    let home = Home::with("env = [\"GIT_CONFIG_GLOBAL=/tmp/x\", \"GIT_DIR=/tmp/y\", \"OTHER=z\"]");
+    let ran = home.done("run", &json!({"shell": "env", "cwd": "repos/site"}));
+    let text = ran["stdout"].as_str().unwrap();
+    assert!(text.contains("OTHER=z\n") && !text.contains("GIT_"), "{text}");
+}
+
+/// A repository that a command makes works, with the settings that can run nothing.
+#[test]
+fn a_repository_that_a_command_makes_can_be_used() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    let script = "git init -q -b main .; git config user.name N; git config user.email n@example.org; \
+        git remote add origin https://example.org/x.git; git config core.pager less; echo 1 > a; git add a; git commit -q -m one";
+    let ran = home.done("run", &json!({"shell": script, "cwd": "repos/site"}));
+    assert_eq!(ran["disarmed"], json!(["repos/site/.git"]), "{ran}");
+    assert_eq!(home.git(&["log", "--format=%an %s"]), "N one");
+    assert_eq!(home.git(&["config", "remote.origin.url"]), "https://example.org/x.git");
+    assert!(!home.text("repos/site/.git/config").contains("pager"));
+    // What git itself writes is left as it is.
+    home.put("repos/other/a", "1");
+    let ran = home.done("run", &json!({"shell": "git init -q .; git add a", "cwd": "repos/other"}));
+    assert!(ran["disarmed"].is_null(), "{ran}");
+}
+
+/// The person who reads the result, and the model, learn what can be approved instead.
+#[test]
+fn a_refused_change_of_the_configuration_names_what_can_be_approved() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/a", "1");
+    home.git(&["init", "-q"]);
+    for script in ["git config user.name x", "git remote add origin ../x", "git config --unset core.bare"] {
+        let ran = home.done("run", &json!({"shell": script, "cwd": "repos/site"}));
+        assert_ne!(ran["status"], 0, "{ran}");
+        assert!(ran["hint"].as_str().is_some_and(|hint| hint.contains("git_push")), "{ran}");
+    }
+    let ran = home.done(
+        "run",
+        &json!({"shell": "git add a && git -c user.name=N -c user.email=n@x commit -q -m one", "cwd": "repos/site"}),
+    );
+    assert_eq!((&ran["status"], &ran["hint"]), (&json!(0), &Value::Null), "{ran}");
+}

@@ -1,0 +1,230 @@
+//! What a command is given stays what was checked, whatever another one renames meanwhile; and what the result says about it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Home;
+use serde_json::{Value, json};
+
+/// An ordinary user that every system has: nobody.
+const NOBODY: u32 = 65534;
+
+/// As whom to run: `None` is whoever runs the tests. Another user needs root.
+fn users() -> Vec<Option<u32>> {
+    match nix::unistd::geteuid().is_root() {
+        true => vec![None, Some(NOBODY)],
+        false => vec![None],
+    }
+}
+
+fn give(home: &Home, user: Option<u32>) {
+    let mut paths = vec![home.folder().to_owned()];
+    while let Some(path) = paths.pop() {
+        if let Some(user) = user {
+            chown(&path, Some(user), Some(user)).unwrap();
+        }
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+}
+
+fn started(home: &Home, user: Option<u32>, call: &Value) -> Child {
+    started_as(home.command(&["run", "--format", "compact"]), user, call)
+}
+
+fn started_as(mut command: Command, user: Option<u32>, call: &Value) -> Child {
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
+    child
+}
+
+fn ended(child: Child) -> (Output, Value) {
+    let output = child.wait_with_output().unwrap();
+    let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+    let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
+    (output, value)
+}
+
+fn wait_for(path: &Path) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !path.exists() {
+        assert!(Instant::now() < end, "{} never came", path.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The first command replaces the folder of the second one, which has been approved and waits for it, by a link to somewhere
+/// else: to ken's own files here.
+#[test]
+fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
+    common::sandbox_is_built();
+    for user in users() {
+        let home = Home::new();
+        home.put("repos/a/file", "mine\n");
+        let outside = home.folder().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "the secret").unwrap();
+        give(&home, user);
+        let script = format!("touch started; sleep 2; mv a a.old; ln -s '{}' a", outside.display());
+        let first = started(&home, user, &json!({"shell": script, "cwd": "repos"}));
+        wait_for(&home.path("repos/started"));
+        let second = json!({"shell": "cat secret; echo x > planted", "cwd": "repos/a"});
+        let second = started(&home, user, &second);
+        let (first, _) = ended(first);
+        assert!(first.status.success(), "{first:?}");
+        assert!(home.path("repos/a").is_symlink());
+        let (_, answer) = ended(second);
+        assert!(!answer.to_string().contains("the secret"), "as {user:?}: {answer}");
+        assert!(!outside.join("planted").exists(), "as {user:?}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("repos/a") && message.contains("link"), "{answer}");
+    }
+}
+
+/// A folder that is replaced while its command runs stays the folder of the command, and the result says it.
+#[test]
+fn a_folder_that_is_replaced_while_its_command_runs_is_named() {
+    common::sandbox_is_built();
+    for user in users() {
+        let home = Home::new();
+        home.put("repos/a/file", "mine\n");
+        give(&home, user);
+        let script = "touch started; sleep 2; echo x > ./late; chmod 700 ./late";
+        let running = started(&home, user, &json!({"shell": script, "cwd": "repos/a"}));
+        wait_for(&home.path("repos/a/started"));
+        std::fs::rename(home.path("repos/a"), home.path("repos/b")).unwrap();
+        std::fs::create_dir(home.path("repos/a")).unwrap();
+        std::fs::set_permissions(home.path("repos/a"), PermissionsExt::from_mode(0o777)).unwrap();
+        let (_, answer) = ended(running);
+        assert_eq!(answer["moved"], json!(["repos/a"]), "{answer}");
+        assert!(home.path("repos/b/late").exists() && !home.path("repos/a/late").exists(), "{answer}");
+    }
+}
+
+/// A killed ken-coder leaves its command two seconds to end. Until then no other one begins.
+#[test]
+fn a_command_that_outlives_its_caller_holds_the_lock() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    let script = "trap '' TERM; touch started; while true; do echo >> last; sleep 0.01; done";
+    let mut first = started(&home, None, &json!({"shell": script, "cwd": "repos/site"}));
+    wait_for(&home.path("repos/site/started"));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let (_, answer) =
+        ended(started(&home, None, &json!({"shell": "wc -l < last; sleep 1; wc -l < last", "cwd": "repos/site"})));
+    let counts: Vec<&str> = answer["stdout"].as_str().unwrap().lines().collect();
+    assert!(counts.len() == 2 && counts[0] == counts[1], "{answer}");
+}
+
+#[test]
+fn ken_s_own_files_are_never_granted() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    for granted in [home.folder().to_owned(), home.state(), home.folder().parent().unwrap().to_owned()] {
+        home.configure(&format!("read = [{:?}]", granted.display().to_string()));
+        let answer = home.refused("run", &json!({"argv": ["true"], "cwd": "repos/site"}));
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("which no command may touch"), "{granted:?}: {answer}");
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::write(elsewhere.path().join("header"), "text\n").unwrap();
+    home.configure(&format!("read = [{:?}]", elsewhere.path().display().to_string()));
+    let header = elsewhere.path().join("header").display().to_string();
+    let answer = home.done("run", &json!({"argv": ["cat", header], "cwd": "repos/site"}));
+    assert_eq!(answer["stdout"], "text\n", "{answer}");
+}
+
+/// The person's next `git status` runs what the configuration of the repository names.
+#[test]
+fn a_command_cannot_make_git_run_programs() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.git(&["init", "-q"]);
+    let before = home.text("repos/site/.git/config");
+    for (cwd, path) in [("repos/site", "."), ("repos", "site")] {
+        let script = format!(
+            "git -C {path} config core.fsmonitor /tmp/x; mkdir -p {path}/.git/hooks; echo x > {path}/.git/hooks/pre-commit; \
+             mv {path}/.git {path}/g; cp -r {path}/g {path}/.git; \
+             cd {path} && echo 1 > file && git add file && git -c user.name=a -c user.email=a@b.c commit -q -m one"
+        );
+        let answer = home.done("run", &json!({"shell": script, "cwd": cwd, "timeoutSeconds": 60}));
+        assert_eq!(home.text("repos/site/.git/config"), before, "{answer}");
+        assert!(
+            !home.path("repos/site/.git/hooks/pre-commit").exists() && !home.path("repos/site/g").exists(),
+            "{answer}"
+        );
+        assert_eq!(answer["gitUnprotected"], Value::Null, "{answer}");
+    }
+    assert!(home.git(&["log", "--oneline"]).contains("one"));
+}
+
+/// Where no namespace can be made the command runs, and the result says that repositories were not protected.
+#[test]
+fn without_namespaces_the_result_says_that_git_was_not_protected() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    let mut command = home.command(&["run", "--format", "compact"]);
+    let filter = hiding(nix::libc::SYS_clone3);
+    // SAFETY: between fork and exec it makes system calls only.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+    }
+    let (_, answer) = ended(started_as(command, None, &json!({"argv": ["touch", "file"], "cwd": "repos/site"})));
+    assert_eq!((&answer["status"], &answer["gitUnprotected"]), (&json!(0), &json!(true)), "{answer}");
+}
+
+/// On an older kernel namespaces hold what Landlock lacks.
+#[test]
+fn commands_run_on_an_older_kernel() {
+    common::sandbox_is_built();
+    for user in users() {
+        let home = Home::new();
+        give(&home, user);
+        let mut command = home.command(&["run", "--format", "compact"]);
+        command.env("KEN_LANDLOCK_VERSION", "2");
+        let call =
+            json!({"shell": "echo x > file; kill -0 1 && truncate -s 0 /etc/hostname; cat file", "cwd": "repos/site"});
+        let (_, answer) = ended(started_as(command, user, &call));
+        assert_eq!((&answer["stdout"], &answer["changed"]), (&json!("x\n"), &json!(["repos/site/file"])), "{answer}");
+    }
+}
+
+/// A program is looked up in the folder in which the command starts.
+#[test]
+fn a_program_of_the_project_starts_by_its_relative_path() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/configure", "#!/bin/sh\necho configured\n");
+    home.put("repos/site/build/x", "");
+    std::fs::set_permissions(home.path("repos/site/configure"), PermissionsExt::from_mode(0o755)).unwrap();
+    for (program, cwd) in
+        [("./configure", "repos/site"), ("../configure", "repos/site/build"), ("site/configure", "repos")]
+    {
+        let answer = home.done("run", &json!({"argv": [program], "cwd": cwd}));
+        assert_eq!(answer["stdout"], "configured\n", "{program}: {answer}");
+    }
+    let answer = home.refused("run", &json!({"argv": ["./missing"], "cwd": "repos/site"}));
+    assert!(answer["message"].as_str().unwrap().contains("there is no command ./missing"), "{answer}");
+}
+
+fn hiding(call: i64) -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
+    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
+    filter.try_into().unwrap()
+}

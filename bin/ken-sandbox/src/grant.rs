@@ -1,0 +1,182 @@
+//! What the command is given: each folder or file is opened once, and from then on it is this descriptor that counts. A
+//! path that is resolved again later could lead elsewhere, because another process may have renamed what it leads through.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, OpenHow, ResolveFlag, fcntl, open, openat, openat2};
+use nix::libc;
+use nix::sys::stat::Mode;
+
+use crate::caller::errno;
+use crate::cli::{CANNOT_CONFINE, Job, Refusal};
+
+/// A folder or a file, open as a path only.
+#[derive(Debug)]
+pub(crate) struct Grant(File);
+
+/// A file by its device and inode: the same for all names of it.
+type Identity = (u64, u64);
+
+impl Grant {
+    /// What a path leads to now, by way of links too.
+    pub(crate) fn open(path: &Path) -> Result<Grant, Refusal> {
+        Grant::find(path)?.ok_or_else(|| refused(path, "there is no such file or folder"))
+    }
+
+    /// `None` if it does not exist or this user cannot reach it.
+    pub(crate) fn find(path: &Path) -> Result<Option<Grant>, Refusal> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_PATH);
+        match options.open(path) {
+            Ok(file) => Ok(Some(Grant(file))),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied => Ok(None),
+                _ => Err(refused(path, error)),
+            },
+        }
+    }
+
+    /// What the caller has left open as descriptor `number`.
+    fn inherited(number: i32) -> Result<Grant, Refusal> {
+        // SAFETY: the descriptor is only duplicated; if the caller has not left it open, that is the error.
+        #[allow(unsafe_code)]
+        let theirs = unsafe { BorrowedFd::borrow_raw(number) };
+        let name = format!("descriptor {number}");
+        let duplicate = fcntl(theirs, FcntlArg::F_DUPFD_CLOEXEC(3)).map_err(|errno| refused(&name, errno))?;
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+        #[allow(unsafe_code)]
+        let own = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(duplicate) };
+        // What is open for reading or writing would let its holder do that whatever the rules say.
+        let flags = fcntl(&own, FcntlArg::F_GETFL).map_err(|errno| refused(&name, errno))?;
+        if flags & libc::O_PATH == 0 {
+            return Err(refused(&name, "it is not open as a path (O_PATH)"));
+        }
+        Ok(Grant(own.into()))
+    }
+
+    pub(crate) fn about(&self) -> io::Result<Metadata> {
+        self.0.metadata()
+    }
+
+    pub(crate) fn duplicate(&self) -> Result<Grant, Refusal> {
+        self.0.try_clone().map(Grant).map_err(|error| Refusal::step("descriptors", error))
+    }
+
+    /// Where it is now, without links. A file that has been removed has no path that leads to it.
+    pub(crate) fn path(&self) -> Result<PathBuf, Errno> {
+        std::fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd())).map_err(errno)
+    }
+
+    /// Opens it again where it is now. In another mount namespace this is how the mounts on it and below it are seen: a
+    /// descriptor from before still leads to the mounts of the former one. Fails if something else is at its path.
+    pub(crate) fn reopened(&self) -> Result<Grant, Errno> {
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let again = Grant(openat2(AT_FDCWD, &self.path()?, how)?.into());
+        match again.identity()? == self.identity()? {
+            true => Ok(again),
+            false => Err(Errno::ESTALE),
+        }
+    }
+
+    fn identity(&self) -> Result<Identity, Errno> {
+        let about = self.about().map_err(errno)?;
+        Ok((about.dev(), about.ino()))
+    }
+
+    /// It and all folders above it, up to the root.
+    fn upwards(&self) -> Result<Vec<Identity>, Errno> {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY;
+        let (mut found, mut folder) = match self.about().map_err(errno)?.is_dir() {
+            true => (Vec::new(), openat(&self.0, ".", flags, Mode::empty())?),
+            false => {
+                let path = self.path()?;
+                let around = open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
+                (vec![self.identity()?], around)
+            }
+        };
+        loop {
+            let next = openat(&folder, "..", flags, Mode::empty())?;
+            let identity = Grant(folder.into()).identity()?;
+            // The parent of the root is the root.
+            if found.last() == Some(&identity) {
+                return Ok(found);
+            }
+            found.push(identity);
+            folder = next;
+        }
+    }
+}
+
+impl AsFd for Grant {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Everything that the command is given.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    pub(crate) read: Vec<Grant>,
+    pub(crate) write: Vec<Grant>,
+    /// The only files and folders that it can execute; empty for no such limit.
+    pub(crate) execute: Vec<Grant>,
+    pub(crate) cwd: Grant,
+}
+
+impl Grants {
+    /// `temporary` is the folder that the command has for itself.
+    pub(crate) fn open(job: &Job, temporary: &Path) -> Result<Grants, Refusal> {
+        let all = |paths: &[PathBuf], numbers: &[i32]| -> Result<Vec<Grant>, Refusal> {
+            let numbers = numbers.iter().map(|number| Grant::inherited(*number));
+            numbers.chain(paths.iter().map(|path| Grant::open(path))).collect()
+        };
+        let cwd = match (job.cwd_fd, &job.cwd) {
+            (Some(number), _) => Grant::inherited(number),
+            (None, Some(path)) => Grant::open(path),
+            (None, None) => Grant::open(Path::new(".")),
+        };
+        let mut grants = Grants {
+            read: all(&job.read, &job.read_fd)?,
+            write: all(&job.write, &job.write_fd)?,
+            execute: all(&job.execute, &[])?,
+            cwd: cwd.map_err(|refusal| refusal.about("the working directory"))?,
+        };
+        for grant in grants.read.iter().chain(&grants.write) {
+            check_kept_out(job, grant)?;
+        }
+        grants.write.push(Grant::open(temporary)?);
+        Ok(grants)
+    }
+}
+
+/// Refuses a grant that contains a folder of `--keep-out`, or lies in one: Landlock cannot take a part of a folder away
+/// again. Compared by device and inode, because a folder can have several paths.
+pub(crate) fn check_kept_out(job: &Job, grant: &Grant) -> Result<(), Refusal> {
+    let name = grant.path().unwrap_or_default();
+    let failed = |errno: Errno| refused(&name, errno);
+    let mut except = Vec::new();
+    for path in &job.except {
+        except.extend(Grant::find(path)?.map(|found| found.identity()).transpose().map_err(failed)?);
+    }
+    for path in &job.keep_out {
+        let Some(kept) = Grant::find(path)? else { continue };
+        let above = grant.upwards().map_err(failed)?;
+        let (kept_identity, own) = (kept.identity().map_err(failed)?, grant.identity().map_err(failed)?);
+        let lies_in = above.iter().take_while(|folder| !except.contains(folder)).any(|folder| *folder == kept_identity);
+        let contains = kept.upwards().map_err(failed)?.contains(&own);
+        if lies_in || contains {
+            let relation = if lies_in { "lies in" } else { "contains" };
+            return Err(refused(&name, format!("it {relation} {}, which no command may touch", path.display())));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn refused(what: impl AsRef<Path>, why: impl std::fmt::Display) -> Refusal {
+    Refusal::step(&what.as_ref().display().to_string(), why).with_status(CANNOT_CONFINE)
+}

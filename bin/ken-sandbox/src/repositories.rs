@@ -1,0 +1,340 @@
+//! What makes git run programs, in the repositories below the writable folders: the person's next `git status` outside would
+//! run what a command has written there. So the configuration and the hooks of each repository become read-only, and every
+//! folder that leads there is held in place: otherwise `mv .git x; cp -r x .git` would make it writable again. Objects, refs,
+//! the index, HEAD and the logs stay writable, so `git commit` works.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat, write};
+
+use crate::cli::{Job, Refusal};
+use crate::grant::{Grant, Grants, refused};
+use crate::mounts::{Held, Hold};
+
+/// Files and folders of a repository from which git takes programs to run, or the place of such files. Those that are missing
+/// are made for as long as the command runs, because it could make them itself.
+const HELD: [(&str, Content); 7] = [
+    ("config", Content::Text(b"")),
+    ("config.worktree", Content::Text(b"")),
+    ("hooks", Content::Folder),
+    ("info", Content::Folder),
+    // Addresses of remotes, as older versions of git had them beside the configuration.
+    ("branches", Content::Folder),
+    ("remotes", Content::Folder),
+    // Where the repository with the configuration is, from here.
+    ("commondir", Content::Text(b".\n")),
+];
+/// The same in the folder that belongs to a further worktree, which has its configuration elsewhere.
+const HELD_OF_WORKTREE: [(&str, Content); 2] =
+    [("config.worktree", Content::Text(b"")), ("commondir", Content::Text(b""))];
+/// Folders of a repository in which there are repositories: of submodules, and the folders of further worktrees.
+const INNER: [(&str, Within); 2] = [("modules", Within::Modules), ("worktrees", Within::Worktrees)];
+/// The maximum number of folders that are looked into, and of files and folders that are held. The kernel allows 100,000 mounts.
+const MAX_FOLDERS: usize = 1_000_000;
+const MAX_HELD: usize = 50_000;
+/// The maximum length of a path of a folder that is looked into: what is deeper is read-only as a whole.
+const MAX_PATH_BYTES: usize = 3_000;
+
+type Expected = [(&'static str, Content)];
+
+/// Where a folder is that is looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Tree,
+    Modules,
+    Worktrees,
+}
+
+#[derive(Clone, Copy)]
+enum Content {
+    Folder,
+    Text(&'static [u8]),
+}
+
+/// What is to be held, and what has been made for it. That is removed again when this is dropped.
+#[derive(Default)]
+pub(crate) struct Protection {
+    held: BTreeMap<(usize, PathBuf), Hold>,
+    made: Vec<Made>,
+}
+
+struct Made {
+    folder: OwnedFd,
+    name: &'static str,
+    /// The size of a file, to see whether it is still as it was made; `None` for a folder.
+    size: Option<usize>,
+}
+
+impl Drop for Protection {
+    fn drop(&mut self) {
+        for Made { folder, name, size } in &self.made {
+            // Whoever has written into it meanwhile, outside of the sandbox, keeps it.
+            let _ = match size {
+                None => unlinkat(folder, *name, UnlinkatFlags::RemoveDir),
+                Some(size) => match look(folder, Path::new(name)) {
+                    Ok((_, about)) if usize::try_from(about.st_size) == Ok(*size) => {
+                        unlinkat(folder, *name, UnlinkatFlags::NoRemoveDir)
+                    }
+                    _ => Ok(()),
+                },
+            };
+        }
+    }
+}
+
+impl Protection {
+    pub(crate) fn of(job: &Job, grants: &Grants) -> Result<Protection, Refusal> {
+        let mut protection = Protection::default();
+        for (number, path) in &job.read_only_below {
+            // The grants of descriptors come first, in the order of the options.
+            let root = job.write_fd.iter().position(|other| other == number);
+            let root = root.and_then(|root| Some((root, grants.write.get(root)?)));
+            let (index, root) = root.ok_or_else(|| refused(path, format!("--write-fd {number} is missing")))?;
+            protection.hold(index, root, path).map_err(|errno| refused(path, errno))?;
+        }
+        if job.protect_git {
+            // The last one is the temporary folder, which is empty and goes away.
+            let roots = grants.write.len().saturating_sub(1);
+            for (index, root) in grants.write.iter().enumerate().take(roots) {
+                let name = root.path().unwrap_or_default();
+                Search { root, index, protection: &mut protection, folders: 0 }
+                    .run()
+                    .map_err(|(path, errno)| refused(name.join(path), explained(errno)))?;
+            }
+        }
+        Ok(protection)
+    }
+
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let each = self.held.iter();
+        each.map(|((root, path), hold)| Held { root: *root, path: path.clone(), hold: *hold }).collect()
+    }
+
+    /// Makes a file or folder read-only, if it is there, and the target of a symbolic link too, if that lies below the root.
+    fn hold(&mut self, index: usize, root: &Grant, path: &Path) -> Result<(), Errno> {
+        let (_, about) = match look(root, path) {
+            Ok(found) => found,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        self.add(index, path, Hold::ReadOnly)?;
+        if let Some(target) = target(root, path, &about) {
+            self.add(index, &target, Hold::ReadOnly)?;
+        }
+        Ok(())
+    }
+
+    /// Holds the folders on the way too.
+    fn add(&mut self, index: usize, path: &Path, hold: Hold) -> Result<(), Errno> {
+        for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+            self.held.entry((index, above.to_owned())).or_insert(Hold::InPlace);
+        }
+        if !path.as_os_str().is_empty() {
+            let known = self.held.entry((index, path.to_owned())).or_insert(hold);
+            *known = hold.max(*known);
+        }
+        match self.held.len() > MAX_HELD {
+            true => Err(Errno::E2BIG),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes what is missing in the folder of a repository.
+    fn complete(&mut self, folder: &OwnedFd, expected: &Expected) -> Result<(), Errno> {
+        for (name, content) in expected {
+            let made = match content {
+                Content::Folder => mkdirat(folder, *name, Mode::from_bits_truncate(0o755)).map(|()| None),
+                Content::Text(text) => make_file(folder, name, text).map(|()| Some(text.len())),
+            };
+            let size = match (made, content) {
+                (Ok(size), _) => size,
+                // A supervisor that was killed may have left it; the configuration is always the person's.
+                (Err(Errno::EEXIST), Content::Text(text)) if *name != "config" => Some(text.len()),
+                (Err(Errno::EEXIST), _) => continue,
+                (Err(errno), _) => return Err(errno),
+            };
+            self.made.push(Made { folder: folder.try_clone().map_err(|_| Errno::EMFILE)?, name, size });
+        }
+        Ok(())
+    }
+}
+
+fn make_file(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Errno> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = openat(folder, name, flags, Mode::from_bits_truncate(0o644))?;
+    write(&file, text).map(drop)
+}
+
+/// Opens what is at a path below a folder, as a path only. A symbolic link is opened itself.
+fn look(folder: &impl AsFd, path: &Path) -> Result<(OwnedFd, FileStat), Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let file = openat2(folder, path, how)?;
+    let about = fstat(&file)?;
+    Ok((file, about))
+}
+
+/// What a symbolic link leads to, as a path below the root; `None` for everything else, and if it leads elsewhere.
+fn target(root: &Grant, path: &Path, about: &FileStat) -> Option<PathBuf> {
+    if SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
+        return None;
+    }
+    let root = root.path().ok()?;
+    let target = root.join(path).canonicalize().ok()?;
+    target.strip_prefix(&root).ok().map(Path::to_owned)
+}
+
+fn explained(errno: Errno) -> String {
+    match errno {
+        Errno::E2BIG => {
+            "it has too many folders or repositories to protect them all; start the command in one of them".into()
+        }
+        errno => format!("its git repository cannot be protected: {}", errno.desc()),
+    }
+}
+
+/// Looks for repositories below a writable folder.
+struct Search<'a> {
+    root: &'a Grant,
+    index: usize,
+    protection: &'a mut Protection,
+    folders: usize,
+}
+
+type Failure = (PathBuf, Errno);
+
+impl Search<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        let mut open = vec![(PathBuf::new(), Within::Tree)];
+        // A repository that a symbolic link leads to is found twice.
+        let mut seen = HashSet::new();
+        while let Some((path, within)) = open.pop() {
+            self.folders += 1;
+            if self.folders > MAX_FOLDERS {
+                return Err((PathBuf::new(), Errno::E2BIG));
+            }
+            let below = self.folder(&path, within).map_err(|errno| (path.clone(), errno))?;
+            open.extend(below.into_iter().filter(|(path, _)| seen.insert(path.clone())));
+        }
+        Ok(())
+    }
+
+    /// Protects what is in a folder, and returns the folders in it that are to be looked into.
+    fn folder(&mut self, path: &Path, within: Within) -> Result<Vec<(PathBuf, Within)>, Errno> {
+        let Some(folder) = self.open(path)? else { return Ok(Vec::new()) };
+        let entries = entries(folder.try_clone().map_err(|_| Errno::EMFILE)?)?;
+        let has = |name: &str| entries.contains_key(OsStr::new(name));
+        match repository_of(path, within, has) {
+            Some(expected) => {
+                self.repository(path, &folder, expected)?;
+                let inner = INNER.iter().filter(|(name, _)| has(name));
+                Ok(inner.map(|(name, within)| (path.join(name), *within)).collect())
+            }
+            None => self.below(path, within, entries),
+        }
+    }
+
+    /// `None` for what is no folder, and for a folder that is read-only as a whole.
+    fn open(&mut self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match openat2(self.root, name, how) {
+            Ok(folder) if path.as_os_str().len() <= MAX_PATH_BYTES => Ok(Some(folder)),
+            // Its owner could make it accessible again, from inside the sandbox too.
+            Ok(_) | Err(Errno::EACCES) => self.read_only(path).map(|()| None),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn read_only(&mut self, path: &Path) -> Result<(), Errno> {
+        self.protection.add(self.index, path, Hold::ReadOnly)
+    }
+
+    fn repository(&mut self, path: &Path, folder: &OwnedFd, expected: &Expected) -> Result<(), Errno> {
+        match self.protection.complete(folder, expected) {
+            Ok(()) => {}
+            // The same holds for a folder that cannot be changed.
+            Err(Errno::EACCES | Errno::EPERM | Errno::EROFS) => return self.read_only(path),
+            Err(errno) => return Err(errno),
+        }
+        for name in expected.iter().map(|(name, _)| *name).chain(["gitdir"]) {
+            self.protection.hold(self.index, self.root, &path.join(name))?;
+        }
+        self.protection.add(self.index, path, Hold::InPlace)
+    }
+
+    fn below(&mut self, path: &Path, within: Within, entries: Entries) -> Result<Vec<(PathBuf, Within)>, Errno> {
+        let mut folders = Vec::new();
+        for (name, kind) in entries {
+            let below = path.join(&name);
+            match kind {
+                Type::Directory => folders.push((below, within)),
+                _ if name == ".git" => folders.extend(self.git_file(&below)?.map(|target| (target, Within::Modules))),
+                _ => {}
+            }
+        }
+        Ok(folders)
+    }
+
+    /// `.git` as a file names the folder of the repository, and as a symbolic link it leads there. Returns that folder if it
+    /// is known: it has any name.
+    fn git_file(&mut self, path: &Path) -> Result<Option<PathBuf>, Errno> {
+        let (_, about) = look(self.root, path)?;
+        self.protection.add(self.index, path, Hold::ReadOnly)?;
+        let target = target(self.root, path, &about);
+        if let Some(target) = &target {
+            self.protection.add(self.index, target, Hold::InPlace)?;
+        }
+        Ok(target)
+    }
+}
+
+/// What a folder has to have if it is that of a repository. Below a repository the file alone that is held tells what a folder
+/// is: a command could remove the others, and with the next one the folder would not be recognized.
+fn repository_of(path: &Path, within: Within, has: impl Fn(&str) -> bool) -> Option<&'static Expected> {
+    let is_named = path.file_name().is_some_and(|name| name == ".git");
+    let looks_complete = has("HEAD") && has("objects") && has("refs");
+    if is_named || looks_complete || has("config") && within == Within::Modules {
+        return Some(&HELD);
+    }
+    let is_worktree = has("commondir") && (has("HEAD") || within == Within::Worktrees);
+    is_worktree.then_some(&HELD_OF_WORKTREE as &Expected)
+}
+
+type Entries = BTreeMap<std::ffi::OsString, Type>;
+
+/// The names in a folder with their kinds. A file system that does not tell the kind is asked for each.
+fn entries(folder: OwnedFd) -> Result<Entries, Errno> {
+    let own = folder.try_clone().map_err(|_| Errno::EMFILE)?;
+    let mut found = BTreeMap::new();
+    for entry in Dir::from_fd(folder)?.iter() {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let is_folder = || {
+            look(&own, Path::new(name))
+                .is_ok_and(|(_, about)| about.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
+        };
+        let kind = match entry.file_type() {
+            Some(kind) => kind,
+            None if is_folder() => Type::Directory,
+            None => Type::File,
+        };
+        found.insert(name.to_owned(), kind);
+    }
+    Ok(found)
+}

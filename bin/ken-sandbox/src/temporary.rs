@@ -1,0 +1,91 @@
+//! The temporary folder of the command. It goes with the sandbox, whatever the command has left in it; after a kill of the
+//! supervisor the next one removes it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use tempfile::TempDir;
+
+/// The folders are named after this, with random letters behind it. Other programs, and versions that did not lock their
+/// folders, use other names.
+const PREFIX: &str = "ken-sandbox.";
+/// How often another folder is made, because somebody takes the new one for one that is left.
+const MAX_ATTEMPTS: usize = 8;
+
+/// A folder that is locked as long as a process of the sandbox may use it: so it is known to be in use.
+pub(crate) struct Temporary {
+    folder: TempDir,
+    _lock: Flock<File>,
+}
+
+impl Temporary {
+    /// Makes a folder, after those that nobody uses any more have been removed.
+    pub(crate) fn make() -> io::Result<Temporary> {
+        remove_abandoned(&std::env::temp_dir());
+        for _ in 0..MAX_ATTEMPTS {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+            if let Some(lock) = lock(folder.path()) {
+                return Ok(Temporary { folder, _lock: lock });
+            }
+        }
+        Err(io::Error::other(format!("each new folder in {} is removed", std::env::temp_dir().display())))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next sandbox. It must not cost the result of the command.
+        let _ = remove(self.folder.path());
+    }
+}
+
+/// Locks a folder that is still there, if nobody else has.
+fn lock(path: &Path) -> Option<Flock<File>> {
+    let lock = Flock::lock(File::open(path).ok()?, FlockArg::LockExclusiveNonblock).ok()?;
+    let (locked, there) = (lock.metadata().ok()?, fs::symlink_metadata(path).ok()?);
+    ((locked.dev(), locked.ino()) == (there.dev(), there.ino())).then_some(lock)
+}
+
+/// Removes the own folders that nobody holds.
+fn remove_abandoned(within: &Path) {
+    let user = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(within).into_iter().flatten().flatten() {
+        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if is_named && entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == user) {
+            let path: PathBuf = entry.path();
+            if let Some(_lock) = lock(&path) {
+                let _ = remove(&path);
+            }
+        }
+    }
+}
+
+/// Removes a folder with everything in it, also with folders that their owner may not change, as Go's module cache has them.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path);
+            fs::remove_dir_all(path)
+        }
+        done => done,
+    }
+}
+
+/// No process of the sandbox lives any more, so nothing is replaced meanwhile.
+fn open_up(folder: &Path) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let _ = fs::set_permissions(&folder, PermissionsExt::from_mode(0o700));
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(
+            entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+        );
+    }
+}
