@@ -192,6 +192,24 @@ fn a_key_is_created_once_by_requests_at_the_same_time() {
     assert_eq!(listed.at("/api_keys").as_array().unwrap().len(), 5);
 }
 
+/// The log of the server, which may be kept elsewhere, has the last hash at its start.
+#[test]
+fn the_last_hash_is_noted_outside_the_audit_log() {
+    let mut system = cognitive().start();
+    let add = |system: &System, key: &str| system.asker().post("/admin/api-keys", &json!({"api_key": key}));
+    add(&system, "the-first-key").expect(201);
+    system.down();
+    let log = system.home().join("state/cognitive/security_events.log");
+    let text = fs::read_to_string(&log).unwrap();
+    let hash = text.trim_end().rsplit("\"hash\":\"").next().unwrap().trim_end_matches("\"}").to_owned();
+    system.up();
+    add(&system, "the-second-key").expect(201);
+    let noted = fs::read_to_string(system.home().join("state/log/cognitive.log")).unwrap();
+    assert!(noted.contains(&hash), "{hash}: {noted}");
+    let holds = |hash: &str| system.ken(&["audit", "verify", "--holds", hash]).status.success();
+    assert!(holds(&hash) && !holds(&"0".repeat(64)));
+}
+
 /// A rate limit admits exactly its number of requests, and then none until `Retry-After` has passed.
 #[test]
 fn limits_are_exact() {
