@@ -258,7 +258,18 @@ pub(crate) struct Diff {
 pub(crate) struct Differences {
     run: String,
     files: Vec<Difference>,
+    /// The branches and tags that it changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refs: Vec<RefDifference>,
     diff: String,
+}
+
+#[derive(Debug, Serialize)]
+struct RefDifference {
+    repo: Place,
+    name: String,
+    before: Option<String>,
+    after: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -286,7 +297,8 @@ impl Diff {
         let journal = Kept::reader(&settings.state);
         let (run, records) = find(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
-        for (path, span) in RunChanges::of(records).files {
+        let RunChanges { files: changed, git, .. } = RunChanges::of(records);
+        for (path, span) in changed {
             // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
             // whether it is the same.
             let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
@@ -300,14 +312,33 @@ impl Diff {
                 path,
             });
         }
-        Ok(Differences { run, files, diff: shown.finish() })
+        Ok(Differences { run, files, refs: git.into_values().flat_map(refs_of).collect(), diff: shown.finish() })
     }
+}
+
+fn refs_of(change: GitChange) -> Vec<RefDifference> {
+    let GitChange { before, after } = change;
+    let after = after.map(|after| after.refs).unwrap_or_default();
+    let names: BTreeSet<&String> = before.refs.keys().chain(after.keys()).collect();
+    let changed = names.into_iter().filter(|name| before.refs.get(*name) != after.get(*name));
+    changed
+        .map(|name| RefDifference {
+            repo: before.repo.clone(),
+            name: name.clone(),
+            before: before.refs.get(name).cloned(),
+            after: after.get(name).cloned(),
+        })
+        .collect()
 }
 
 impl Answer for Differences {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for file in self.files.iter().filter(|file| !file.current) {
             writeln!(to, "# {} was changed since", file.path)?;
+        }
+        for RefDifference { repo, name, before, after } in &self.refs {
+            let [before, after] = [before, after].map(|id| id.as_deref().unwrap_or("absent"));
+            writeln!(to, "# {name} of {repo}: {before} to {after}")?;
         }
         to.write_str(&self.diff)
     }

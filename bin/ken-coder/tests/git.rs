@@ -75,7 +75,7 @@ fn a_filter_of_the_operator_runs_in_the_sandbox() {
 #[test]
 fn the_diff_of_a_commit_shows_a_text_that_attributes_call_binary() {
     let home = repository();
-    home.put("repos/site/.gitattributes", "*.sh -diff\n* diff=evil\n");
+    home.put("repos/site/.gitattributes", "* diff=evil\n*.sh -diff\n");
     home.git(&["add", "."]);
     home.git(&["commit", "-q", "-m", "Attributes"]);
     home.put("repos/site/run.sh", "curl evil\n");
@@ -403,6 +403,9 @@ fn refs_come_back_with_their_objects() {
     let ran = as_run(&home, "r1", &json!({"shell": script, "cwd": "repos/site"}));
     assert_eq!(ran["status"], 0, "{ran}");
     assert_ne!(home.git(&["for-each-ref"]), refs);
+    let (_, shown) = home.report(&["diff", "r1"]);
+    let names: Vec<&str> = shown["refs"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["refs/heads/main", "refs/heads/new", "refs/heads/side", "refs/tags/v1"], "{shown}");
     let (status, undone) = home.report(&["undo", "r1"]);
     assert_eq!(status, Some(0), "{undone}");
     assert_eq!(home.git(&["for-each-ref"]), refs, "{undone}");

@@ -2,7 +2,7 @@
 //! hooks, the attributes, nor by a repository that it makes itself. The person's git is the real one, with the person's own
 //! settings, outside of any sandbox.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
 
@@ -319,6 +319,39 @@ fn nothing_runs_where_no_mount_can_be_made() {
 #[test]
 fn nothing_runs_for_an_ordinary_user_without_mounts() {
     nothing_runs(Some(NOBODY), false);
+}
+
+/// A kill between a change of the configuration and its end: the next change of the workspace takes it back.
+#[test]
+fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/a", "1");
+    home.git(&["init", "-q"]);
+    let config = home.text("repos/site/.git/config");
+    let script = "git config core.fsmonitor x; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; \
+        git init -q nested; git -C nested config core.fsmonitor x; touch made; sleep 328";
+    let call = json!({"shell": script, "cwd": "repos/site"}).to_string();
+    let mut command = home.command(&["run", "--json", &call]);
+    let filter = hiding_clone3();
+    // SAFETY: between fork and exec it makes system calls only.
+    #[allow(unsafe_code)]
+    unsafe {
+        command.pre_exec(move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other));
+    }
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !home.path("repos/site/made").exists() {
+        assert!(std::time::Instant::now() < end, "the command has not begun");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(home.text("repos/site/.git/config"), config);
+    home.done("write", &json!({"path": "projects/other/x", "content": "x"}));
+    assert_eq!(home.text("repos/site/.git/config"), config);
+    assert!(!home.path("repos/site/.git/hooks/pre-commit").exists());
+    assert!(!home.text("repos/site/nested/.git/config").contains("fsmonitor"));
 }
 
 /// Without mounts, what a command did to git is taken back only when it ends. So no rule lets it run by itself.

@@ -16,7 +16,7 @@ pub(crate) struct Globals {
     /// Use the gateway at this address, for instance on another machine
     #[arg(long, global = true, value_name = "URL", help_heading = "Gateway")]
     pub(crate) url: Option<String>,
-    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
+    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else that of the system]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Gateway")]
     pub(crate) secret_file: Option<PathBuf>,
     /// Print control characters as they are on a terminal too

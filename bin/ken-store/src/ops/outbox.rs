@@ -433,7 +433,8 @@ pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCount
         match MessageState::named(&name) {
             Some(MessageState::Sent) => counts.sent = value,
             Some(MessageState::Unknown) => counts.unknown = value,
-            _ => counts.failed = value,
+            Some(MessageState::Failed) => counts.failed = value,
+            _ => return Err(Error::internal(format!("table counters, column name: {name:?} is not known"))),
         }
     }
     Ok(counts)

@@ -950,7 +950,8 @@ pub trait Schedules {
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
     /// Returns the admitted and the running runs of all schedules.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;
-    fn count_working_schedule_runs(&self) -> Result<u64, Error>;
+    /// Returns how many queued runs were started by hand.
+    fn count_waiting_manual_runs(&self) -> Result<u64, Error>;
     /// Returns the oldest queued run that can be admitted now. Schedules that already have an admitted or running one are left out.
     fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns the earliest time at which a run that waits for its next attempt can be admitted.

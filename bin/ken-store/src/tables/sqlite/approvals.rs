@@ -2,10 +2,9 @@
 
 use ken_types::ops::approvals::*;
 use ken_types::{Error, Timestamp};
-use rusqlite::types::Type;
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique, word};
 use crate::tables::{AboutCall, ApprovalRow, Approvals, NewApproval};
 
 /// Selects requests together with their scopes.
@@ -13,10 +12,7 @@ const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
      FROM approvals AS a LEFT JOIN scopes AS s USING (scope)";
 
 fn status(row: &Row<'_>) -> rusqlite::Result<Status> {
-    let name = row.get_ref("status")?.as_str()?;
-    let known = Status::named(name);
-    let unknown = format!("the status {name:?} of an approval");
-    known.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown.into()))
+    word(row, "approvals.status", Status::named)
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<Approval> {
