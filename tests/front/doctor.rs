@@ -283,6 +283,8 @@ fn faults_of_the_data() {
     std::fs::write(&database, "no database".repeat(1_000)).unwrap();
     assert!(ids(&system).contains("\"database\""), "{}", ids(&system));
     std::fs::remove_file(&database).unwrap();
+    assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
+    std::fs::remove_file(home.join("state/store/ken.db.acknowledged")).unwrap();
     std::fs::write(home.join("state/store/ken.db-wal"), "x").unwrap();
     assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
 }

@@ -30,8 +30,8 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
     let restore = "restore a backup: ken restore FILE";
     if size(&database) == 0 {
-        if size(&wal) > 0 {
-            let why = "is missing or empty, and its write-ahead log is there";
+        if size(&wal) > 0 || size(&folder.join("ken.db.acknowledged")) > 0 {
+            let why = "is missing or empty, and the files that belong to it are there";
             findings.error("database-missing", database.display(), why, restore);
         }
         return;
