@@ -85,7 +85,7 @@ BUILT   ?= target/release
 ROOT    := $(DESTDIR)$(PREFIX)
 PROGRAMS = $(notdir $(wildcard bin/*))
 PAGES    = $(wildcard man/man*/*)
-UNITS   := lib/systemd/system/ken.service lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
+UNITS   := lib/systemd/system/ken.service lib/systemd/user/ken.service lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
 COMPLETIONS := share/bash-completion/completions/ken share/zsh/site-functions/_ken share/fish/vendor_completions.d/ken.fish
 
 install: build
@@ -97,6 +97,7 @@ install: build
 	install -D -m 644 LICENSE $(ROOT)/share/doc/ken/LICENSE
 	install -d $(dir $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS)))
 	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/ken.service >$(ROOT)/lib/systemd/system/ken.service
+	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/user.service >$(ROOT)/lib/systemd/user/ken.service
 	install -m 644 share/systemd/sysusers.conf $(ROOT)/lib/sysusers.d/ken.conf
 	install -m 644 share/systemd/tmpfiles.conf $(ROOT)/lib/tmpfiles.d/ken.conf
 	$(BUILT)/ken completions bash >$(ROOT)/share/bash-completion/completions/ken

@@ -169,6 +169,47 @@ fn keys_have_roles_and_survive_a_crash() {
     assert_eq!(audited.iter().filter(|event| *event == "key_deleted").count(), 1);
 }
 
+/// Of requests at the same time for the same key, exactly one creates it.
+#[test]
+fn a_key_is_created_once_by_requests_at_the_same_time() {
+    let system = cognitive().start();
+    for round in 0..5 {
+        let body = json!({"api_key": format!("wanted-by-all-{round}"), "user_id": format!("user-{round}")});
+        let started = std::sync::Barrier::new(6);
+        let add = || {
+            let mut asker = system.asker();
+            started.wait();
+            asker.post("/admin/api-keys", &body).status
+        };
+        let mut answers: Vec<u16> = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..6).map(|_| scope.spawn(add)).collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        });
+        answers.sort_unstable();
+        assert_eq!(answers, [201, 409, 409, 409, 409, 409]);
+    }
+    let listed = system.asker().get("/admin/api-keys").expect(200);
+    assert_eq!(listed.at("/api_keys").as_array().unwrap().len(), 5);
+}
+
+/// The log of the server, which may be kept elsewhere, has the last hash at its start.
+#[test]
+fn the_last_hash_is_noted_outside_the_audit_log() {
+    let mut system = cognitive().start();
+    let add = |system: &System, key: &str| system.asker().post("/admin/api-keys", &json!({"api_key": key}));
+    add(&system, "the-first-key").expect(201);
+    system.down();
+    let log = system.home().join("state/cognitive/security_events.log");
+    let text = fs::read_to_string(&log).unwrap();
+    let hash = text.trim_end().rsplit("\"hash\":\"").next().unwrap().trim_end_matches("\"}").to_owned();
+    system.up();
+    add(&system, "the-second-key").expect(201);
+    let noted = fs::read_to_string(system.home().join("state/log/cognitive.log")).unwrap();
+    assert!(noted.contains(&hash), "{hash}: {noted}");
+    let holds = |hash: &str| system.ken(&["audit", "verify", "--holds", hash]).status.success();
+    assert!(holds(&hash) && !holds(&"0".repeat(64)));
+}
+
 /// A rate limit admits exactly its number of requests, and then none until `Retry-After` has passed.
 #[test]
 fn limits_are_exact() {

@@ -388,6 +388,32 @@ fn updates_can_be_polled() {
     assert!((22 - unknown..=22).contains(&platform.texts(7).len()));
 }
 
+/// Asking for the next updates confirms the last ones, so an update that the store has not taken must be kept until it has.
+#[test]
+fn an_update_that_is_polled_while_the_store_is_away_is_answered_when_it_is_back() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    platform.push(update(1, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    sent(&system);
+    for (round, kills_connector) in [(2, false), (4, true)] {
+        assert!(system.ken(&["stop", "store"]).status.success());
+        let calls = platform.calls("getUpdates").len();
+        platform.push(update(round, 7, "hello"));
+        platform.push(update(round + 1, 7, "hello"));
+        // Longer than the pause between two attempts.
+        std::thread::sleep(Duration::from_millis(2_500));
+        assert_eq!(platform.calls("getUpdates").len(), calls, "the updates are confirmed");
+        if kills_connector {
+            system.kill("messenger");
+        }
+        assert!(system.ken(&["start", "store"]).status.success());
+        assert_eq!(texts(&platform, 7, round as usize + 1).len(), round as usize + 1);
+        sent(&system);
+    }
+    assert_eq!(health(&system)["updateCount"], 5);
+}
+
 #[test]
 fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     let platform = BotApi::start();

@@ -160,6 +160,21 @@ fn a_schedule_is_created_shown_changed_paused_and_deleted() {
 }
 
 #[test]
+fn a_schedule_that_is_created_disabled_does_nothing_until_it_is_resumed() {
+    let system = scripted();
+    let made = add(&system, &secondly("off", json!({"enabled": false})));
+    assert_eq!((&made["enabled"], &made["nextFireAt"]), (&json!(false), &Value::Null));
+    let writes = || system.call("store", "service.stats", &[])["writes"].as_u64().unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let before = writes();
+    std::thread::sleep(Duration::from_millis(2_000));
+    assert!(writes() - before < 20, "{} writes in two seconds", writes() - before);
+    assert!(runs(&system, "off").is_empty());
+    patch(&system, "off", &json!({"enabled": true})).expect(200);
+    until("it fires", || !runs(&system, "off").is_empty());
+}
+
+#[test]
 fn a_refused_schedule_leaves_nothing_behind() {
     let system = System::start();
     let long = "x".repeat(64 * 1024 + 1);
@@ -345,6 +360,31 @@ fn at_most_eight_runs_are_in_progress() {
     let session = first["instanceId"].as_str().unwrap();
     system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
     until("the next one runs", || count(&states(), "status", "queued") == 1);
+}
+
+/// A run that cannot be admitted, because the session that it is going to have is full, ends with an error. Nobody else notices.
+#[test]
+fn a_run_that_is_refused_refuses_no_other_request() {
+    let system = scripted();
+    add(&system, &secondly("full", json!({"schedule": "24h", "prompt": "hold", "timeoutMs": 8_000})));
+    let start = || system.post(&format!("{ROUTE}/full/run"), &json!({})).expect(200).text("/runId");
+    let (first, second) = (start(), start());
+    until("the first one runs", || run(&system, "full", &first)["status"] == "running");
+    let target = format!("/agents/orchestrator/{}", run(&system, "full", &second)["sessionId"].as_str().unwrap());
+    // One is held, and as many as may wait wait for it.
+    let filled = (0..300).filter(|_| system.post(&target, &json!({"message": "hold"})).status == 202).count();
+    assert!(filled >= 256, "{filled} prompts");
+    let mut written = 0;
+    while run(&system, "full", &second)["status"] == "queued" {
+        system.post("/api/knowledge", &json!({"title": format!("t{written}"), "content": "c"})).expect(201);
+        let accepted = system.post("/api/chat/events", &tui(&[("text", json!("hello"))]));
+        assert!(accepted.status < 300, "{accepted:?}");
+        written += 1;
+    }
+    let ended = run(&system, "full", &second);
+    assert!(ended["status"] == "error" && ended["error"].as_str().unwrap().contains("prompts wait"), "{ended}");
+    assert_eq!(run(&system, "full", &first)["status"], "timeout");
+    assert!(written > 0);
 }
 
 #[test]

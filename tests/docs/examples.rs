@@ -50,7 +50,8 @@ const NEEDS: &[Needs] = &[
     },
     Needs {
         page: "ken-gateway.8",
-        setup: "echo 'https://ken.example => http://localhost:3940'",
+        setup: "echo secret >client.secret && chmod 640 client.secret && echo '/etc/ken/client.secret => client.secret'
+                echo 'https://ken.example => http://localhost:3940'",
     },
     Needs {
         page: "ken-model.8",
@@ -79,6 +80,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs a key, and runs until it is interrupted; providers.rs has a provider of its own",
     ),
     ("ken-model try openai/", "needs a provider; providers.rs has one of its own"),
+    ("ken approvals ID", "needs a turn that waits; workers/approvals.rs shows one at the shell"),
     ("ken approve ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
     ("ken deny ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
     ("ken-laws train", "needs the training data, which the repository does not hold"),
@@ -87,6 +89,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("localhost:3940/workflows/research", "needs a search server; research.rs has one of its own"),
     ("ken-web research --format summary -v", "needs a search server; research.rs has one of its own"),
     ("ken tui ", "needs a terminal; tui.rs has one"),
+    ("usermod ", "changes the users of the machine; access.rs acts as other users"),
     ("ken messenger set-webhook", "needs a platform and its token; messenger.rs has one of its own"),
 ];
 

@@ -162,6 +162,14 @@ fn the_secret_for_another_machine_comes_only_from_a_file_or_the_environment() {
     std::fs::write(home.path().join("secret"), "from a file\n").unwrap();
     let (url, server) = recorder(3);
     let file = home.path().join("secret");
+    let mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o644);
+    let mut refused = Command::new(binary("ken"));
+    refused.env_clear().arg("--home").arg(home.path()).args(["--url", &url, "sessions", "--secret-file"]).arg(&file);
+    let (_, stderr, status) = channels(&refused.output().unwrap());
+    assert!(status == 2 && stderr.contains("chmod 600"), "{stderr}");
+    // Its group may read it.
+    mode(0o640);
     let ken = |arguments: &[&str], environment: Option<&str>| {
         let mut command = Command::new(binary("ken"));
         command.env_clear().arg("--home").arg(home.path()).args(["--url", &url, "sessions", "--json"]).args(arguments);

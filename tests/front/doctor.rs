@@ -1,14 +1,15 @@
 //! `ken doctor` with the faults that it must find; `ken backup` and `ken restore`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ken_tests::{Builder, System, binary, chain, cognitive, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A home without a running system.
@@ -309,25 +310,58 @@ fn large_logs_missing_keys_and_low_limits() {
     assert!(printed.contains("\"open-files\"") && printed.contains("1000"), "{printed}");
 }
 
+fn findings(system: &System) -> String {
+    String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap()
+}
+
 #[test]
-fn faults_that_the_store_has_found_in_its_files() {
+fn lost_changes_are_reported_after_every_start_until_a_person_accepts_the_loss() {
     let mut system = System::start();
-    system.ken(&["chat", "hello"]);
-    system.ken(&["kill", "store"]);
-    system.ken(&["chat", "hello again"]);
-    system.down();
+    for title in ["a", "b", "c"] {
+        system.post("/api/knowledge", &json!({"title": title, "content": "c"})).expect(201);
+    }
+    system.cut_power();
     let store = system.home().join("state/store");
-    let (log, database) = (store.join("ken.db-wal"), store.join("ken.db"));
-    assert!(!log.exists());
-    let mut bytes = std::fs::read(&database).unwrap();
-    // Changes a byte of a stored text. SQLite finds no error, but the file differs from what the store wrote.
-    let text = b"hello again";
-    let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
-    bytes[at] = b'j';
-    std::fs::write(&database, bytes).unwrap();
+    let log = store.join("ken.db-wal");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let at = bytes.len() * 3 / 5;
+    bytes[at] ^= 0x10;
+    std::fs::write(&log, bytes).unwrap();
+    assert!(findings(&system).contains("had been acknowledged"), "{}", findings(&system));
+    for _ in 0..3 {
+        system.up();
+        assert!(findings(&system).contains("\"changes-lost\""), "{}", findings(&system));
+        system.down();
+        assert!(findings(&system).contains("\"changes-lost\""), "{}", findings(&system));
+    }
+    std::fs::remove_file(store.join("ken.db.changes-lost")).unwrap();
     system.up();
-    let printed = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
-    assert!(printed.contains("\"database-changed\""), "{printed}");
+    assert!(!findings(&system).contains("\"changes-lost\""), "{}", findings(&system));
+}
+
+#[test]
+fn a_log_that_grows_because_somebody_reads_is_reported() {
+    let mut reader = Command::new("sqlite3");
+    let system = System::start();
+    reader.arg(system.home().join("state/store/ken.db")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut reader) = reader.spawn() else {
+        println!("skipped: sqlite3 is not installed");
+        return;
+    };
+    let mut to = reader.stdin.take().unwrap();
+    to.write_all(b"BEGIN;\nSELECT count(*) FROM knowledge;\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(reader.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut client = system.client();
+    client.request("PUT", "/streams/big").send().expect(201);
+    for _ in 0..140 {
+        let append = client.request("POST", "/streams/big").header("Content-Type", "application/octet-stream");
+        append.body(vec![7; 1_000_000]).send().expect(204);
+    }
+    assert!(findings(&system).contains("\"wal-size\""), "{}", findings(&system));
+    drop(to);
+    reader.wait().unwrap();
+    ken_tests::until("the log is cut", || !findings(&system).contains("\"wal-size\""));
 }
 
 #[test]

@@ -636,19 +636,19 @@ fn approvals_are_decided_only_in_the_dialog() {
     terminal.wait_for_text("After second.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
     leave(&mut terminal);
-    // In line mode, a decision is a whole word instead of a key.
+    // In line mode, a decision is a line with a single word instead of a key.
     let mut plain = open(&system, &["--plain"]);
     plain.wait_for_text("All is well.");
     plain.type_line("the third");
-    plain.wait_for_text("or later?");
-    plain.type_line("a");
-    plain.wait_for_screen("another question", |screen| screen.matches("or later?").count() == 2);
+    plain.wait_for_text("or [l]ater?");
+    plain.type_line("a few more words");
+    plain.wait_for_screen("another question", |screen| screen.matches("or [l]ater?").count() == 2);
     plain.type_line("approve");
     plain.wait_for_text("After third.");
     assert!(runs().contains("third"));
     // Ctrl+C at the question ends the client, and the request stays pending.
     plain.type_line("the fifth");
-    plain.wait_for_screen("a third question", |screen| screen.matches("or later?").count() == 3);
+    plain.wait_for_screen("a third question", |screen| screen.matches("or [l]ater?").count() == 3);
     plain.press(CONTROL_C);
     assert_eq!(plain.wait_for_end().code(), Some(130));
     let mut terminal = open(&system, &["-c"]);

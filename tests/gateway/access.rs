@@ -1,10 +1,11 @@
 //! Access to the gateway by peer, forwarding headers, host, origin and secret; and rate limits.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::os::unix::fs::PermissionsExt;
 
-use ken_tests::{Answer, Builder, System, scripted_builder};
+use ken_tests::{Answer, Builder, System, scripted_builder, until};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 const GUARDED: [&str; 7] = [
@@ -17,8 +18,8 @@ const GUARDED: [&str; 7] = [
     "/streams/x",
 ];
 
-/// Headers that mark a request as coming from another machine, even if its peer address is local.
-const FOREIGN: [(&str, &str); 19] = [
+/// Headers that proxies add.
+const FORWARDED: [(&str, &str); 12] = [
     ("Forwarded", "for=10.0.0.1"),
     ("Forwarded", ""),
     ("X-Forwarded-For", "127.0.0.1"),
@@ -31,7 +32,14 @@ const FOREIGN: [(&str, &str); 19] = [
     ("True-Client-IP", "127.0.0.1"),
     ("CF-Connecting-IP", "127.0.0.1"),
     ("Via", "1.1 proxy"),
+];
+
+/// Headers by which a page of another server, or under another name, shows itself.
+const FOREIGN: [(&str, &str); 9] = [
     ("Origin", "http://evil.test"),
+    // Another program of this machine, perhaps of another user.
+    ("Origin", "http://localhost:8080"),
+    ("Origin", "https://127.0.0.1"),
     ("Origin", "null"),
     ("Origin", "http://localhost.evil.test"),
     ("Sec-Fetch-Site", "cross-site"),
@@ -40,9 +48,7 @@ const FOREIGN: [(&str, &str); 19] = [
     ("Host", "0.0.0.0"),
 ];
 
-const LOCAL: [(&str, &str); 8] = [
-    ("Origin", "http://localhost:8080"),
-    ("Origin", "https://127.0.0.1"),
+const LOCAL: [(&str, &str); 6] = [
     ("Sec-Fetch-Site", "same-origin"),
     ("Host", "localhost"),
     ("Host", "127.8.8.8:1"),
@@ -60,17 +66,21 @@ fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
     others.fold(request, |request, (name, value)| request.header(name, value)).send()
 }
 
-/// If no secret is configured, every request from another machine is refused with 503.
+/// If no secret is configured, every request that is not local is refused.
 #[test]
 fn requests_that_count_as_local() {
     let system = System::start();
     for header in LOCAL {
         get(&system, "/api/chat/sessions", &[header]).expect(200);
     }
-    for header in FOREIGN {
-        let answer = get(&system, "/api/chat/sessions", &[header]).expect(503);
-        assert_eq!(answer.at("/code"), "unavailable", "{header:?}");
-        get(&system, "/api/chat/sessions", &[header, ("X-Api-Secret", "any")]).expect(503);
+    let own = [("Host", "localhost:1"), ("Origin", "http://localhost:1")];
+    get(&system, "/api/chat/sessions", &own).expect(200);
+    let forwarded = FORWARDED.map(|header| (header, 503, "unavailable"));
+    let foreign = FOREIGN.map(|header| (header, 403, "forbidden"));
+    for (header, status, code) in forwarded.into_iter().chain(foreign) {
+        let answer = get(&system, "/api/chat/sessions", &[header]).expect(status);
+        assert_eq!(answer.at("/code"), code, "{header:?}");
+        get(&system, "/api/chat/sessions", &[header, ("X-Api-Secret", "any")]).expect(status);
         for open in ["/health", "/ready", "/openapi.json"] {
             get(&system, open, &[header]).expect(200);
         }
@@ -78,7 +88,13 @@ fn requests_that_count_as_local() {
     for path in GUARDED {
         let answer = get(&system, path, &[("X-Real-IP", "10.0.0.1")]).expect(503);
         assert_eq!(answer.at("/code"), "unavailable", "{path}: not the common envelope");
+        let answer = get(&system, path, &[("Origin", "http://evil.test")]).expect(403);
+        assert_eq!((answer.at("/code"), answer.at("/at")), (json!("forbidden"), json!("origin")), "{path}");
     }
+    // A request of HTTP/1.0 without a host may come from anything, such as a proxy.
+    let mut client = system.client();
+    client.write(b"GET /api/chat/sessions HTTP/1.0\r\n\r\n");
+    client.answer().refused(403, "forbidden", "host");
     // The routes of the messenger have their own secret.
     get(&system, "/channels/nothing", &[("X-Real-IP", "10.0.0.1")]).expect(404);
 }
@@ -129,13 +145,177 @@ fn loopback_can_be_distrusted() {
         get(&system, "/api/knowledge", &[secret]).expect(200);
         get(&system, "/health", &[]).expect(200);
         // The operator can see it in the log, and a program can query it.
-        let warned = log(&system).contains("requests of this machine need none");
+        let warned = log(&system).contains("requests of this user on this machine need none");
         assert_eq!(warned, trusts, "{config}: {}", log(&system));
         let stats = system.call("gateway", "service.stats", &[]);
         assert_eq!((&stats["has_secret"], &stats["trusts_loopback"]), (&json!(true), &json!(trusts)), "{config}");
     }
     let stats = System::start().call("gateway", "service.stats", &[]);
     assert_eq!(stats["has_secret"], json!(false));
+}
+
+/// A user who has nothing to do with ken (`nobody` on Debian).
+const STRANGER: u32 = 65_534;
+
+/// Runs a function in a thread of its own whose sockets belong to another user. `None` without root.
+fn as_stranger<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    let in_thread = || {
+        // Only this thread's; the owner of a socket is the user for files.
+        nix::unistd::setfsuid(STRANGER.into());
+        run()
+    };
+    std::thread::scope(|scope| Some(scope.spawn(in_thread).join().unwrap()))
+}
+
+#[test]
+fn another_user_of_this_machine_needs_the_secret() {
+    let own = nix::unistd::geteuid();
+    for (secret, status) in [("", 403), ("API_SECRET=s3cret", 401)] {
+        let system = Builder::default().secrets(secret).start();
+        get(&system, "/api/chat/sessions", &[]).expect(200);
+        for path in GUARDED {
+            let Some(answer) = as_stranger(|| get(&system, path, &[])) else { return };
+            let answer = answer.expect(status);
+            let hint = answer.text("/hint");
+            assert!(hint.contains("client.secret") && hint.contains("systemctl --user"), "{path}: both ways: {hint}");
+            if status == 403 {
+                let message = answer.text("/error");
+                assert!(message.contains("user 65534") && message.contains(&own.to_string()), "{message}");
+            }
+        }
+        // Nobody answers for others: the user is looked up for each connection.
+        get(&system, "/api/chat/sessions", &[]).expect(200);
+        let right = as_stranger(|| get(&system, "/api/chat/sessions", &[("X-Api-Secret", "s3cret")])).unwrap();
+        assert_eq!(right.status == 200, status == 401);
+        assert_eq!(as_stranger(|| get(&system, "/health", &[]).status), Some(200));
+    }
+}
+
+/// Proxies and tunnels run as root, so root is a stranger too. Its `ken` reads the secret of the system.
+#[test]
+fn root_needs_the_secret_of_another_user_and_reads_it_from_the_home() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let sessions = |system: &System| {
+        let mut ken = std::process::Command::new(ken_tests::binary("ken"));
+        ken.env_clear().arg("--home").arg(system.home()).arg("sessions").output().unwrap()
+    };
+    for file in ["secrets.env", "client.secret"] {
+        let text = if file == "secrets.env" { "API_SECRET=s3cret\n" } else { "s3cret\n" };
+        let system = Builder::default().file(file, text).user(STRANGER).start();
+        get(&system, "/api/chat/sessions", &[]).expect(401);
+        assert_eq!(as_stranger(|| get(&system, "/api/chat/sessions", &[]).status), Some(200));
+        let output = sessions(&system);
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let system = Builder::default().user(STRANGER).start();
+    get(&system, "/api/chat/sessions", &[]).expect(403);
+    let output = sessions(&system);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && stderr.contains("client.secret") && stderr.contains("systemctl --user"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn another_user_needs_the_secret_over_ipv6_too() {
+    let system = Builder::default().config("[gateway]\nlisten = \"::1\"\n").start();
+    let address = std::net::SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), system.address().port());
+    let ask = || ken_tests::Client::connect(address).get("/api/chat/sessions").status;
+    assert_eq!(ask(), 200);
+    let Some(status) = as_stranger(ask) else { return };
+    assert_eq!(status, 403);
+    // The kernel shows a connection over IPv4 to such a socket as one of IPv6.
+    let both = Builder::default().config("[gateway]\nlisten = \"::\"\ntrust_loopback = \"yes\"\n");
+    let both = both.secrets("API_SECRET=s3cret").start();
+    let ask = || both.get("/api/chat/sessions").status;
+    assert_eq!((ask(), as_stranger(ask)), (200, Some(401)));
+}
+
+#[test]
+fn every_user_is_local_where_that_is_configured() {
+    let config = "[gateway]\ntrust_loopback = \"any-user\"\n";
+    let system = Builder::default().config(config).start();
+    get(&system, "/api/chat/sessions", &[]).expect(200);
+    let Some(answer) = as_stranger(|| get(&system, "/api/chat/sessions", &[])) else { return };
+    answer.expect(200);
+    get(&system, "/api/chat/sessions", &[("Origin", "http://localhost:8080")]).expect(403);
+}
+
+#[test]
+fn the_pages_of_a_listed_origin_are_local() {
+    let system = Builder::default().config("[gateway]\norigins = [\"http://localhost:8080\"]\n").start();
+    get(&system, "/api/chat/sessions", &[("Origin", "http://localhost:8080")]).expect(200);
+    get(&system, "/api/chat/sessions", &[("Origin", "http://localhost:8081")]).expect(403);
+}
+
+/// A socket that its process has closed belongs to nobody, and is shown as one of root. The gateway is stopped meanwhile, so
+/// that it looks at the other end only then. `KEN_STRANGERS=100` for more rounds.
+#[test]
+fn a_stranger_who_closes_at_once_decides_nothing() {
+    let rounds = ken_tests::number("KEN_STRANGERS", 20);
+    let tool = json!({"name": "gated", "description": "A tool.", "command": ["true"], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "touch": {"write": ["/var/tmp"]}});
+    let call = json!({"tool": {"name": "gated", "arguments": {}}});
+    let script = [json!({"when": "alpha", "after_tools": 0, "events": [call]}), json!({"events": [{"text": "Done."}]})];
+    let system = Builder::default().script(&script).file("tools.d/gated.json", &tool.to_string()).start();
+    let prompt = system.client().request("POST", "/agents/orchestrator/x").json(&json!({"message": "alpha"})).send();
+    prompt.expect(202);
+    let mut pending = json!([]);
+    until("a request is pending", || {
+        pending = system.get("/api/approvals/pending").json();
+        pending.as_array().is_some_and(|list| !list.is_empty())
+    });
+    let id = pending[0]["requestId"].as_str().unwrap().to_owned();
+    let target = format!("/api/approvals/{id}/decision");
+    let decision = json!({"decidedBy": "root", "approved": true});
+    for round in 0..rounds {
+        system.signal("gateway", Signal::SIGSTOP);
+        let decide_and_leave = || {
+            let mut client = system.client();
+            client.request("POST", &target).json(&decision).start();
+            // A reset frees the port, a close does not.
+            if round % 2 == 1 {
+                client.reset();
+            }
+        };
+        let left = as_stranger(decide_and_leave);
+        system.signal("gateway", Signal::SIGCONT);
+        if left.is_none() {
+            return;
+        }
+        let found = system.get(&format!("/api/approvals/{id}")).json();
+        assert_eq!(found["status"], "pending", "round {round}: {found:#}");
+    }
+    let decided = system.post(&target, &decision).expect(200);
+    // What the caller says, and what the connection shows.
+    let uid = nix::unistd::geteuid();
+    let user = nix::unistd::User::from_uid(uid).unwrap().unwrap().name;
+    let shown = json!({"kind": "local", "uid": uid.as_raw(), "user": user});
+    assert_eq!((&decided.at("/decidedBy"), &decided.at("/decidedAs")), (&json!("root"), &shown));
+}
+
+/// The gateway cannot see the other end of its connections from another network namespace than that of its socket.
+#[test]
+fn without_sight_of_its_callers_nobody_is_local() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let program = ken_tests::binary("ken-gateway");
+    let command = format!("[part.gateway]\ncommand = [\"unshare\", \"-n\", {program:?}]\n");
+    let system = Builder::default().config(&command).secrets("API_SECRET=s3cret").start();
+    get(&system, "/api/chat/sessions", &[]).expect(401);
+    get(&system, "/api/chat/sessions", &[("X-Api-Secret", "s3cret")]).expect(200);
+    assert!(log(&system).contains("it cannot be seen which user"), "{}", log(&system));
+    let findings = system.ken(&["doctor", "--json"]).stdout;
+    let findings = String::from_utf8(findings).unwrap();
+    assert!(findings.contains("\"owners-unseen\""), "{findings}");
 }
 
 #[test]

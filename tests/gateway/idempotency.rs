@@ -180,6 +180,41 @@ fn after_kills(system: &System) {
     }
 }
 
+/// A 202 that is sent because the gateway stops, and a 503, say nothing about how the work ends: a repeat finds out.
+#[test]
+fn what_a_stopping_or_missing_part_answers_is_not_kept() {
+    let slow = json!({"when": "slowly", "events": [{"sleep_ms": 4_000}, {"text": "Done."}]});
+    let system = ken_tests::Builder::default().script(&[slow]).start();
+    system.wait_until_stable("gateway");
+    let targets =
+        [(CHAT, json!({"text": "slowly"})), ("/agents/orchestrator/x?wait=result", json!({"message": "slowly"}))];
+    for (target, body) in targets {
+        let first = std::thread::scope(|scope| {
+            let caller = scope.spawn(|| send(&system, target, "stopped", &body));
+            until("the turn runs", || system.call("agent", "service.stats", &[])["running"] == 1);
+            system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
+            caller.join().unwrap()
+        });
+        assert_eq!(first.status, 202, "{target}: {}", first.body_text());
+        system.wait_until_stable("gateway");
+        let again = send(&system, target, "stopped", &body).expect(200);
+        assert!(!replayed(&again), "{target}: it has waited for the result");
+        assert_eq!(again.at("/submissionId"), first.at("/submissionId"), "{target}");
+        let kept = send(&system, target, "stopped", &body).expect(200);
+        assert!(replayed(&kept) && kept.body == again.body, "{target}");
+    }
+    let schedule = json!({"slug": "later", "kind": "every", "schedule": "1h", "prompt": "Hello."});
+    assert!(system.ken(&["stop", "scheduler"]).status.success());
+    let target = "/api/schedules";
+    for _ in 0..2 {
+        assert!(!replayed(&send(&system, target, "down", &schedule).expect(503)));
+    }
+    assert!(system.ken(&["start", "scheduler"]).status.success());
+    let made = send(&system, target, "down", &schedule);
+    assert!((200..300).contains(&made.status) && !replayed(&made), "{}", made.body_text());
+    assert!(replayed(&send(&system, target, "down", &schedule)));
+}
+
 /// A key belongs to its sender: an authenticated caller from another machine, or this machine.
 #[test]
 fn a_key_belongs_to_its_sender() {

@@ -124,7 +124,7 @@ fn every_operation_has_the_common_answers_of_its_area() {
         let guarded =
             ["/api/", "/agents/", "/workflows/", "/runs", "/streams"].iter().any(|area| path.starts_with(area));
         let common = if guarded {
-            &["400", "401", "408", "413", "415", "429", "431", "500", "503"][..]
+            &["400", "401", "403", "408", "413", "415", "429", "431", "500", "503"][..]
         } else {
             &["400", "408", "429", "431", "500", "503"]
         };

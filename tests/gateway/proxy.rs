@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -39,13 +40,17 @@ fn nginx() -> Option<PathBuf> {
 }
 
 impl Nginx {
-    /// `server` is a whole block that listens on `LISTEN`.
+    /// nginx under the user of this test. `server` is a whole block that listens on `LISTEN`.
     fn start(program: &Path, server: &str) -> Nginx {
+        Nginx::start_as(if nix::unistd::geteuid().is_root() { "user root;" } else { "" }, program, server)
+    }
+
+    fn start_as(user: &str, program: &Path, server: &str) -> Nginx {
         let dir = tempfile::tempdir().expect("a folder");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("its mode");
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("its address");
         drop(free);
-        let user = if nix::unistd::geteuid().is_root() { "user root;" } else { "" };
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {};\n", dir.path().join(name).display()))
             .concat();
@@ -152,4 +157,36 @@ fn the_simplest_proxy_does_not_open_the_gateway() {
         let answer = nginx.ask(&[], "/api/chat/sessions");
         assert_eq!(answer.status, 401, "{header}: {}", answer.body_text());
     }
+}
+
+/// As nginx is configured by somebody who does not know of any of this: one line, and the workers of the package's user.
+#[test]
+fn a_proxy_under_another_user_opens_nothing() {
+    let Some(program) = nginx() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    for (secret, status) in [("", 403), ("API_SECRET=a-long-random-text\n", 401)] {
+        let system = Builder::default().secrets(secret).start();
+        let server = format!("server {{ listen LISTEN; location / {{ proxy_pass http://{}; }} }}", system.address());
+        let nginx = Nginx::start_as("user nobody nogroup;", &program, &server);
+        for target in ["/api/chat/sessions", "/api/approvals/pending", "/agents/orchestrator/x", "/streams/x"] {
+            let answer = nginx.ask(&[], target);
+            assert_eq!(answer.status, status, "{target}: {}", answer.body_text());
+        }
+        assert_eq!(nginx.ask(&[], "/health").status, 200);
+    }
+}
+
+/// Under the same user nothing tells them apart.
+#[test]
+fn doctor_names_a_proxy_under_the_same_user() {
+    let Some(program) = nginx() else { return };
+    let system = System::start();
+    let findings = || String::from_utf8(system.ken(&["doctor", "--json"]).stdout).expect("text");
+    let server = format!("server {{ listen LISTEN; location / {{ proxy_pass http://{}; }} }}", system.address());
+    let nginx = Nginx::start(&program, &server);
+    assert_eq!(nginx.ask(&[], "/api/chat/sessions").status, 200);
+    let found = findings();
+    assert!(found.contains("\"proxy-same-user\"") && found.contains("nginx"), "{found}");
 }

@@ -137,6 +137,7 @@ impl Contract {
             (None, 404) => "NotFound",
             (Some(_), 405) => "MethodNotAllowed",
             (_, 401) => "Unauthenticated",
+            (_, 403) => "Forbidden",
             (_, 400) => "Invalid",
             (_, 429) => "Busy",
             (_, 503) => "Unavailable",

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -40,6 +41,7 @@ pub struct Builder {
     config: String,
     env: Vec<(String, String)>,
     files: Vec<(String, String)>,
+    user: Option<u32>,
 }
 
 impl Builder {
@@ -76,6 +78,12 @@ impl Builder {
         self
     }
 
+    /// Runs it as this user. Only root can.
+    pub fn user(mut self, uid: u32) -> Builder {
+        self.user = Some(uid);
+        self
+    }
+
     pub fn start(self) -> System {
         let home = tempfile::tempdir().expect("a folder");
         if !self.config.is_empty() {
@@ -95,7 +103,12 @@ impl Builder {
                 env.push(("KEN_SCRIPT".to_owned(), home.path().join(name).display().to_string()));
             }
         }
-        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None };
+        if let Some(uid) = self.user {
+            let owner = format!("{uid}:{uid}");
+            let changed = Command::new("chown").args(["-R", &owner]).arg(home.path()).status().expect("chown");
+            assert!(changed.success());
+        }
+        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None, user: self.user };
         system.up();
         system
     }
@@ -108,6 +121,7 @@ pub struct System {
     port: u16,
     cognitive_port: u16,
     up: Option<Child>,
+    user: Option<u32>,
 }
 
 impl System {
@@ -161,6 +175,9 @@ impl System {
         let mut command = Command::new(binary("ken"));
         command.env_clear().envs(self.env.iter().cloned()).env("PATH", "/usr/bin:/bin");
         command.arg("--home").arg(self.home()).args(arguments).stdin(Stdio::null());
+        if let Some(uid) = self.user {
+            command.uid(uid).gid(uid);
+        }
         command
     }
 

@@ -64,6 +64,8 @@ fn the_installed_files_work_and_are_removed_again() {
     }
     let unit = std::fs::read_to_string(usr.join("lib/systemd/system/ken.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/kend\n") && !unit.contains('@'), "{unit}");
+    let unit = std::fs::read_to_string(usr.join("lib/systemd/user/ken.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/bin/kend\n") && !unit.contains('@'), "{unit}");
     let version = Command::new(usr.join("bin/ken")).arg("--version").output().unwrap();
     assert!(version.status.success());
     let help = Command::new(usr.join("bin/ken")).args(["help", "esl"]).output().unwrap();

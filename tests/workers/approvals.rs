@@ -483,8 +483,13 @@ fn rules_require_approvals_and_workers_wait() {
         // This also applies after a restart of the agent.
         system.kill("agent");
         decide(&system, &id(&request), true).expect(200);
-        settled(&system, word, 1);
+        let events = settled(&system, word, 1);
         assert_eq!(runs(&system, word), 1, "{word}");
+        // The agent that continued has not recorded the request again.
+        for kind in ["approval_requested", "approval_decided"] {
+            let of_kind: Vec<&Value> = events.iter().filter(|event| event["type"] == kind).collect();
+            assert!(of_kind.len() == 1 && of_kind[0].get("parentSession").is_none(), "{of_kind:?}");
+        }
     }
 }
 
@@ -719,11 +724,11 @@ fn a_person_decides_at_the_shell() {
     assert!(listed.contains(&request) && listed.contains("tool.call"), "{listed}");
     let short = &request[..request.len() - 4];
     let shown = done(&["approvals", short]);
-    assert!(shown.contains("\"word\": \"shell-yes\"") && shown.contains("status     pending"), "{shown}");
+    assert!(shown.contains(r#"arguments: {"word":"shell-yes"}"#) && shown.contains("waits for a decision"), "{shown}");
     assert_eq!(done(&["approve", short, "--by", "ada"]), format!("approved {request}\n"));
     settled(&system, "shell-yes", 1);
     let shown = done(&["approvals", &request]);
-    assert!(shown.contains("status     approved by ada") && shown.contains("used at"), "{shown}");
+    assert!(shown.contains("approved by ada") && shown.contains("used at"), "{shown}");
     prompt(&system, "shell-no");
     let request = id(&pending(&system, "shell-no"));
     done(&["deny", &request, "--reason", "No."]);
@@ -735,6 +740,25 @@ fn a_person_decides_at_the_shell() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("the request is denied"), "{again:?}");
     assert_eq!(system.ken(&["approve", "apr_0000"]).status.code(), Some(2));
     assert_eq!(done(&["approvals", "--json"]), "");
+    // The ended requests are listed, the newest first, and page by page.
+    let all = done(&["approvals", "--all"]);
+    let rows: Vec<&str> = all.lines().skip(1).collect();
+    assert!(rows[0].contains(&request) && rows[0].contains("denied by "), "{all}");
+    assert!(rows.len() == 2 && rows[1].contains("approved by ada"), "{all}");
+    assert_eq!(done(&["approvals", "--all", "--json"]).lines().count(), 2);
+    let first = get(&system, "/api/approvals?limit=1").expect(200).json();
+    assert_eq!((&first["approvals"][0]["requestId"], &first["page"]["hasMore"]), (&json!(request), &json!(true)));
+    let after = first["page"]["after"].as_str().unwrap();
+    let rest = get(&system, &format!("/api/approvals?limit=1&after={after}")).expect(200).json();
+    assert_eq!((&rest["approvals"][0]["status"], &rest["page"]["hasMore"]), (&json!("approved"), &json!(false)));
+    for (filter, count) in [("status=denied", 1), ("status=pending", 0), ("session=shell-yes", 1), ("session=none", 0)]
+    {
+        let list = get(&system, &format!("/api/approvals?{filter}")).expect(200).json();
+        assert_eq!(list["approvals"].as_array().unwrap().len(), count, "{filter}");
+    }
+    for wrong in ["status=maybe", "limit=0", "limit=101", "after=", "after=apr_none"] {
+        get(&system, &format!("/api/approvals?{wrong}")).expect(400);
+    }
 }
 
 #[test]

@@ -259,7 +259,7 @@ fn recently_fetched_pages_are_not_fetched_again() {
     assert_eq!(first["sources"], second["sources"]);
     assert_eq!((web.count("/search"), web.count("/ferry")), (1, 1));
     // A page whose address is no longer allowed is not served from the cache.
-    assert_eq!(research("10.9.9.9")["sources"][0]["fetched"], Value::Null);
+    assert_eq!(research("10.9.9.9:80")["sources"][0]["fetched"], Value::Null);
     assert!(state.path().join("web/cache").is_dir());
 }
 
@@ -281,6 +281,24 @@ fn bad_input_names_the_field() {
     let output =
         run_with_input(ken_web(&web, "fetch").env("KEN_WEB_ALLOW", "everything"), br#"{"url": "http://a.test"}"#);
     assert_eq!(error(&output)["at"], "KEN_WEB_ALLOW");
+}
+
+/// An exception names its port, and the gateway is none: to it, a page that the model asks for is not a local request.
+#[test]
+fn no_exception_opens_the_gateway() {
+    let web = Pages::start();
+    let system = Builder::default().start();
+    let fetch = |allow: &str| {
+        let url = format!("{}/api/chat/sessions", system.url());
+        let mut command = ken_web(&web, "fetch");
+        run_with_input(command.env("KEN_WEB_ALLOW", allow), json!({ "url": url }).to_string().as_bytes())
+    };
+    for without_port in ["127.0.0.1", "127.0.0.0/8", "localhost"] {
+        assert_eq!(error(&fetch(without_port))["at"], "KEN_WEB_ALLOW", "{without_port}");
+    }
+    let refused = error(&fetch(&system.address().to_string()));
+    assert_eq!(refused["message"], "127.0.0.1 answered 503", "{refused}");
+    assert_eq!(error(&fetch("127.0.0.1:1"))["code"], "forbidden");
 }
 
 /// A system whose research uses this double of the web.

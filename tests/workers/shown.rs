@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;
 
-use ken_tests::{Answer, Builder, Client, System, until};
+use ken_tests::{Answer, Builder, Client, System, run_with_input, until};
 use serde_json::{Value, json};
 
 const AUTO_EDIT: &str = "[workspace]\nrules = [{ path = \"repos/site\", policy = \"auto-edit\" }]\n";
@@ -245,4 +245,37 @@ fn a_decision_with_a_repeated_field_is_refused() {
     deny(&system, &record);
     done(turn);
     assert_eq!(ran(&system), "");
+}
+
+/// Calls of a shipped tool that asks itself, straight at ken-tools, without what a person has approved.
+#[test]
+fn no_caller_can_bypass_the_question_of_a_shipped_tool() {
+    let script = [write("write it", "a.txt", "approved"), write("write that", "b.txt", "free")];
+    let rule = "[workspace]\nrules = [{ path = \"repos/site/b.txt\", policy = \"auto-edit\" }]\n";
+    let system = started(rule, &script);
+    let turn = say(&system, "one", "write it");
+    let record = pending(&system, &[]);
+    let metadata = &record["request"]["metadata"];
+    let refused = |fields: Value| {
+        let mut call = json!({"name": "write_file", "agent": "coding-worker", "session": metadata["sessionId"],
+            "submission": metadata["submissionId"], "arguments": {"path": "repos/site/a.txt", "content": "approved"}});
+        call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let mut command = system.command(&["call", "tools", "tools.call", "-"]);
+        let output = run_with_input(&mut command, call.to_string().as_bytes());
+        let exist = ["a.txt", "b.txt"].map(|name| site(&system).join(name).exists());
+        assert!(!output.status.success() && exist == [false, false], "{fields}: {output:?}");
+        serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"]["message"].as_str().unwrap().to_owned()
+    };
+    let grant = &record["requestId"];
+    assert!(refused(json!({})).contains("a person has to approve"));
+    assert!(refused(json!({"agent": null})).contains("a person has to approve"));
+    assert!(refused(json!({"grant": grant})).contains("pending"));
+    deny(&system, &record);
+    done(turn);
+    assert!(refused(json!({"grant": grant})).contains("denied"));
+    // A rule of the agent asks for an approval although a rule of the operator lets the file be edited.
+    let free = json!({"path": "repos/site/b.txt", "content": "free"});
+    assert!(refused(json!({"ask": true, "arguments": free})).contains("a person has to approve"));
+    done(say(&system, "two", "write that"));
+    assert!(site(&system).join("b.txt").exists(), "without the rule nobody is asked");
 }

@@ -1,7 +1,7 @@
 //! The envelope that every event of a submission has in addition to its own fields, and writing the event.
 
 use ken_text::head;
-use ken_types::event::{Body, Event, Place, VERSION, is_dispatched};
+use ken_types::event::{AskingWorker, Body, Event, Place, VERSION, is_dispatched};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::limits::EVENT_BYTES;
 use ken_types::ops::store::Claim;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::seams::Caller;
-use crate::turn_state::{SessionName, TaskRef, TurnState};
+use crate::turn_state::{SessionName, TaskRef, TurnState, WorkerRef};
 
 #[derive(Debug)]
 pub(crate) struct Envelope {
@@ -56,6 +56,8 @@ impl Envelope {
             None => (None, None),
         };
         let event = |place: Place, body: Body| Event { v: VERSION, body, place };
+        let mut body = body;
+        let worker = worker.and_then(|worker| kept_apart(worker, &mut body));
         if let Some(worker) = worker {
             let place = Place {
                 session: worker.session.as_str().to_owned(),
@@ -92,6 +94,19 @@ impl Envelope {
             task_id: task_id.or_else(|| self.parent.as_ref().map(|(_, task)| task.clone())),
             parent_session: self.parent.as_ref().map(|(session, _)| session.as_str().to_owned()),
         }
+    }
+}
+
+/// Returns the worker if an event of it is recorded apart from the events of the agent above it. An approval is not: it
+/// becomes an event of that agent, and names the worker.
+fn kept_apart(worker: WorkerRef, body: &mut Body) -> Option<WorkerRef> {
+    match body {
+        Body::ApprovalRequested { worker: asking, .. } | Body::ApprovalDecided { worker: asking, .. } => {
+            let worker_session = worker.session.as_str().to_owned();
+            *asking = Some(AskingWorker { agent: worker.agent, worker_session });
+            None
+        }
+        _ => Some(worker),
     }
 }
 

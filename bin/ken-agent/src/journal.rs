@@ -43,6 +43,8 @@ pub(crate) trait Journal: Send {
 pub(crate) struct Relay {
     state: TurnState,
     envelope: Envelope,
+    /// The name of the worker.
+    agent: String,
     parent: Caller,
     events: Events,
 }
@@ -53,6 +55,7 @@ impl Relay {
         Relay {
             state: task.recorded.clone().unwrap_or_else(fresh),
             envelope: Envelope::of_worker(worker, &task.parent, &task.id, mint),
+            agent: task.agent.clone(),
             parent: task.parent.clone(),
             events,
         }
@@ -75,6 +78,7 @@ impl Journal for Relay {
         let of = below.unwrap_or_else(|| TaskRef {
             id: event.place.task_id.clone().unwrap_or_default(),
             worker: Some(WorkerRef {
+                agent: self.agent.clone(),
                 session: self.state.session.clone(),
                 parent: self.parent.session.clone(),
                 operation_id: event.place.operation_id.clone(),

@@ -120,6 +120,7 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
                 action_type: request.action_type.clone(),
                 risk: request.risk.name().to_owned(),
                 expires_at: request.expires_at,
+                worker: None,
             })
             .await;
     }
@@ -128,6 +129,8 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
         .send(Body::ApprovalDecided {
             request_id: approval.request_id.clone(),
             status: approval.status.name().to_owned(),
+            decided_by: approval.decision.as_ref().map(|decision| decision.decided_by.clone()),
+            worker: None,
         })
         .await;
     Ok(approval)

@@ -149,6 +149,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_continues_another_history_is_not_put_behind_this_one() {
+        // What is kept ends before, or after, the exchange that the reply continues.
+        for kept in [vec![1], vec![1, 2, 3]] {
+            let recent = Recent::default();
+            let first = read_request("i", &recent);
+            assert!(recent.complete(&first, &mut history(kept.iter().map(|id| past(*id, 1)), false)));
+            let stale = ReadHistory { after: Some(SubmissionId("2".into())), ..read_request("i", &recent) };
+            assert!(!recent.complete(&stale, &mut history([past(4, 1)], true)), "{kept:?}");
+            assert_eq!(read_request("i", &recent).after, None);
+        }
+    }
+
+    #[test]
     fn what_was_used_the_longest_ago_makes_room() {
         let recent = Recent::default();
         for instance in ["a", "b", "a", "c"] {

@@ -81,7 +81,10 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 Step::Record(body, None) if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
                 Step::Record(body, task) => self.journal.record(*body, task).await?,
                 Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
-                Step::CallModel { model } => self.call_model(model).await?,
+                Step::CallModel { model } => {
+                    self.leave_if_stopping().await?;
+                    self.call_model(model).await?;
+                }
                 Step::Validate => self.validate().await?,
                 Step::CallTools(calls) => {
                     // The start of a tool must be on disk before the tool runs. Otherwise it would run again after a
@@ -94,6 +97,21 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 Step::Settle => return Ok(()),
             }
         }
+    }
+
+    /// Leaves a turn between its steps to the next process if this one stops. A model call that begins now would be cut when
+    /// the time to stop is over, and made again; and until then no other turn could begin.
+    async fn leave_if_stopping(&mut self) -> Result<(), Error> {
+        let stops = tokio::select! {
+            biased;
+            () = self.seams.policy.stopping() => true,
+            () = std::future::ready(()) => false,
+        };
+        if !stops || self.caller.depth > 0 {
+            return Ok(()); // a worker is dropped with the turn that it works for
+        }
+        self.journal.flush().await?;
+        Err(Error::cancelled("it continues in the next process: this agent stops"))
     }
 
     /// Whether the submission has cost more than a rule allows. If so, the submission ends. Only the orchestrator

@@ -221,7 +221,7 @@ impl TurnState {
             }
             _ => return,
         }
-        let session = event.place.session.as_str();
+        let session = event.session();
         for worker in self.workers() {
             if worker.agent_of(session).is_some() {
                 return worker.apply_approval(event);
@@ -453,11 +453,12 @@ impl TurnState {
     }
 
     /// Returns the task and worker to which an event of this agent belongs, for an agent that is a worker.
-    pub(crate) fn task_ref(&self, task: &str, parent: &SessionName) -> TaskRef {
+    pub(crate) fn task_ref(&self, task: &str, agent: &str, parent: &SessionName) -> TaskRef {
         let open = self.operation.as_ref().filter(|operation| !operation.ended);
         TaskRef {
             id: task.to_owned(),
             worker: Some(WorkerRef {
+                agent: agent.to_owned(),
                 session: self.session.clone(),
                 parent: parent.clone(),
                 operation_id: open.map(|operation| operation.id.clone()),

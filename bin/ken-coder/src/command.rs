@@ -158,9 +158,10 @@ impl Run {
     fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
         let argv = self.argv()?;
         tree.folder(&self.cwd)?;
-        let inputs = Inputs::of(settings, tree, &self.cwd, &argv)?;
         let scope = sandbox::scope(&self.cwd);
         let CommandVerdict { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        // A command that only reads executes none of the files that it names.
+        let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
         if !mounts && !is_read_only && verdict.approval == Approval::None {
             verdict = policy::with_approval(
                 "a rule names this command, but no mount can keep it from changing what git runs, so a person decides",

@@ -54,8 +54,11 @@ pub(crate) const BUILD_FILES: [&str; 32] = [
     "test.sh",
     "tox.ini",
 ];
-/// The maximum size of a file whose content is compared, in bytes. Of a larger one it is size, times and number.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
+/// How many bytes of all files together are compared by their content. Of the files beyond, size, times and number are
+/// compared, because a preview must not take long.
+const CONTENT_BYTES: u64 = 64 * 1024 * 1024;
+/// The maximum number of folders in which build files are looked for.
+const MAX_FOLDERS: usize = 64;
 /// The characters between which a word of a command line, or a text for a shell, can name a file.
 const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', '\'', '`', '=', ',', '$'];
 
@@ -65,7 +68,7 @@ pub(crate) fn is_executed_by_tools(place: &Place) -> bool {
     BUILD_FILES.iter().any(|name| is_one(name)) || place.names().any(|name| name == ".github" || name.ends_with(".sh"))
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Inputs {
     program: String,
     /// A digest of the variables that the operator passes on, with their values.
@@ -78,33 +81,30 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn of(settings: &Settings, tree: &Tree, cwd: &Place, argv: &[String]) -> Result<Inputs, Error> {
-        let mut files = BTreeMap::new();
+        let (mut files, mut left) = (BTreeMap::new(), CONTENT_BYTES);
+        let mut state = |place: &Place| state(tree, place, &mut left);
         let mut folders = BTreeSet::from([cwd.clone()]);
         folders.extend(cwd.project());
         for place in named(settings, cwd, argv) {
             match tree.stat(&place, Links::Follow) {
                 Ok(Some(stat)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                    folders.insert(place);
+                    _ = folders.len() < MAX_FOLDERS && folders.insert(place);
                 }
                 Ok(None) => {}
                 Ok(Some(_)) | Err(_) => {
-                    files.insert(place.clone(), state(tree, &place));
+                    files.insert(place.clone(), state(&place));
                 }
             }
         }
         for place in folders.iter().flat_map(|folder| BUILD_FILES.map(|name| folder.join(name))) {
             if !matches!(tree.stat(&place, Links::Follow), Ok(None)) {
-                files.insert(place.clone(), state(tree, &place));
+                files.insert(place.clone(), state(&place));
             }
         }
         let scope = cwd.project().unwrap_or_default();
         let unseen = unseen::read(settings).into_iter().filter(|place| place.is_in(&scope));
-        Ok(Inputs {
-            program: program(settings, argv),
-            environment: environment(settings),
-            files,
-            unseen: unseen.map(|place| (place.clone(), state(tree, &place))).collect(),
-        })
+        let unseen = unseen.map(|place| (place.clone(), state(&place))).collect();
+        Ok(Inputs { program: program(settings, argv), environment: environment(settings), files, unseen })
     }
 }
 
@@ -139,18 +139,17 @@ fn place_of(settings: &Settings, cwd: &Place, path: &str) -> Option<Place> {
     Place::parse(&names.join("/")).ok()
 }
 
-/// Returns a text that changes with the content of a file.
-fn state(tree: &Tree, place: &Place) -> String {
-    let content = tree.read(place, Links::Follow, MAX_FILE);
-    match content.map(|node| node.map(|node| node.version)) {
-        Ok(Some(version)) => format!("{} {:o}", version.digest, version.mode),
+/// Returns a text that changes with the content of a file. `left` is how many bytes may still be read.
+fn state(tree: &Tree, place: &Place, left: &mut u64) -> String {
+    if let Ok(Some(node)) = tree.read(place, Links::Follow, *left) {
+        *left -= node.bytes.len() as u64;
+        return format!("{} {:o}", node.version.digest, node.version.mode);
+    }
+    // A file that this program does not read can still be read by the command.
+    match tree.stat(place, Links::Follow) {
+        Ok(Some(stat)) => stamp(&stat),
         Ok(None) => "absent".to_owned(),
-        // A file that this program does not read can still be read by the command.
-        Err(_) => match tree.stat(place, Links::Follow) {
-            Ok(Some(stat)) => stamp(&stat),
-            Ok(None) => "absent".to_owned(),
-            Err(error) => error.message,
-        },
+        Err(error) => error.message,
     }
 }
 

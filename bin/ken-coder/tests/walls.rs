@@ -203,6 +203,28 @@ fn commands_run_on_an_older_kernel() {
     }
 }
 
+/// The folder for temporary files counts too, although it is on another file system than the workspace.
+#[test]
+fn a_command_that_fills_its_temporary_folder_is_stopped() {
+    use std::os::unix::fs::MetadataExt;
+    common::sandbox_is_built();
+    let home = Home::new();
+    let memory = Path::new("/dev/shm");
+    let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
+    if device(memory).is_none() || device(memory) == device(home.folder()) {
+        println!("skipped: /dev/shm is no file system of its own");
+        return;
+    }
+    let folder = tempfile::tempdir_in(memory).unwrap();
+    let mut command = home.command(&["run", "--format", "compact"]);
+    command.env("KEN_CODER_DISK", "20").env("TMPDIR", folder.path());
+    let script = "while :; do head -c 1000000 /dev/zero >> $TMPDIR/f; done";
+    let (_, answer) =
+        ended(started_as(command, None, &json!({"shell": script, "cwd": "repos/site", "timeoutSeconds": 60})));
+    assert!(answer["stopped"].as_str().is_some_and(|why| why.contains("20 MiB")), "{answer}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "what it filled is free again");
+}
+
 /// A program is looked up in the folder in which the command starts.
 #[test]
 fn a_program_of_the_project_starts_by_its_relative_path() {

@@ -43,7 +43,7 @@ impl Cognitive {
     /// Returns the failure for a wrong or missing key, and counts it for the caller's address.
     async fn refuse(&self, request: &Request, was_given: bool) -> Failure {
         self.metrics.auth_failed();
-        let quota = self.wrong_keys.take(Key::Address(request.peer()));
+        let quota = self.wrong_keys.take(Key::of(request.peer()));
         if let Some(wait) = quota.retry_after_ms {
             self.metrics.limited("wrong_keys");
             return Error::busy("too many wrong keys from this address", wait).into();

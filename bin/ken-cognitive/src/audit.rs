@@ -103,7 +103,12 @@ impl Writer {
 
     fn open(&mut self) {
         match Trail::open(&self.dir) {
-            Ok(trail) => self.trail = Some(trail),
+            Ok(trail) => {
+                // The log of this process may be kept elsewhere, and then shows what the files contained.
+                let last = trail.link();
+                tracing::info!(record = last.seq, hash = last.hash_text(), "the audit log goes on after this record");
+                self.trail = Some(trail);
+            }
             Err(error) => self.note(Some(&error)),
         }
     }

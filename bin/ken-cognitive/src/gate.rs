@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ken_http::{Failure, Request, Response};
+use ken_http::{Failure, Request, Response, caller_of};
 
 use crate::admission::Need;
 use crate::app::Cognitive;
@@ -78,6 +78,7 @@ where
     })
 }
 
+/// A caller without a key is its address, or its network of 64 bits: one host may have all of that.
 fn payer(owner: &Option<Owner>, peer: IpAddr) -> Payer {
-    owner.as_ref().map_or(Payer::Address(peer), |owner| Payer::Key(owner.digest))
+    owner.as_ref().map_or(Payer::Address(caller_of(peer)), |owner| Payer::Key(owner.digest))
 }

@@ -102,31 +102,36 @@ impl Keys {
     pub(crate) fn prepare(&self, key: &str, role: Role, user_id: Option<&str>) -> Result<Entry, Error> {
         let given = digest(key);
         let key_hash = hex::encode(&given);
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if bool::from(self.configured.ct_eq(&given)) || entries.iter().any(|entry| entry.key_hash == key_hash) {
-            return Err(Error::conflict("this key already exists").at("/api_key"));
+        if bool::from(self.configured.ct_eq(&given)) {
+            return Err(key_exists());
         }
-        if entries.len() >= MAX_KEYS {
-            return Err(Error::conflict(format!("there are {MAX_KEYS} keys, which is the maximum")));
-        }
+        check_room(&self.list(), &key_hash)?;
         let named = || format!("user-{}", key_hash.get(..12).unwrap_or_default());
         Ok(Entry { user_id: user_id.map_or_else(named, str::to_owned), role, key_hash, created_at: Timestamp::now() })
     }
 
-    /// Adds a prepared key. When this returns, the key is on disk and valid.
+    /// Adds a prepared key. When this returns, the key is on disk and valid. Fails if another request has added it since it
+    /// was prepared.
     pub(crate) fn add(&self, entry: Entry) -> Result<(), Error> {
-        self.change(|entries| entries.push(entry))
+        self.change(|entries| {
+            check_room(entries, &entry.key_hash)?;
+            entries.push(entry);
+            Ok(())
+        })
     }
 
     /// Removes all keys of a user. When this returns, the change is on disk and in force.
     pub(crate) fn remove(&self, user_id: &str) -> Result<(), Error> {
-        self.change(|entries| entries.retain(|entry| entry.user_id != user_id))
+        self.change(|entries| {
+            entries.retain(|entry| entry.user_id != user_id);
+            Ok(())
+        })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Entry>)) -> Result<(), Error> {
+    fn change(&self, change: impl FnOnce(&mut Vec<Entry>) -> Result<(), Error>) -> Result<(), Error> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = entries.clone();
-        change(&mut changed);
+        change(&mut changed)?;
         let text = serde_json::to_string_pretty(&changed)
             .map_err(|error| Error::internal(format!("the keys could not be written: {error}")))?;
         let owners = owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is not a SHA-256 digest"))?;
@@ -135,6 +140,21 @@ impl Keys {
         *entries = changed;
         Ok(())
     }
+}
+
+/// Fails if there is such a key already, or no room for another.
+fn check_room(entries: &[Entry], key_hash: &str) -> Result<(), Error> {
+    if entries.iter().any(|entry| entry.key_hash == key_hash) {
+        return Err(key_exists());
+    }
+    if entries.len() >= MAX_KEYS {
+        return Err(Error::conflict(format!("there are {MAX_KEYS} keys, which is the maximum")));
+    }
+    Ok(())
+}
+
+fn key_exists() -> Error {
+    Error::conflict("this key already exists").at("/api_key")
 }
 
 /// Reads the generated admin key, or generates it if there is none.

@@ -17,7 +17,7 @@ use crate::window::Window;
 pub(crate) enum Payer {
     /// The digest of a key.
     Key([u8; 32]),
-    /// The address of a caller without a key.
+    /// The address of a caller without a key, or its network; see [`ken_http::caller_of`].
     Address(IpAddr),
 }
 

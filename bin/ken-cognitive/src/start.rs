@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ken_flow::{Catalog, Engine, Protocols};
-use ken_http::{Limiter, Rate, Server};
+use ken_http::{Access, Limiter, Rate, Server, Trust};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_wire::Table;
@@ -52,7 +52,9 @@ pub(crate) fn start(
         settings,
     });
     let socket = http_socket(start)?;
-    let server = Server::new(routes::table(app.settings.body_bytes), app.clone()).envelope(envelope);
+    // Everybody needs a key, so no request has to be local.
+    let access = Access::new(None).trust(Trust::Nobody);
+    let server = Server::new(routes::table(app.settings.body_bytes), app.clone()).envelope(envelope).access(access);
     let mut stop = start.stop.clone();
     start.tasks.spawn(async move {
         if let Err(error) = server.run(socket, async move { stop.stopped().await }).await {

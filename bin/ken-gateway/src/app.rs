@@ -6,6 +6,7 @@ use ken_chat::Ingress;
 use ken_http::{Request, names_loopback};
 use ken_types::ops::model::ModelInfo;
 use ken_wire::{CachedReply, Daemon, Pool};
+use nix::unistd::User;
 use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
@@ -35,8 +36,12 @@ pub(crate) struct Gateway {
     /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.
     pub(crate) own_url: String,
     pub(crate) has_secret: bool,
+    /// The user that this process runs as; `None` if it has no name.
+    pub(crate) own_user: Option<User>,
     /// Whether requests from this machine need no secret.
     pub(crate) trusts_loopback: bool,
+    /// Whether it can be seen which user sends a request, if that matters.
+    pub(crate) sees_owners: bool,
 }
 
 impl Daemon for Gateway {
@@ -45,11 +50,19 @@ impl Daemon for Gateway {
             ("followed_streams".to_owned(), self.followed.count().into()),
             ("has_secret".to_owned(), self.has_secret.into()),
             ("trusts_loopback".to_owned(), self.trusts_loopback.into()),
+            ("sees_owners".to_owned(), self.sees_owners.into()),
         ])
     }
 }
 
 impl Gateway {
+    /// Returns the name of a user. That of its own user is looked up once, because a look-up may ask a server; others are
+    /// local only where every user is.
+    pub(crate) fn user_name(&self, uid: u32) -> Option<String> {
+        let own = self.own_user.as_ref().filter(|user| user.uid.as_raw() == uid);
+        own.map(|user| user.name.clone())
+    }
+
     /// Returns the base of the URLs in the reply to a request, without a trailing slash.
     pub(crate) fn base_url(&self, request: &Request) -> String {
         if !self.public_url.is_empty() {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_http::http::header::HeaderValue;
-use ken_http::{Failure, Query, Request, Response, plain};
+use ken_http::{Caller, Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval,
-    GetDiff, GrantScope, LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
+    ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsList, ApprovalsPending, DECIDED_BY_CHARACTERS,
+    DecideApproval, DecidedAs, GetApproval, GetDiff, GrantScope, LIST_WAIT_MS, ListAllApprovals, ListApprovals,
+    PendingApprovals, REASON_CHARACTERS, Status,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -86,6 +87,19 @@ pub(crate) async fn bindings(gateway: Arc<Gateway>, request: Request) -> Result<
     Response::json(200, &bindings.collect::<Vec<Value>>())
 }
 
+/// GET /api/approvals
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let known = |name: &str| Status::named(name).ok_or_else(|| Error::invalid("?status", "there is no such status"));
+    let args = ListAllApprovals {
+        status: query.one("status")?.map(known).transpose()?,
+        session: page::filter(&query, "session")?,
+        limit: page::limit(&query, 100, 50)?,
+        after: page::cursor(&query, "after")?,
+    };
+    Response::json(200, &gateway.store.call::<ApprovalsList>(&args, CALL_TIMEOUT).await?)
+}
+
 /// GET /api/approvals/:requestId
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId").to_owned();
@@ -153,10 +167,20 @@ pub(crate) async fn decide(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let bytes = request.body().await?;
     let decided = body::read::<Decided>(&bytes)?.check(request.segment("requestId"))?;
     let work = async |mut mint: Mint| {
-        let decided = DecideApproval { key: Some(mint.ulid()), ..decided };
+        let decided_as = decided_as(&gateway, request.caller());
+        let decided = DecideApproval { key: Some(mint.ulid()), decided_as, ..decided };
         let decision =
             gateway.approver.change::<ApprovalsDecide>(&decided, CALL_TIMEOUT, CHANGE).await.map_err(change_failed)?;
         ReplayableResponse::json(200, &decision)
     };
     once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// What the connection shows of the person who decides.
+fn decided_as(gateway: &Gateway, caller: Caller) -> Option<DecidedAs> {
+    match caller {
+        Caller::Local { uid } => uid.map(|uid| DecidedAs::Local { uid, user: gateway.user_name(uid) }),
+        Caller::Operator => Some(DecidedAs::Secret),
+        Caller::Anyone => None,
+    }
 }

@@ -158,7 +158,7 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
 fn owner(caller: Caller, peer: IpAddr) -> String {
     match caller {
         Caller::Operator => "operator".to_owned(),
-        Caller::Local => "local".to_owned(),
+        Caller::Local { .. } => "local".to_owned(),
         Caller::Anyone => format!("address {}", peer.to_canonical()),
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     fn a_caller_has_the_same_keys_on_ipv4_and_ipv6() {
         let owner = |caller, peer: &str| owner(caller, peer.parse().unwrap());
         let loopback = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"];
-        let mut local = loopback.map(|peer| owner(Caller::Local, peer)).to_vec();
+        let mut local = loopback.map(|peer| owner(Caller::Local { uid: Some(1) }, peer)).to_vec();
         local.dedup();
         assert_eq!(local.len(), 1);
         let mapped = owner(Caller::Anyone, "::ffff:10.0.0.1");

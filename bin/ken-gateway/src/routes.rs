@@ -67,6 +67,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/connectors/messenger/group", messenger::group)
         .on("DELETE /api/connectors/messenger/group/:groupId", messenger::remove_group)
         .on("POST   /channels/messenger/webhook", messenger::webhook)
+        .on("GET    /api/approvals", approvals::list)
         .on("GET    /api/approvals/pending", approvals::pending)
         .on("GET    /api/approvals/bindings/pending", approvals::bindings)
         .on("GET    /api/approvals/:requestId", approvals::get)

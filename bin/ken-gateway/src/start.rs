@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_chat::Ingress;
-use ken_http::{Access, Limiter, Limits, Rate, Server};
+use ken_http::{Access, Limiter, Limits, Rate, Server, Trust, can_see_owners};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_types::config::{Config, Gateway as GatewayConfig};
+use ken_types::config::{Config, Gateway as GatewayConfig, TrustLoopback};
 use ken_wire::{CachedReply, Pool, Table};
+use nix::unistd::{User, geteuid};
 
 use crate::app::Gateway;
 use crate::dedup::DedupSlots;
@@ -23,6 +24,11 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
     let own = socket.local_addr().map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
     let secret = ken_service::secret("API_SECRET").filter(|secret| !secret.trim().is_empty());
     check_access(&start.config.gateway, secret.is_some())?;
+    let trust = trust(&start.config.gateway);
+    let sees_owners = trust != Trust::OwnUser || can_see_owners(&socket);
+    if !sees_owners {
+        tracing::warn!("{BLIND}");
+    }
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let (store, model) = (pool("store"), pool("model"));
     let gateway = Arc::new(Gateway {
@@ -42,7 +48,9 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
         has_secret: secret.is_some(),
-        trusts_loopback: start.config.gateway.trusts_loopback(),
+        own_user: User::from_uid(geteuid()).ok().flatten(),
+        trusts_loopback: trust != Trust::Nobody,
+        sees_owners,
     });
     let server = server(&start.config, secret.as_deref(), gateway.clone())?;
     let mut stop = start.stop.clone();
@@ -77,11 +85,23 @@ fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
     }
     if has_secret && config.trusts_loopback() {
         tracing::warn!(
-            "API_SECRET is set, but requests of this machine need none, and those that a local proxy forwards look the \
-             same: behind a proxy set gateway.public_url or gateway.trust_loopback = \"no\""
+            "API_SECRET is set, but requests of this user on this machine need none, and those that a proxy of this user \
+             forwards look the same: behind a proxy set gateway.public_url or gateway.trust_loopback = \"no\""
         );
     }
     Ok(())
+}
+
+/// The warning of a gateway to which nobody is local.
+const BLIND: &str = "it cannot be seen which user of this machine sends a request, so every request needs API_SECRET: \
+                     sock_diag(7) and /proc/net/tcp do not show the HTTP socket, for instance in another network namespace";
+
+fn trust(config: &GatewayConfig) -> Trust {
+    match config.trust_loopback {
+        _ if !config.trusts_loopback() => Trust::Nobody,
+        TrustLoopback::AnyUser => Trust::AnyUser,
+        _ => Trust::OwnUser,
+    }
 }
 
 fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Result<Server<Gateway>, Error> {
@@ -98,7 +118,7 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
         None => config.limits.rate_loopback,
     };
     Ok(Server::new(routes::table(&chat, &api), gateway)
-        .access(Access::new(secret).trust_loopback(config.gateway.trusts_loopback()))
+        .access(Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins))
         .limits(limits)
         .limit_loopback(limit_loopback))
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ken_approval::Request;
 use ken_service::Stop;
 use ken_types::ops::approvals::{
     Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, DecidedAs, GetApproval, GrantScope,
@@ -23,14 +24,13 @@ use crate::api::{Api, CALL_TIMEOUT};
 use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT, RETRY_PAUSE};
 use crate::drafts::{self, Turns};
 use crate::hmac;
+use crate::request::Shown;
 use crate::update::Press;
 
 /// How long one call waits for a change of the list.
 const WAIT: Duration = Duration::from_secs(60);
 /// The bytes of a button's tag; twice as many digits, since what a button sends has at most 64 bytes.
 const TAG_BYTES: usize = 12;
-/// The longest action that is shown, in characters.
-const ACTION_CHARACTERS: usize = 2_000;
 /// How many of the newest messages are searched for requests that an earlier process has shown.
 const MAX_SEARCHED: u32 = 100;
 
@@ -70,21 +70,29 @@ async fn follow(app: &App) {
 
 /// Shows new requests, and edits those that are decided or expired.
 async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> Result<(), Error> {
+    let mut new = Vec::new();
     let is_new = |approval: &Approval| !shown.contains(&approval.request_id);
     if app.settings.stream && pending.iter().any(is_new) {
         // The text that leads to a request is shown before it.
         drafts::put_new(app, &mut Turns::new()).await?;
     }
-    for approval in pending {
-        app.put(&request(app, approval)).await?;
-        shown.insert(approval.request_id.clone());
+    for approval in pending.iter().filter(|approval| is_new(approval)) {
+        // The list leaves out the actions of the later requests if they are long.
+        let whole = get(app, &approval.request_id).await?;
+        if let Some(message) = request(app, &whole) {
+            app.put(&message).await?;
+        }
+        new.push(approval.request_id.clone());
     }
+    shown.extend(new);
     let is_pending = |id: &String| pending.iter().any(|approval| approval.request_id == *id);
     let no_longer_pending: Vec<String> = shown.iter().filter(|id| !is_pending(id)).cloned().collect();
     for id in no_longer_pending {
         let approval = get(app, &id).await?;
         if approval.status != Status::Pending {
-            app.put(&outcome(&approval)).await?;
+            if let Some(message) = outcome(&approval) {
+                app.put(&message).await?;
+            }
             shown.remove(&id);
             app.notify_turn_begin();
         }
@@ -124,46 +132,26 @@ fn message(approval: &Approval, key: String, text: String) -> PutMessage {
     }
 }
 
-fn request(app: &App, approval: &Approval) -> PutMessage {
+/// Returns the messages of a request with their buttons. What is not shown whole cannot be approved here.
+fn request(app: &App, approval: &Approval) -> Option<PutMessage> {
+    let (shown, _) = shown(approval)?;
     let id = &approval.request_id;
     let button = |text: &str, approved: bool| json!({"text": text, "data": data(app, id, approved)});
-    let text = format!("{}\n\nIt waits for a decision until {}.", describe(approval), approval.request.expires_at);
-    PutMessage {
-        buttons: Some(json!([[button("Approve", true), button("Deny", false)]])),
-        ..message(approval, format!("approval:{id}"), text)
-    }
+    let approve = shown.is_whole.then(|| button("Approve", true));
+    let buttons: Vec<Value> = approve.into_iter().chain([button("Deny", false)]).collect();
+    Some(PutMessage { buttons: Some(json!([buttons])), ..message(approval, format!("approval:{id}"), shown.pending()) })
 }
 
-fn outcome(approval: &Approval) -> PutMessage {
+fn outcome(approval: &Approval) -> Option<PutMessage> {
+    let (shown, request) = shown(approval)?;
     let id = &approval.request_id;
-    let end = match (approval.status, &approval.decision) {
-        (status, Some(decision)) => format!("{} by {}", status.name(), code(&decision.decided_by)),
-        (status, None) => status.name().to_owned(),
-    };
-    PutMessage {
-        edits: Some(format!("approval:{id}")),
-        ..message(approval, format!("approval:{id}:end"), format!("{}\n\nIt was {end}.", describe(approval)))
-    }
+    let text = shown.ended(&request, request.outcome.as_deref().unwrap_or(approval.status.name()));
+    Some(PutMessage { edits: Some(format!("approval:{id}")), ..message(approval, format!("approval:{id}:end"), text) })
 }
 
-/// The exact action. A model may have written any part of it, so none of it is treated as markup.
-fn describe(approval: &Approval) -> String {
-    let request = &approval.request;
-    let action = request.metadata.get("action").map(Value::to_string).unwrap_or_default();
-    let action: String = action.chars().take(ACTION_CHARACTERS).collect();
-    format!(
-        "**Approval needed**: {} on {} ({:?} risk)\n{}\n\n```\n{}\n```",
-        code(&request.action_type),
-        code(&request.target),
-        request.risk,
-        code(&request.summary),
-        action.replace('`', "'"),
-    )
-}
-
-fn code(text: &str) -> String {
-    let text: String = text.chars().filter(|letter| !letter.is_control()).take(300).collect();
-    format!("`{}`", text.replace('`', "'"))
+fn shown(approval: &Approval) -> Option<(Shown, Request)> {
+    let request = Request::of(&serde_json::to_value(approval).ok()?)?;
+    Some((Shown::of(&request), request))
 }
 
 /// What a button sends: the decision, the request, and the tag of both.
@@ -201,6 +189,10 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
     let outcome = match get(app, &id).await {
         Ok(approval) if !may_decide(app, &approval, &press.sender_id) => {
             "Only an administrator or the user who asked may decide this.".to_owned()
+        }
+        // The button may be one of an earlier version, which showed less.
+        Ok(approval) if approved && !shown(&approval).is_some_and(|(shown, _)| shown.is_whole) => {
+            format!("This request is too long to be approved here: ken approvals {id} shows all of it.")
         }
         Ok(_) => decide(app, &id, approved, press).await?,
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),

@@ -10,6 +10,7 @@ mod html;
 mod piece;
 mod poll;
 mod receive;
+mod request;
 mod send;
 mod settings;
 mod show;

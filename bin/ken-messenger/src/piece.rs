@@ -23,7 +23,8 @@ pub(crate) struct Piece<'a> {
     /// The id of the platform's message to edit; `None` sends a new message.
     pub(crate) edited: Option<&'a str>,
     pub(crate) is_first: bool,
-    pub(crate) is_last: bool,
+    /// Whether it has the buttons of the message.
+    pub(crate) has_buttons: bool,
     /// The number of failed attempts so far.
     pub(crate) tries: u32,
 }
@@ -76,7 +77,7 @@ fn request(piece: &Piece<'_>) -> (&'static str, Value) {
     if let Some(business) = business_id {
         set(&mut fields, "business_connection_id", business.as_str());
     }
-    if let (Some(buttons), true) = (buttons, piece.is_last) {
+    if let (Some(buttons), true) = (buttons, piece.has_buttons) {
         set(&mut fields, "reply_markup", json!({"inline_keyboard": keyboard(buttons)}));
     }
     if let Some(edited) = piece.edited {
@@ -191,8 +192,14 @@ mod tests {
             buttons: Some(json!([[{"text": "Yes", "data": "t"}]])),
             ..PutMessage::default()
         };
-        let piece =
-            |is_first, is_last| Piece { message: &message, text: "", edited: None, is_first, is_last, tries: 0 };
+        let piece = |is_first, has_buttons| Piece {
+            message: &message,
+            text: "",
+            edited: None,
+            is_first,
+            has_buttons,
+            tries: 0,
+        };
         let (method, first) = request(&piece(true, false));
         assert_eq!((method, &first["chat_id"], &first["message_thread_id"]), ("sendMessage", &json!(-100), &json!(9)));
         assert_eq!(first["reply_parameters"]["message_id"], 5);

@@ -95,6 +95,8 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
         settle(app, &due, first, count, PieceEnd::Unknown { error }, &stop).await;
         first += 1;
     }
+    // A person must not press a button below a text of which a part may be missing.
+    let mut is_doubtful = due.doubtful || due.in_doubt;
     for (piece, text) in (0..).zip(&pieces).skip(first as usize) {
         let mark = Mark::Attempt(app, AttemptPiece { id: due.id, piece });
         let request = Piece {
@@ -102,11 +104,12 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
             text,
             edited: due.edited_id.as_deref(),
             is_first: piece == 0,
-            is_last: piece + 1 == count,
+            has_buttons: piece + 1 == count && !is_doubtful,
             tries: due.tries,
         };
         let end = send(api, &request, &mark).await;
         let goes_on = matches!(end, PieceEnd::Sent { .. } | PieceEnd::Unknown { .. });
+        is_doubtful |= matches!(end, PieceEnd::Unknown { .. });
         settle(app, &due, piece, count, end, &stop).await;
         if !goes_on {
             return;

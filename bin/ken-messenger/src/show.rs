@@ -45,7 +45,7 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             text,
             edited,
             is_first: number == 0,
-            is_last: number + 1 == texts.len(),
+            has_buttons: number + 1 == texts.len(),
             tries: due.tries,
         };
         let known = pieces.get(number).cloned();

@@ -246,6 +246,21 @@ mod tests {
         assert_eq!(message.replies_to, Some(("17".to_owned(), "ken_bot".to_owned())));
     }
 
+    /// The platform counts in UTF-16 units: an emoji is two of them, four bytes, and one character.
+    #[test]
+    fn a_mention_is_found_behind_any_text() {
+        for before in ["", "é ", "\u{1F600} ", "\u{1F468}\u{200D}\u{1F469} \u{1F600}\u{1F600} ", "日本 ", "שלום "]
+        {
+            let offset = before.encode_utf16().count();
+            let content =
+                read(json!({"update_id": 7, "message": {"message_id": 5, "text": format!("{before}@ken_bot go on"),
+                "from": {"id": 1}, "chat": {"id": -1, "type": "group"},
+                "entities": [{"type": "mention", "offset": offset, "length": 8}]}}));
+            let Content::Message(message) = content else { panic!("{content:?}") };
+            assert_eq!(message.mentions, ["ken_bot"], "{before}");
+        }
+    }
+
     #[test]
     fn captions_channels_and_users_without_a_name() {
         let photo = json!({"update_id": 1, "message": {"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "photo": [{}], "caption": "Look"}});

@@ -6,8 +6,11 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use tempfile::TempDir;
+
+use crate::caller::errno;
 
 /// The folders are named after this, with random letters behind it. Other programs, and versions that did not lock their
 /// folders, use other names.
@@ -18,7 +21,8 @@ const MAX_ATTEMPTS: usize = 8;
 /// A folder that is locked as long as a process of the sandbox may use it: so it is known to be in use.
 pub(crate) struct Temporary {
     folder: TempDir,
-    _lock: Flock<File>,
+    /// `None` on a file system without locks, where nothing is taken for left either.
+    _lock: Option<Flock<File>>,
 }
 
 impl Temporary {
@@ -27,8 +31,9 @@ impl Temporary {
         remove_abandoned(&std::env::temp_dir());
         for _ in 0..MAX_ATTEMPTS {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
-            if let Some(lock) = lock(folder.path()) {
-                return Ok(Temporary { folder, _lock: lock });
+            let lock = lock(folder.path());
+            if !matches!(lock, Err(Errno::EWOULDBLOCK | Errno::ENOENT)) {
+                return Ok(Temporary { folder, _lock: lock.ok() });
             }
         }
         Err(io::Error::other(format!("each new folder in {} is removed", std::env::temp_dir().display())))
@@ -47,10 +52,11 @@ impl Drop for Temporary {
 }
 
 /// Locks a folder that is still there, if nobody else has.
-fn lock(path: &Path) -> Option<Flock<File>> {
-    let lock = Flock::lock(File::open(path).ok()?, FlockArg::LockExclusiveNonblock).ok()?;
-    let (locked, there) = (lock.metadata().ok()?, fs::symlink_metadata(path).ok()?);
-    ((locked.dev(), locked.ino()) == (there.dev(), there.ino())).then_some(lock)
+fn lock(path: &Path) -> Result<Flock<File>, Errno> {
+    let folder = File::open(path).map_err(errno)?;
+    let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
+    let (locked, there) = (lock.metadata().map_err(errno)?, fs::symlink_metadata(path).map_err(errno)?);
+    if (locked.dev(), locked.ino()) == (there.dev(), there.ino()) { Ok(lock) } else { Err(Errno::ENOENT) }
 }
 
 /// Removes the own folders that nobody holds.
@@ -60,7 +66,7 @@ fn remove_abandoned(within: &Path) {
         let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_named && entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == user) {
             let path: PathBuf = entry.path();
-            if let Some(_lock) = lock(&path) {
+            if let Ok(_lock) = lock(&path) {
                 let _ = remove(&path);
             }
         }

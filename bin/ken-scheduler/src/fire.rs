@@ -100,23 +100,21 @@ struct UpcomingFire {
     due: DueSchedule,
     /// When it fires, in milliseconds since the epoch.
     at: i64,
-    /// The time for which `fire` is prepared: when it fires, or the time of the preparation if that is later.
-    planned_for: i64,
+    /// The record for the time at which it fires, or for the time of the preparation if that is later.
     fire: Fire,
 }
 
 impl UpcomingFire {
     fn new(due: DueSchedule, clock: Clock) -> UpcomingFire {
         let at = due.progress.next.map_or(clock.now, |next| next.fire);
-        let planned_for = at.max(clock.now);
-        let fire = fire_at(&due, Clock { now: planned_for, ..clock });
-        UpcomingFire { due, at, planned_for, fire }
+        let fire = fire_at(&due, Clock { now: at.max(clock.now), ..clock });
+        UpcomingFire { due, at, fire }
     }
 
     /// Returns the record to write now. This is the prepared one, unless the slot is late by now or the following slot
     /// is due too.
     fn fire(self, clock: Clock) -> Fire {
-        let is_in_time = clock.now - self.planned_for <= self.due.settings.grace_ms;
+        let is_in_time = clock.now - self.at <= self.due.settings.grace_ms;
         let is_alone = self.fire.progress.next.is_none_or(|next| next.fire > clock.now);
         match is_in_time && is_alone {
             true => self.fire,
@@ -210,4 +208,47 @@ pub(crate) async fn follow(scheduler: Arc<Scheduler>, mut stop: Stop) {
 fn has_schedules(page: &StreamPage) -> bool {
     let kind = |event: &serde_json::value::RawValue| event.get().starts_with(r#"{"v":1,"type":"schedule."#);
     page.entries.iter().any(|event| kind(event))
+}
+
+#[cfg(test)]
+mod tests {
+    use ken_types::ops::schedules::{Missed, NextSlot, Reason, ScheduleKind, Settings, SlotOutcome};
+
+    use super::*;
+    use crate::timing::tests::settings;
+
+    const HOUR: i64 = 3_600_000;
+
+    /// Returns the outcomes of the slots of an hourly schedule that was fetched at one time and is recorded at another.
+    fn outcomes(grace_ms: i64, fetched: i64, recorded: i64) -> Vec<(i64, SlotOutcome)> {
+        let hourly = settings(ScheduleKind::Every, "1h", "UTC");
+        let due = DueSchedule {
+            id: "01K2".into(),
+            generation: 1,
+            settings: Settings { missed: Missed::Skip, grace_ms, ..hourly },
+            progress: Progress { anchor: 0, mark: 0, next: Some(NextSlot { slot: HOUR, fire: HOUR }) },
+        };
+        let upcoming = UpcomingFire::new(due, Clock { now: fetched, started: 0 });
+        let fire = upcoming.fire(Clock { now: recorded, started: 0 });
+        fire.slots.into_iter().map(|slot| (slot.at, slot.fate)).collect()
+    }
+
+    #[test]
+    fn a_prepared_slot_that_is_later_than_its_grace_is_missed() {
+        let late = SlotOutcome::Missed(Reason::Late);
+        // Fetched before the slot, at it, and after it but in time.
+        for fetched in [HOUR - FETCH_AHEAD_MS, HOUR, HOUR + 30_000, HOUR + 60_000] {
+            assert_eq!(outcomes(60_000, fetched, HOUR + 60_000), [(HOUR, SlotOutcome::Run)], "{fetched}");
+            assert_eq!(outcomes(60_000, fetched, HOUR + 60_001), [(HOUR, late)], "{fetched}");
+        }
+        assert_eq!(outcomes(0, HOUR - 1, HOUR), [(HOUR, SlotOutcome::Run)]);
+        assert_eq!(outcomes(0, HOUR - 1, HOUR + 1), [(HOUR, late)]);
+    }
+
+    #[test]
+    fn a_slot_that_has_come_meanwhile_is_recorded_with_the_prepared_one() {
+        let late = SlotOutcome::Missed(Reason::Late);
+        let found = outcomes(60_000, HOUR - 1, 2 * HOUR);
+        assert_eq!(found, [(HOUR, late), (2 * HOUR, SlotOutcome::Run)]);
+    }
 }

@@ -117,6 +117,26 @@ mod tests {
         assert_eq!((planned.mark, planned.next.unwrap().slot), (10 * HOUR, 11 * HOUR));
     }
 
+    #[test]
+    fn a_slot_is_decided_when_its_jitter_is_over_and_not_before() {
+        let settings = Settings { jitter_ms: HOUR / 2, ..hourly(Missed::Last) };
+        let timing = timing(&settings);
+        for number in 1..50 {
+            let (before, slot) = ((number - 1) * HOUR, number * HOUR);
+            let fire = timing.fire(slot);
+            let at = |now| plan(&timing, &settings, before, Clock { now, started: 0 });
+            for now in [slot, fire - 1] {
+                let early = at(now);
+                let is_decided = fire <= now;
+                assert_eq!((early.slots.is_empty(), early.mark == before), (!is_decided, !is_decided), "{number}");
+            }
+            let planned = at(fire);
+            assert_eq!((planned.slots, planned.mark), (vec![(slot, SlotOutcome::Run)], slot));
+            // The grace begins when the slot fires.
+            assert_eq!(at(fire + settings.grace_ms).slots, [(slot, SlotOutcome::Run)]);
+        }
+    }
+
     struct Random(u64);
 
     impl Random {

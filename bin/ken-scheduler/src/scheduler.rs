@@ -112,7 +112,7 @@ impl Scheduler {
                 prompt: definition.prompt.clone(),
                 payload: definition.payload.clone(),
                 enabled: definition.enabled,
-                progress: Progress { anchor: now, mark, next: timing.next(mark).filter(|_| definition.enabled) },
+                progress: Progress { anchor: now, mark, next: timing.next(mark) },
                 chat_is_configured: false,
                 expect: old.as_ref().map(|old| old.generation),
             };
@@ -182,7 +182,7 @@ impl Scheduler {
             prompt: new.prompt,
             payload: new.payload,
             enabled: new.enabled,
-            progress: Progress { anchor, mark, next: timing.next(mark).filter(|_| new.enabled) },
+            progress: Progress { anchor, mark, next: timing.next(mark) },
             chat_is_configured: false,
             expect: Some(old.generation),
         })

@@ -15,7 +15,8 @@ pub(crate) struct Own {
     pub(crate) check: Option<PathBuf>,
 }
 
-/// Returns the file of `--check FILE`. The check runs without a socket and creates nothing.
+/// Returns the file of `--check FILE`. The check runs without a socket and creates nothing. It has a process of its own because it opens and
+/// closes the file, which would take the locks of a store in the same process away.
 pub(crate) fn file_to_check() -> Option<PathBuf> {
     let mut args = std::env::args_os().skip(1);
     let first = args.next()?;

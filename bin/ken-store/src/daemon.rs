@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ken_service::{Program, Start};
 use ken_store::clock::SystemClock;
-use ken_store::tables::sqlite::{FilesFound, Sqlite};
+use ken_store::tables::sqlite::Sqlite;
 use ken_store::{Store, ops};
 use ken_types::Error;
 use ken_wire::{ConnectionId, Daemon, Table};
@@ -27,8 +27,6 @@ const PROGRAM: Program = Program {
 struct Part {
     store: Store,
     database: PathBuf,
-    /// The problems that were found in the database files at the start.
-    found: FilesFound,
 }
 
 impl AsRef<Store> for Part {
@@ -46,8 +44,6 @@ impl Daemon for Part {
             let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
             stats.insert(name.into(), size.into());
         }
-        stats.insert("journal_frames_lost".into(), self.found.frames_lost.into());
-        stats.insert("database_changed".into(), u8::from(self.found.changed).into());
         stats
     }
 
@@ -76,9 +72,8 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
     make_directory(&directory)?;
     let database = directory.join("ken.db");
     let sqlite = Sqlite::open(&database)?;
-    let found = sqlite.found().clone();
     let store = Store::start(sqlite, Arc::new(SystemClock::default()))?;
-    Ok(Part { store, database, found })
+    Ok(Part { store, database })
 }
 
 fn make_directory(directory: &Path) -> Result<(), Error> {

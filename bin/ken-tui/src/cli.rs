@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
-    /// File, mode 0600, that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
+    /// File, mode 0600, that holds the gateway's API_SECRET [default: KEN_API_SECRET, else that of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
 

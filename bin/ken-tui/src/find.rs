@@ -1,7 +1,6 @@
 //! Finds the gateway, and starts the system when it is not running.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use ken_client::{Endpoint, Gateway, Secret};
 use ken_tool::find_program;
 use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
-use ken_types::{Code, Error, secrets};
+use ken_types::{Code, Error};
 use ken_wire::blocking::Client;
 use serde_json::Value;
 
@@ -41,8 +40,8 @@ impl Finder {
             (Err(_), Some(_)) => None,
             (Err(error), None) => return Err(error),
         };
-        let given = secret_from_file(cli.secret_file.as_deref())?;
-        let own = places.as_ref().filter(|_| base.is_none()).map(|places| configured_secret(&places.secrets()));
+        let given = Secret::given(cli.secret_file.as_deref())?;
+        let own = places.as_ref().filter(|_| base.is_none()).map(Secret::configured);
         Ok(Finder {
             secret: given.or(own.transpose()?.flatten()),
             home: places.as_ref().and_then(|places| places.home.clone()),
@@ -55,6 +54,15 @@ impl Finder {
     /// Returns the state directory, if there is one.
     pub(crate) fn state(&self) -> Option<&Path> {
         self.places.as_ref().map(|places| places.state.as_path())
+    }
+
+    /// Returns the command `ken` as a person types it for the same system.
+    pub(crate) fn command(&self) -> String {
+        match (&self.base, &self.home) {
+            (Some(base), _) => format!("ken --url {base}"),
+            (None, Some(home)) => format!("ken --home {}", home.display()),
+            (None, None) => "ken".to_owned(),
+        }
     }
 
     /// Connects to the gateway. Starts the system first if it is not running, and calls `say` with what it is doing.
@@ -148,27 +156,4 @@ fn check_url(url: &str) -> Result<String, Error> {
             Err(Error::invalid("--base-url", message))
         }
     }
-}
-
-/// Returns the secret from `file`, or else from the environment. The command line never contains the secret itself.
-fn secret_from_file(file: Option<&Path>) -> Result<Option<Secret>, Error> {
-    let Some(file) = file else {
-        return match std::env::var("KEN_API_SECRET") {
-            Ok(text) => Secret::new(&text, "KEN_API_SECRET"),
-            Err(_) => Ok(None),
-        };
-    };
-    let mode = std::fs::metadata(file).map(|data| data.permissions().mode());
-    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
-        let at = file.display().to_string();
-        let error = Error::invalid(&*at, format!("{at}: other users can read this secret"));
-        return Err(error.hint(format!("chmod 600 {at}")));
-    }
-    Secret::from_file(file).map(Some)
-}
-
-/// Returns `API_SECRET` of the system's own `secrets.env`, or `None` if the file cannot be read.
-fn configured_secret(file: &Path) -> Result<Option<Secret>, Error> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    secrets::find(&text, "API_SECRET").map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ken_approval::Request;
 use ken_client::approvals::Decision;
 use ken_client::chat::{Image, Session};
 use ken_types::Error;
@@ -43,7 +44,8 @@ pub(crate) enum Message {
     Trouble(String),
     Sessions(Result<Value, Error>),
     Approvals(Vec<Value>),
-    Approval(Value),
+    /// A request with all of its diff.
+    Approval(Box<Request>),
     Decided {
         request: String,
         answer: Result<Value, Error>,

@@ -187,8 +187,8 @@ impl Net {
     }
 
     pub(crate) fn approval(&self, request: String) {
-        self.spawn(move |net, mut gateway| match gateway.approval(&request) {
-            Ok(record) => _ = net.port.send(Message::Approval(record)),
+        self.spawn(move |net, mut gateway| match gateway.whole_request(&request) {
+            Ok(request) => _ = net.port.send(Message::Approval(Box::new(request))),
             Err(error) => net.failed("approval", error),
         });
     }

@@ -1,12 +1,13 @@
 //! The client as plain lines of text, without moving the cursor or overwriting anything. It is meant for screen
 //! readers, logs and simple terminals.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Identity, Prompt, Session, Turn};
 use ken_client::{Events, Gateway, LiveText};
 use ken_types::Error;
@@ -16,7 +17,6 @@ use signal_hook::consts::SIGINT;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::approval::{Request, decision};
 use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
@@ -34,7 +34,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
-    let mut plain = Plain { gateway, session, idle, interrupted };
+    let mut plain = Plain { gateway, session, ken: finder.command(), idle, interrupted };
     put(&format!("session {}\n", plain.session.id))?;
     match plain.session.created {
         true => {
@@ -51,6 +51,8 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
 struct Plain {
     gateway: Gateway,
     session: Session,
+    /// The command `ken` for the same system.
+    ken: String,
     /// Whether the program waits for a line.
     idle: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
@@ -144,15 +146,38 @@ impl Plain {
         result
     }
 
+    /// Returns the approvals of a turn. Without a terminal, a line of standard input is a prompt and decides nothing.
+    fn questions(&self) -> Questions {
+        let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let (gateway, ken) = (self.gateway.clone(), self.ken.clone());
+        match is_terminal {
+            true => Questions::new(gateway, Asking::Terminal, ken, |text| _ = put(&for_output(text))),
+            false => Questions::new(gateway, Asking::Nobody, ken, |text| print_note(text.trim_end())),
+        }
+    }
+
     fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
         let mut live = LiveText::default();
+        let mut questions = self.questions();
         while let Some(batch) = events.next(Some(TICK))? {
+            questions.read_line()?;
+            // While a question is open, Ctrl+C ends the program, and the request stays open.
+            self.idle.store(questions.is_open(), Ordering::Relaxed);
             if self.interrupted.swap(false, Ordering::Relaxed) {
                 self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);
-                if text("submissionId") != turn.submission || event.get("parentSession").is_some() {
+                if text("submissionId") != turn.submission {
+                    continue;
+                }
+                if Questions::concerns(&event) {
+                    put(live.end_line())?;
+                    questions.take(&event);
+                    self.idle.store(questions.is_open(), Ordering::Relaxed);
+                    continue;
+                }
+                if event.get("parentSession").is_some() {
                     continue;
                 }
                 put(&for_output(&live.add(&event)))?;
@@ -163,56 +188,15 @@ impl Plain {
                     }
                     "tool" => format!("[{} done]", text("toolName")),
                     "task_start" => format!("[task for {} …]", text("agent")),
-                    "approval_decided" => format!("[{}]", text("status")),
-                    "approval_requested" => {
-                        put(live.end_line())?;
-                        self.decide(text("requestId"))?;
-                        continue;
-                    }
                     "submission_settled" => return outcome(&event).map(|_| ()),
                     _ => continue,
                 };
                 put(live.end_line())?;
                 put(&for_output(&format!("{line}\n")))?;
+                questions.ask_again();
             }
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
-    }
-
-    /// Shows a whole request and asks for a decision until the reply is approve, session, deny or later.
-    fn decide(&mut self, request: &str) -> Result<(), Error> {
-        let record = self.gateway.approval(request)?;
-        let Some(known) = Request::of(&record).filter(|known| known.status == "pending") else {
-            return Ok(());
-        };
-        put(&for_output(&format!(
-            "A decision is needed: {}\n{}, {} risk, {}\n",
-            known.summary, known.action, known.risk, known.target
-        )))?;
-        for line in known.details.iter().map(String::as_str).chain(known.diff.lines()) {
-            put(&for_output(&format!("  {line}\n")))?;
-        }
-        loop {
-            put("approve, session (approve for the session), deny REASON, or later? ")?;
-            // While the program waits for a line here, Ctrl+C ends it and the request stays open.
-            self.idle.store(true, Ordering::Relaxed);
-            let line = read_line();
-            self.idle.store(false, Ordering::Relaxed);
-            let line = line?.unwrap_or_else(|| "later".to_owned());
-            let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
-            let (approved, for_session) = match word {
-                "approve" => (true, false),
-                "session" => (true, true),
-                "deny" => (false, false),
-                "later" => return Ok(()),
-                _ => continue,
-            };
-            let decision = decision(approved, for_session, Some(rest.to_owned()));
-            if let Err(error) = self.gateway.decide(request, &decision) {
-                print_note(&sentence(&error));
-            }
-            return Ok(());
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
+use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
@@ -36,7 +37,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
     };
     let accepted = gateway.chat(&prompt)?;
     match accepted.turn() {
-        Some(turn) => follow(&gateway, &turn, question.as_json),
+        Some(turn) => follow(&gateway, &turn, finder.command(), question.as_json),
         None => command(&accepted, question.as_json),
     }
 }
@@ -68,8 +69,10 @@ fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
 }
 
 /// Prints a turn from its first event to its last.
-fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Error> {
+fn follow(gateway: &Gateway, turn: &Turn, ken: String, as_json: bool) -> Result<ExitCode, Error> {
     let mut events = gateway.events(&turn.stream, &turn.offset);
+    let note = |text: &str| print_note(text.trim_end());
+    let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
     let mut live = LiveText::default();
     while let Some(batch) = events.next(None)? {
         for event in batch {
@@ -81,11 +84,8 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
                 put(&format!("{event}\n"))?;
             } else {
                 put(&for_output(&live.add(&event)))?;
-                if text("type") == "approval_requested" {
-                    let (action, request) = (text("actionType"), text("requestId"));
-                    print_note(&format!("{action} waits for a decision: {request}"));
-                }
             }
+            questions.take(&event);
             if text("type") == "submission_settled" {
                 return outcome(&event);
             }

@@ -1,5 +1,6 @@
 //! Draws the state: the cells of the screen and the position of the cursor.
 
+use ken_approval::{Kind, Request};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -7,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Frame, Clear, Widget};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::model::approval::{Dialog, Request};
+use crate::model::approval::Dialog;
 use crate::model::block::one_line;
 use crate::model::list::List;
 use crate::model::{Connection, Model, Overlay, Usage};
@@ -22,6 +23,10 @@ const EDITOR_ROWS: u16 = 10;
 const QUEUE_ROWS: usize = 3;
 
 const DECIDE: &str = "a approve once · s for the session · d deny · Esc later";
+
+const DECIDE_ONCE: &str = "a approve once · d deny · Esc later";
+const NOT_WHOLE: &str = "a part cannot be shown, so it cannot be approved · d deny · Esc later";
+const LOADING: &str = "the whole request is being loaded · d deny · Esc later";
 
 const HELP: &str = "\
 Enter             send, or put into the queue while a turn runs
@@ -430,14 +435,23 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
 
 fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let columns = area.width.saturating_sub(6).min(110);
-    let lines = approval_lines(&dialog.request, columns);
+    let drawn = dialog.drawn.take().filter(|(width, _)| *width == columns);
+    let (_, lines) = drawn.unwrap_or_else(|| (columns, approval_lines(&dialog.request, columns)));
     let keys = match &dialog.reason {
         Some(reason) => {
             let label = "deny, because: ";
             let room = usize::from(columns).saturating_sub(label.len() + 1);
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }
-        None => wrap(&Line::raw(DECIDE), usize::from(columns), 0, Cut::Words),
+        None => {
+            let keys = match (dialog.may_approve(false), dialog.may_approve(true)) {
+                (_, true) => DECIDE,
+                (true, false) => DECIDE_ONCE,
+                (false, false) if dialog.is_loaded => NOT_WHOLE,
+                (false, false) => LOADING,
+            };
+            wrap(&Line::raw(keys), usize::from(columns), 0, Cut::Words)
+        }
     };
     // There is one more row above the keys.
     let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
@@ -450,8 +464,10 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     let rest = lines.get(dialog.scroll..).unwrap_or_default();
     text(rest, Rect { height, ..inner }, buffer);
     if rest.len() > visible && inner.height > below {
-        row("↓ more", FAINT, inner.x, inner.y + height, inner, buffer);
+        let more = format!("↓ more · {} of {} lines · Home, End", dialog.scroll + visible, lines.len());
+        row(&more, FAINT, inner.x, inner.y + height, inner, buffer);
     }
+    dialog.drawn = Some((columns, lines));
     let y = inner.bottom().saturating_sub(below - 1).max(inner.y);
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
         buffer.set_string(inner.x, y, line.to_string(), STRONG);
@@ -462,39 +478,24 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
 }
 
 fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
-    let columns = usize::from(columns);
     let mut lines = Vec::new();
-    let mut add = |text: &str, style: Style, cut: Cut| {
-        for line in text.split('\n') {
-            lines.extend(wrap(&Line::styled(line.to_owned(), style), columns, 2, cut));
-        }
-    };
-    add(&request.summary, STRONG, Cut::Words);
-    let risk = match request.risk.as_str() {
-        "high" => Style::new().fg(Color::Red),
-        "medium" => Style::new().fg(Color::Yellow),
-        _ => Style::new(),
-    };
-    let action = format!("{}, {} risk", request.action, request.risk);
-    add(&action, risk, Cut::Words);
-    for (name, value) in [("target", &request.target), ("reason", &request.reason), ("expires", &request.expires_at)] {
-        if !value.is_empty() {
-            add(&format!("{name}: {value}"), Style::new(), Cut::Words);
-        }
-    }
-    for detail in &request.details {
-        add(detail, Style::new(), Cut::Anywhere);
-    }
-    for line in request.diff.lines() {
-        let style = match line.as_bytes().first() {
-            Some(b'+') => Style::new().fg(Color::Green),
-            Some(b'-') => Style::new().fg(Color::Red),
-            Some(b'@') => Style::new().fg(Color::Cyan),
-            _ => Style::new(),
-        };
-        add(line, style, Cut::Anywhere);
+    for line in request.lines() {
+        let cut = if matches!(line.kind, Kind::What | Kind::Fact | Kind::Risk) { Cut::Words } else { Cut::Anywhere };
+        let styled = Line::styled(line.text, style_of(line.kind, &request.risk));
+        lines.extend(wrap(&styled, usize::from(columns), 2, cut));
     }
     lines
+}
+
+fn style_of(kind: Kind, risk: &str) -> Style {
+    match (kind, risk) {
+        (Kind::What, _) => STRONG,
+        (Kind::Risk, "high") | (Kind::Removed, _) => Style::new().fg(Color::Red),
+        (Kind::Risk, "medium") => Style::new().fg(Color::Yellow),
+        (Kind::Added, _) => Style::new().fg(Color::Green),
+        (Kind::Hunk, _) => Style::new().fg(Color::Cyan),
+        _ => Style::new(),
+    }
 }
 
 fn text(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {

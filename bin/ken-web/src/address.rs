@@ -71,7 +71,7 @@ mod tests {
         let answers = [[127, 0, 0, 1], [127, 0, 0, 2]].map(|ip| SocketAddr::from((ip, port)));
         let guard = Guard {
             inner: Rebinding(Mutex::new(answers.to_vec())),
-            allowed: Allowed::parse("KEN_WEB_ALLOW", "127.0.0.2/32").unwrap(),
+            allowed: Allowed::parse_with_ports("KEN_WEB_ALLOW", &format!("127.0.0.2:{port}")).unwrap(),
         };
         let agent = Agent::with_parts(Config::default(), DefaultConnector::new(), guard);
         let url = format!("http://rebinding.test:{port}/");

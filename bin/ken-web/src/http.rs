@@ -19,6 +19,9 @@ use crate::address::Guard;
 
 /// The User-Agent of ken. In robots.txt its name is `ken`.
 const USER_AGENT: &str = concat!("ken/", env!("CARGO_PKG_VERSION"));
+/// Sent with every request, as a proxy does: the model has chosen the address. A gateway of ken takes no such request for a
+/// local one, so that nothing in `KEN_WEB_ALLOW` opens it.
+const VIA: &str = "1.1 ken-web";
 const CONNECT: Duration = Duration::from_secs(5);
 /// The maximum time of one request, even if the caller has more time left.
 const REQUEST: Duration = Duration::from_secs(8);
@@ -96,7 +99,7 @@ fn prepared<B>(
     headers: &[(&str, &str)],
     until: Instant,
 ) -> Result<RequestBuilder<B>, Error> {
-    let request = request.header("accept-encoding", "identity");
+    let request = request.header("accept-encoding", "identity").header("via", VIA);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     Ok(request.config().timeout_global(Some(left(until)?)).build())
 }

@@ -22,7 +22,7 @@ impl Web {
     pub(crate) fn open() -> Result<Web, Error> {
         ken_service::inherit_secrets()?;
         let allow = variable("KEN_WEB_ALLOW").unwrap_or_default();
-        let allowed = Allowed::parse("KEN_WEB_ALLOW", &allow)?;
+        let allowed = Allowed::parse_with_ports("KEN_WEB_ALLOW", &allow)?;
         let cache = variable("KEN_STATE_DIR").map(|state| PathBuf::from(state).join("web/cache"));
         let providers = Provider::configured(variable, ken_service::secret)?;
         // The hosts that the operator has configured are allowed for searches only.

@@ -3,24 +3,30 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ken_approval::{Request, one_line};
 use ken_client::Gateway;
-use ken_client::approvals::Decision;
+use ken_client::approvals::{Decision, user};
 use ken_types::Error;
+use ken_types::uri::encode_query;
 use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, only_one};
-use crate::output::{Outcome, one_line, print_json, print_line, print_table};
+use crate::output::{Outcome, print_json, print_line, print_table, print_text};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
+const ALL: &str = "/api/approvals?limit=100";
 const PREFIX: &str = "apr_";
 
 #[derive(Debug, Args)]
 pub(crate) struct Approvals {
     /// Show this request with its exact action and diff, even if it is decided
     id: Option<String>,
+    /// List the requests of the last 90 days, newest first, with how they ended
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
     /// Print JSON: one request per line
     #[arg(long)]
     json: bool,
@@ -33,6 +39,9 @@ pub(crate) struct Approve {
     /// Also approve further calls in this session with the same arguments and the same files
     #[arg(long)]
     session: bool,
+    /// Digest of a diff that is longer than a request; `ken approvals ID` prints both
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
     #[command(flatten)]
     words: DecisionText,
 }
@@ -61,8 +70,9 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
     match &args.id {
         Some(word) => {
             let id = find(&mut gateway, word)?;
-            show(&gateway.approval(&id)?, args.json)?;
+            show(globals, &mut gateway, &id, args.json)?;
         }
+        None if args.all => list_all(&mut gateway, args.json)?,
         None => list(&mut gateway, args.json)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -73,12 +83,32 @@ fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
     if as_json {
         return pending.iter().try_for_each(print_json);
     }
-    let row = |record: &Value| {
-        let [risk, action, target, summary] =
-            ["risk", "actionType", "target", "summary"].map(|name| field(request(record), name).to_owned());
-        [field(record, "requestId").to_owned(), risk, action, target, summary]
-    };
-    print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
+    let row = |request: Request| [request.id, request.risk, request.action_type, request.target, request.summary];
+    let rows = pending.iter().filter_map(Request::of).map(row);
+    print_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], rows)
+}
+
+/// Lists requests of any status, page by page.
+fn list_all(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = during("waiting for the gateway", || gateway.get(&format!("{ALL}{after}")))?;
+        let records = page.get("approvals").and_then(Value::as_array).cloned().unwrap_or_default();
+        if as_json {
+            records.iter().try_for_each(print_json)?;
+        } else {
+            rows.extend(records.iter().filter_map(Request::of).map(|request| {
+                let outcome = request.outcome.unwrap_or(request.status);
+                [request.id, request.action_type, outcome, request.summary]
+            }));
+        }
+        match page.pointer("/page/after").and_then(Value::as_str) {
+            Some(next) => after = format!("&after={}", encode_query(next)),
+            None if as_json => return Ok(()),
+            None => return print_table(["ID", "ACTION", "OUTCOME", "SUMMARY"], rows),
+        }
+    }
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
@@ -88,90 +118,58 @@ fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
     }
 }
 
-fn request(record: &Value) -> &Value {
-    record.get("request").unwrap_or(&Value::Null)
-}
-
-/// Prints the fields of a request, an empty line and the exact action.
-fn show(record: &Value, as_json: bool) -> Result<(), Error> {
+/// Prints a whole request in the order in which a person reads it, and below it how it ended.
+fn show(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
+    let record = gateway.approval(id)?;
     if as_json {
-        return print_json(record);
+        return print_json(&record);
     }
-    let request = request(record);
-    for (name, key) in [
-        ("id", "id"),
-        ("action", "actionType"),
-        ("summary", "summary"),
-        ("reason", "reason"),
-        ("risk", "risk"),
-        ("target", "target"),
-        ("agent", "requestedBy"),
-        ("created", "createdAt"),
-        ("expires", "expiresAt"),
-    ] {
-        if !field(request, key).is_empty() {
-            print_line(&format!("{name:10} {}", one_line(field(request, key))))?;
-        }
-    }
-    print_line(&format!("{:10} {}", "status", status(record)))?;
-    let metadata = request.get("metadata").unwrap_or(&Value::Null);
-    match metadata.get("action") {
-        // The gateway sends an action as a JSON object, or as text if it is shortened.
-        Some(Value::String(text)) => print_line(&format!("\n{text}"))?,
-        Some(action) => print_line(&format!("\n{action:#}"))?,
-        None => {}
-    }
-    match field(metadata, "diff") {
-        "" => Ok(()),
-        diff => print_line(&format!("\n{}", diff.trim_end_matches('\n'))),
+    let request = gateway.whole_request(id)?;
+    print_text(&request.text())?;
+    print_line(&format!("\n{id} {}", status(&record, &request)))?;
+    match request.digest.filter(|_| request.status == "pending") {
+        // Who approves a long diff names its digest, which only somebody knows to whom all of it was shown.
+        Some(digest) => print_line(&format!("to approve it: {} approve {id} --digest {digest}", globals.command())),
+        None => Ok(()),
     }
 }
 
-fn status(record: &Value) -> String {
-    let mut status = field(record, "status").to_owned();
-    if let Some(decision) = record.get("decision") {
-        status += &format!(" by {} at {}", one_line(field(decision, "decidedBy")), field(decision, "decidedAt"));
-        if !field(decision, "reason").is_empty() {
-            status += &format!(": {}", one_line(field(decision, "reason")));
+fn status(record: &Value, request: &Request) -> String {
+    let mut status = request.outcome.clone().unwrap_or_else(|| "waits for a decision".to_owned());
+    let decision = record.get("decision").unwrap_or(&Value::Null);
+    for (before, text) in [
+        (" at ", field(decision, "decidedAt")),
+        (": ", field(decision, "reason")),
+        (", used at ", field(record, "usedAt")),
+    ] {
+        if !text.is_empty() {
+            status += &format!("{before}{}", one_line(text));
         }
-    }
-    if !field(record, "usedAt").is_empty() {
-        status += &format!(", used at {}", field(record, "usedAt"));
     }
     status
 }
 
 pub(crate) fn approve(globals: &Globals, args: &Approve) -> Outcome {
-    decide(globals, &args.id, true, args.session, &args.words)
+    let digest = args.digest.clone();
+    decide(globals, &args.id, Decision { for_session: args.session, digest, ..decision(true, &args.words) })
 }
 
 pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
-    decide(globals, &args.id, false, false, &args.words)
+    decide(globals, &args.id, decision(false, &args.words))
 }
 
-fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &DecisionText) -> Outcome {
+fn decision(approved: bool, words: &DecisionText) -> Decision {
+    let by = words.by.clone().unwrap_or_else(user);
+    Decision { approved, by, reason: words.reason.clone(), for_session: false, digest: None }
+}
+
+fn decide(globals: &Globals, word: &str, decision: Decision) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
-    let decision = Decision {
-        approved,
-        by: words.by.clone().unwrap_or_else(user),
-        reason: words.reason.clone(),
-        for_session,
-        digest: None,
-    };
     during("deciding", || gateway.decide(&id, &decision))?;
-    let done = if approved { "approved" } else { "denied" };
+    let done = if decision.approved { "approved" } else { "denied" };
     print_line(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the name of the user who runs this, or `uid N` if the user has no name.
-fn user() -> String {
-    let uid = nix::unistd::geteuid();
-    match nix::unistd::User::from_uid(uid) {
-        Ok(Some(user)) => user.name,
-        _ => format!("uid {uid}"),
-    }
 }
 
 /// Returns the id for a word: the word itself if it has the form of a whole id, else the only pending request whose id

@@ -1,6 +1,5 @@
 //! Finds the gateway that the commands use: that of this system, or the one at `--url`.
 
-use std::path::Path;
 use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
@@ -9,23 +8,22 @@ use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, Syste
 use ken_types::places::Places;
 
 use crate::client::{KEND, call};
-use crate::config;
 use crate::globals::Globals;
 
 /// The timeout of a request to kend for its status.
 const STATUS: Duration = Duration::from_secs(5);
 
 /// Returns the gateway that the command line names. Its secret is never on the command line: it comes from `--secret-file`,
-/// `KEN_API_SECRET`, or, for the gateway of this system, from its `secrets.env`.
+/// `KEN_API_SECRET`, or, for the gateway of this system, from the files beside its configuration.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
-    let given = secret_from_file(globals.secret_file.as_deref())?;
+    let given = Secret::given(globals.secret_file.as_deref())?;
     if let Some(url) = &globals.url {
         return Gateway::at(Endpoint::new(check_url(url)?).with_secret(given));
     }
     let places = globals.places()?;
     let secret = match given {
         Some(secret) => Some(secret),
-        None => configured_secret(&places.secrets())?,
+        None => Secret::configured(&places)?,
     };
     Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))
 }
@@ -36,23 +34,6 @@ fn check_url(url: &str) -> Result<&str, Error> {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url),
         _ => Err(Error::invalid("--url", "an address without a path is expected, as http://HOST:PORT")),
     }
-}
-
-fn secret_from_file(file: Option<&Path>) -> Result<Option<Secret>, Error> {
-    match file {
-        Some(file) => Secret::from_file(file).map(Some),
-        None => match std::env::var("KEN_API_SECRET") {
-            Ok(text) => Secret::new(&text, "KEN_API_SECRET"),
-            Err(_) => Ok(None),
-        },
-    }
-}
-
-/// Returns `API_SECRET` of `secrets.env`.
-fn configured_secret(file: &Path) -> Result<Option<Secret>, Error> {
-    let mut secrets = config::secrets(file).into_iter();
-    let last = secrets.rfind(|(name, _)| name == "API_SECRET");
-    last.map_or(Ok(None), |(_, value)| Secret::new(&value, &file.display().to_string()))
 }
 
 fn url(places: &Places) -> Result<String, Error> {

@@ -16,7 +16,7 @@ pub(crate) struct Globals {
     /// Use the gateway at this address, for instance on another machine
     #[arg(long, global = true, value_name = "URL", help_heading = "Gateway")]
     pub(crate) url: Option<String>,
-    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
+    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else that of the system]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Gateway")]
     pub(crate) secret_file: Option<PathBuf>,
     /// Print control characters as they are on a terminal too
@@ -33,6 +33,14 @@ impl Globals {
             std::path::absolute(&home).map_err(|error| Error::invalid("--home", format!("{}: {error}", home.display())))
         });
         absolute.transpose()
+    }
+
+    /// Returns the command `ken` as a person types it for the system that these options select. `KEN_HOME` needs no
+    /// option, because it is set in that person's shell.
+    pub(crate) fn command(&self) -> String {
+        let home = self.home.as_ref().map(|home| format!(" --home {}", home.display()));
+        let url = self.url.as_ref().map(|url| format!(" --url {url}"));
+        ["ken".to_owned(), home.unwrap_or_default(), url.unwrap_or_default()].concat()
     }
 
     pub(crate) fn places(&self) -> Result<Places, Error> {

@@ -126,6 +126,17 @@ pub(crate) fn print_note(text: &str) {
     };
 }
 
+/// Prints text on standard error without a line end. On a terminal, control characters are replaced; elsewhere each line
+/// begins with the name of the program, as an error does.
+pub(crate) fn print_on_stderr(text: &str) {
+    let mut stderr = io::stderr();
+    let _ = match stderr.is_terminal() {
+        true => write!(stderr, "{}", for_terminal(text)),
+        false => write!(stderr, "ken: {text}"),
+    };
+    _ = stderr.flush();
+}
+
 /// Prints rows of cells below a heading, with the columns aligned.
 pub(crate) fn print_table<const N: usize>(
     head: [&str; N],

@@ -4,16 +4,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
 use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call};
-use crate::output::{Outcome, fail, print_coloured, print_json, print_line, print_note, table, wants_colour};
+use crate::output::{
+    Outcome, fail, format_count, print_coloured, print_json, print_line, print_note, table, wants_colour,
+};
 
 /// The exit statuses of `status` in LSB init scripts.
 const NOT_ALL_UP: u8 = 3;
 const UNKNOWN: u8 = 4;
+
+const APPROVER: &str = "approver";
+/// A part that does not answer must not delay the status of the others for long.
+const APPROVALS_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
@@ -40,6 +47,9 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
                     print_note(&format!("{name}: {says}"));
                 }
             }
+            if args.name.is_none() {
+                note_approvals(places);
+            }
             let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
             if down.is_empty() {
                 return Ok(ExitCode::SUCCESS);
@@ -60,6 +70,17 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
 fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     let args = StatusArgs { name: args.name.clone() };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
+}
+
+/// Says how many requests wait for a person. Without an answer of the approver nothing is said, because the table shows
+/// its state.
+fn note_approvals(places: &Places) {
+    let pending = call::<ApprovalsPending>(places, APPROVER, &ListApprovals::default(), Some(APPROVALS_TIMEOUT));
+    let count = pending.map_or(0, |pending| pending.approvals.len() as u64);
+    if count > 0 {
+        let waiting = format_count(count, "approval waits", "approvals wait");
+        print_note(&format!("{waiting} for a decision: `ken approvals` lists what"));
+    }
 }
 
 /// Returns the name and state of a part that should be ready and is not. A part should be ready if its entry is

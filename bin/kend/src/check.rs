@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ken_types::config::{Config, Part, Socket};
+use ken_types::config::{Config, Part, Socket, is_origin};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
 use ken_types::secrets::is_name;
 use ken_types::{Engine, Error, Rate};
@@ -43,6 +43,10 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if config.chat.wait_ms > MAX_WAIT_MS {
         say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+    }
+    for origin in config.gateway.origins.iter().filter(|origin| !is_origin(origin)) {
+        let message = format!("`{origin}` is not an origin, such as http://localhost:5173");
+        say(&["gateway", "origins"], message);
     }
     if let Err(error) = Engine::list(&config.model.choice) {
         say(&["model", "use"], in_words(error));
@@ -228,6 +232,8 @@ mod tests {
 
     #[test]
     fn a_value_that_a_part_would_refuse_is_named() {
+        let text = "[gateway]\norigins = [\"http://localhost:5173\", \"localhost\"]\n";
+        assert_eq!(problems(text), ["4: gateway.origins: `localhost` is not an origin, such as http://localhost:5173"]);
         let text = "[model]\nuse = \"rules,nope\"\n[limits]\nrate_chat = \"x/minute\"\nrate_api = \"0/day\"\n\
              [model.budget]\ncost_per_day = -0.5\ncost_per_session = 2e9\n";
         let found = problems(text);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ken_trusted::Others;
 use ken_types::config::Config;
+use ken_types::places::CLIENT_SECRET;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
@@ -28,7 +29,7 @@ pub(crate) struct Loaded {
     pub(crate) source: Source,
 }
 
-/// Reads `path` and `secrets.env` beside it. It is a problem if `path` does not exist and `needed` is true. Invalid
+/// Reads `path`, and `secrets.env` and `client.secret` beside it. It is a problem if `path` does not exist and `needed` is true. Invalid
 /// values are left out of the returned configuration so that the rest can be checked further.
 pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -44,6 +45,10 @@ pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
     }
     let secrets = secrets::read(&path.with_file_name("secrets.env")).unwrap_or_else(|found| {
         problems.extend(found);
+        Secrets::new()
+    });
+    let secrets = secrets::with_client_secret(secrets, &path.with_file_name(CLIENT_SECRET)).unwrap_or_else(|found| {
+        problems.push(found);
         Secrets::new()
     });
     let source = Source { path: path.to_owned(), text };

@@ -150,6 +150,7 @@ impl Connection {
 
     /// Sends as much output as the socket accepts without blocking.
     pub(crate) fn flush(&mut self, now: Instant) {
+        let had_room = self.has_room();
         while !self.output.is_empty() && !self.lost {
             match self.stream.write(&self.output) {
                 Ok(count) => {
@@ -159,7 +160,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.stalled.get_or_insert(now);
-                    return;
+                    break;
                 }
                 Err(_) => self.lost = true,
             }
@@ -167,11 +168,17 @@ impl Connection {
         if self.output.capacity() > CHUNK {
             self.output.shrink_to(CHUNK);
         }
+        if !had_room && self.has_room() {
+            // The line has its whole time from here on: nothing was read while there was no room for a reply.
+            self.begun = self.begun.map(|_| now);
+        }
     }
 
     /// Returns the earliest deadline: of an open request, of an incomplete line, or for the caller to read.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let line = self.begun.filter(|_| !self.no_input).map(|since| since + LINE_TIMEOUT);
+        // A line that is not being read has no deadline. One that had passed and was not acted on would keep kend awake.
+        let is_reading = !self.no_input && self.has_room();
+        let line = self.begun.filter(|_| is_reading).map(|since| since + LINE_TIMEOUT);
         let stall = self.stalled.map(|since| since + STALL_TIMEOUT);
         let deadlines = self.open.iter().filter_map(|open| open.deadline);
         deadlines.chain(line).chain(stall).min()

@@ -74,8 +74,12 @@ impl Control {
     pub(crate) fn settle(&mut self, system: &mut System, now: Instant) {
         let mut chunk = Vec::new();
         for connection in &mut self.connections {
+            // Sending makes room for further lines. If it does not make enough, there is output left, and the loop wakes up
+            // when the caller reads it.
+            connection.flush(now);
             while let Some(line) = connection.next_line(now) {
                 take(connection, &line, system, now);
+                connection.flush(now);
             }
             if !connection.open.is_empty() {
                 chunk.resize(CHUNK, 0);

@@ -17,8 +17,9 @@ pub(crate) const FIRST_FD: i32 = 3;
 /// Formats a section as text. Two texts are equal exactly if the sections are equal.
 type FormatSection = fn(&Config) -> String;
 
-/// The sections that a part can list in `reads`.
-pub(crate) const SECTIONS: [(&str, FormatSection); 8] = [
+/// The sections that a part can list in `reads`. Of the workspace a part may need the folder alone: the tool of the coding worker
+/// reads the rest for each call.
+pub(crate) const SECTIONS: [(&str, FormatSection); 9] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
@@ -27,6 +28,7 @@ pub(crate) const SECTIONS: [(&str, FormatSection); 8] = [
     ("approvals", |config| format!("{:?}", config.approvals)),
     ("limits", |config| format!("{:?}", config.limits)),
     ("workspace", |config| format!("{:?}", config.workspace)),
+    ("workspace.root", |config| config.workspace.root.clone()),
 ];
 
 /// The variables that every part gets from kend's own environment, besides `LC_*`.

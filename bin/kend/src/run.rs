@@ -276,6 +276,7 @@ enum Source {
 impl Loop {
     fn run(&mut self, system: &mut System, control: &mut Control) {
         system.advance(Instant::now());
+        let mut woken = Instant::now();
         loop {
             self.announce(system);
             if system.fatal.is_some() && !system.stopping {
@@ -298,9 +299,11 @@ impl Loop {
             let due = due.into_iter().flatten().min();
             let events = self.wait(system, control, due);
             let now = Instant::now();
-            if due.is_some_and(|due| now.duration_since(due) > SUSPENDED_AFTER) {
+            // What was due before the last round was overdue then already, and says nothing about this one.
+            if due.is_some_and(|due| now.duration_since(due.max(woken)) > SUSPENDED_AFTER) {
                 system.restart_deadlines(now);
             }
+            woken = now;
             self.handle_events(system, control, events);
         }
     }

@@ -1,4 +1,4 @@
-//! Reads `secrets.env`, a file of `NAME=value` lines that no other user can read.
+//! Reads `secrets.env`, a file of `NAME=value` lines that no other user can read, and `client.secret`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +17,16 @@ pub(crate) fn read(path: &Path) -> Result<Secrets, Vec<Problem>> {
         Ok(text) => parse(path, text.as_deref().unwrap_or_default()),
         Err(problem) => Err(vec![problem]),
     }
+}
+
+/// Adds the secret of the gateway from `client.secret`, unless `secrets.env` has one. It is in a file of its own where a group
+/// of users may read it, and not the other secrets.
+pub(crate) fn with_client_secret(mut secrets: Secrets, path: &Path) -> Result<Secrets, Problem> {
+    let text = files::read(path, Others::GroupMayRead)?.unwrap_or_default();
+    if !text.trim().is_empty() {
+        secrets.entry("API_SECRET".to_owned()).or_insert_with(|| text.trim().to_owned());
+    }
+    Ok(secrets)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {

@@ -1,4 +1,4 @@
-//! Notices changes of `ken.toml`, `secrets.env` and the `workflows` folder beside them. A thread sleeps until
+//! Notices changes of `ken.toml`, `secrets.env`, `client.secret` and the `workflows` folder beside them. A thread sleeps until
 //! inotify(7) reports a change, so an idle kend does not wake up.
 
 use std::ffi::OsString;
@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ken_types::places::CLIENT_SECRET;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
@@ -28,7 +29,8 @@ impl Watch {
     pub(crate) fn new(config: &Path) -> Result<Watch, String> {
         let folder = config.parent().unwrap_or(Path::new("/"));
         let workflows = folder.join("workflows");
-        let files = [config.file_name().unwrap_or_default().to_owned(), OsString::from("secrets.env")];
+        let config = config.file_name().unwrap_or_default().to_owned();
+        let files = [config, OsString::from("secrets.env"), OsString::from(CLIENT_SECRET)];
         let failed = |error: std::io::Error| error.to_string();
         let (changes, mut writer) = UnixStream::pair().map_err(failed)?;
         for end in [&changes, &writer] {
@@ -77,7 +79,7 @@ impl AsFd for Watch {
 }
 
 /// Whether an event completes a change of one of the files. A file that is still being written does not count.
-fn concerns(event: &Event, files: &[OsString; 2], workflows: &Path) -> bool {
+fn concerns(event: &Event, files: &[OsString; 3], workflows: &Path) -> bool {
     let completes = matches!(
         event.kind,
         EventKind::Access(AccessKind::Close(AccessMode::Write))

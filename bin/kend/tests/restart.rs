@@ -118,6 +118,34 @@ fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
     assert!(answered > 1_000, "only {answered} were answered");
 }
 
+/// A part that is not started again at once keeps its socket too: callers wait until it is back.
+#[test]
+fn held_sockets_refuse_nobody_during_backoff() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"exit-if:DIR/bad\", \"ready\", \"accept\"]\nsockets = { wire = { unix = \"a.sock\" } }\n",
+    );
+    let kend = home.start();
+    std::fs::write(home.path("bad"), "").unwrap();
+    kill9(kend.part_pid("a"));
+    let mut waiting = Vec::new();
+    let mut in_backoff = 0;
+    until("three deaths and sixty callers", || {
+        in_backoff += u32::from(kend.state("a") == "backoff");
+        if waiting.len() < 60 {
+            waiting.push(UnixStream::connect(home.path("run/a.sock")).expect("refused"));
+        }
+        waiting.len() == 60 && kend.part("a")["deaths"].as_array().unwrap().len() >= 3
+    });
+    assert!(in_backoff > 10, "{in_backoff}");
+    std::fs::remove_file(home.path("bad")).unwrap();
+    kend.start_part("a");
+    for mut stream in waiting {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(!text.is_empty());
+    }
+}
+
 #[test]
 fn a_silent_part_is_aborted_and_started_again() {
     let home = Home::new(

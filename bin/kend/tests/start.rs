@@ -199,6 +199,30 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
     assert!(home.run(&["--check"]).status.success());
 }
 
+/// The secret of the gateway may be in a file of its own, which a group can read.
+#[test]
+fn the_secret_of_the_gateway_can_be_read_by_a_group() {
+    let part =
+        "[part.a]\ncommand = [\"PROBE\", \"secrets:DIR/got\", \"ready\", \"hang\"]\nsecrets = [\"API_SECRET\"]\n";
+    let home = Home::new(part);
+    let file = home.path("client.secret");
+    let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::write(&file, "of-the-group\n").unwrap();
+    for refused in [0o644, 0o660] {
+        mode(refused);
+        let ended = home.run(&["--check"]);
+        ended.assert_stderr_contains("client.secret");
+        ended.assert_stderr_contains(if refused == 0o644 { "chmod 640" } else { "chmod" });
+    }
+    mode(0o640);
+    drop(home.start());
+    assert_eq!(home.read("got"), "API_SECRET=of-the-group\n");
+    std::fs::remove_file(home.path("got")).unwrap();
+    home.secrets("API_SECRET=of-the-operator\n", 0o600);
+    drop(home.start());
+    assert_eq!(home.read("got"), "API_SECRET=of-the-operator\n");
+}
+
 #[test]
 fn a_fifo_or_a_device_is_no_configuration() {
     for name in ["ken.toml", "secrets.env"] {

@@ -172,16 +172,35 @@ fn the_end_cut_off_is_found_by_the_head_and_the_last_hash() {
     assert_eq!(check(dir.path()).unwrap().records, 2);
 }
 
+/// Also a single record, which is the smallest cut.
 #[test]
-fn going_on_after_a_cut_leaves_the_gap() {
+fn each_number_of_records_cut_off_is_found() {
     let dir = tempfile::tempdir().unwrap();
     log(dir.path(), 5, 1);
     let path = current(dir.path());
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.split_inclusive('\n').take(4).collect::<String>()).unwrap();
-    log(dir.path(), 3, 1);
-    let bad = check(dir.path()).unwrap_err();
-    assert!(bad.contains("log:5: record 5: it is record 7: records 5 to 6 are missing"), "{bad}");
+    for kept in 0..6 {
+        fs::write(&path, text.split_inclusive('\n').take(kept).collect::<String>()).unwrap();
+        let bad = check(dir.path()).unwrap_err();
+        let first = format!("record {}: it is missing, like all up to record 6", kept + 1);
+        assert!(bad.contains(&first), "{kept} of 6: {bad}");
+    }
+    fs::write(&path, &text).unwrap();
+    assert_eq!(check(dir.path()).unwrap().records, 6);
+}
+
+#[test]
+fn going_on_after_a_cut_leaves_the_gap() {
+    for (kept, gap) in [(4, "records 5 to 6 are missing"), (5, "record 6 is missing")] {
+        let dir = tempfile::tempdir().unwrap();
+        log(dir.path(), 5, 1);
+        let path = current(dir.path());
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.split_inclusive('\n').take(kept).collect::<String>()).unwrap();
+        log(dir.path(), 3, 1);
+        let bad = check(dir.path()).unwrap_err();
+        assert!(bad.contains("it is record 7") && bad.contains(gap), "{bad}");
+    }
 }
 
 #[test]

@@ -1,12 +1,19 @@
-//! Approval requests: listing pending ones, and deciding them.
+//! Approval requests: listing pending ones, deciding them, and asking for decisions in a client that prints lines.
 
-use ken_types::Error;
+mod question;
+
+use ken_approval::Request;
 use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
+use ken_types::{Error, hex};
+use nix::unistd::{User, geteuid};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::chat::Identity;
 use crate::gateway::{Gateway, Method};
+
+pub use question::{Asking, Questions};
 
 /// The decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +27,16 @@ pub struct Decision {
     pub for_session: bool,
     /// The digest of the whole diff. A request with `metadata.whole` can be approved only with it.
     pub digest: Option<String>,
+}
+
+/// Returns the name of the user who runs this program, or `uid N` if the user has no name. It is recorded with a
+/// decision.
+pub fn user() -> String {
+    let uid = geteuid();
+    match User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => format!("uid {uid}"),
+    }
 }
 
 impl Gateway {
@@ -52,6 +69,22 @@ impl Gateway {
         let target = format!("/api/approvals/{}/diff", encode_segment(request));
         let answer = self.call(&Method::GET, &target, &[], &[])?;
         String::from_utf8(answer.body).map_err(|_| Error::internal("the diff that the gateway returned is not text"))
+    }
+
+    /// Returns one request with all of its diff, as a person reads it. Its digest is that of the text that arrived, so
+    /// that an approval with it is one of exactly this text.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn whole_request(&mut self, id: &str) -> Result<Request, Error> {
+        let record = self.approval(id)?;
+        let request = Request::of(&record);
+        let mut request = request.ok_or_else(|| Error::internal("the gateway's answer is no request"))?;
+        if request.digest.is_some() {
+            let diff = self.diff(id)?;
+            request.set_diff(&diff, hex::encode(&Sha256::digest(&diff)));
+        }
+        Ok(request)
     }
 
     /// Decides a request.

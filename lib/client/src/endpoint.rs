@@ -1,9 +1,11 @@
 //! The address of a gateway, and the secret that it requires of callers on other machines.
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ken_types::Error;
+use ken_types::places::Places;
+use ken_types::{Error, secrets};
 
 /// A gateway's address and the secret for it.
 #[derive(Debug, Clone)]
@@ -57,15 +59,54 @@ impl Secret {
         Ok((!text.is_empty()).then(|| Secret(text.to_owned())))
     }
 
-    /// Reads a file that contains only the secret.
+    /// Returns the secret that the caller of a program names: in a file, else in `KEN_API_SECRET`. The command line never
+    /// contains the secret itself.
     ///
     /// # Errors
-    /// `invalid` if the file cannot be read or contains no secret.
+    /// Those of [`Secret::from_file`] and [`Secret::new`].
+    pub fn given(file: Option<&Path>) -> Result<Option<Secret>, Error> {
+        match file {
+            Some(file) => Secret::from_file(file).map(Some),
+            None => match std::env::var("KEN_API_SECRET") {
+                Ok(text) => Secret::new(&text, "KEN_API_SECRET"),
+                Err(_) => Ok(None),
+            },
+        }
+    }
+
+    /// Returns the secret that a system of this machine is configured with, if this user may read it: `API_SECRET` of its
+    /// `secrets.env`, else its `client.secret`.
+    ///
+    /// # Errors
+    /// Those of [`Secret::new`].
+    pub fn configured(places: &Places) -> Result<Option<Secret>, Error> {
+        let (secrets, own) = (places.secrets(), places.client_secret());
+        let text = text_of(&secrets);
+        match secrets::find(&text, "API_SECRET").filter(|value| !value.trim().is_empty()) {
+            Some(value) => Secret::new(value, &secrets.display().to_string()),
+            None => Secret::new(&text_of(&own), &own.display().to_string()),
+        }
+    }
+
+    /// Reads a file that contains only the secret. Its group may read it, and nobody else.
+    ///
+    /// # Errors
+    /// `invalid` if the file cannot be read, or others can read it, or it contains no secret.
     pub fn from_file(path: &Path) -> Result<Secret, Error> {
         let at = path.display().to_string();
+        if std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o037 != 0) {
+            let error = Error::invalid(&*at, format!("{at}: other users can read this secret"));
+            return Err(error.hint(format!("chmod 600 {at}")));
+        }
         let text = std::fs::read_to_string(path).map_err(|error| Error::invalid(&*at, error.to_string()))?;
         Secret::new(&text, &at)?.ok_or_else(|| Error::invalid(at, "the file holds no secret"))
     }
+}
+
+/// The text of a regular file; empty if there is none or it cannot be read. Another file, such as a FIFO, could block.
+fn text_of(path: &Path) -> String {
+    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    if is_file { std::fs::read_to_string(path).unwrap_or_default() } else { String::new() }
 }
 
 impl fmt::Debug for Secret {

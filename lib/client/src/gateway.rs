@@ -272,7 +272,7 @@ impl Answer {
         Error {
             code: code(self.status),
             message: message.unwrap_or_else(|| format!("the gateway answered with {}", self.status)),
-            hint: hint.or_else(|| text(["/error/meta/hint", "/hint"])),
+            hint: text(["/error/meta/hint", "/hint"]).or(hint),
             at: text(["/error/meta/at", "/at"]),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
             outcome: text(["/error/meta/outcome", "/outcome"]).map(|_| Outcome::Unknown),

@@ -2,29 +2,50 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Uri, Version};
+use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::{StatusCode, Uri};
+use ken_types::{Code, Error};
+use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+use crate::connection::Peer;
+use crate::failure::Failure;
 
 /// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
-    /// From this machine, not forwarded, and not sent by a foreign page.
-    Local,
+    /// From this machine, not forwarded, and not sent by a foreign page. `uid` is the user that sends it; `None` only with
+    /// [`Trust::AnyUser`], if it cannot be seen.
+    Local { uid: Option<u32> },
     /// From elsewhere, with the right secret.
     Operator,
     /// From elsewhere, on a path that needs no secret.
     Anyone,
 }
 
-/// The secret that admits callers from elsewhere.
+/// Whose requests from this machine need no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nobody's. It must be so behind a reverse proxy that may run as the user of this process: the requests of everybody
+    /// outside come from it.
+    Nobody,
+    /// Those of the user that this process runs as. Root is not: proxies and tunnels run as root.
+    OwnUser,
+    /// Those of every user.
+    AnyUser,
+}
+
+/// Who is admitted, and by which secret.
 #[derive(Debug, Clone)]
 pub struct Access {
     header: HeaderName,
     /// Only the digest is kept.
     digest: Option<[u8; 32]>,
-    trusts_loopback: bool,
+    trust: Trust,
+    own_uid: u32,
+    /// Other origins whose pages are taken for local.
+    origins: Vec<String>,
 }
 
 /// Whether a caller from elsewhere has the secret.
@@ -35,6 +56,19 @@ pub(crate) enum Admission {
     NotConfigured,
 }
 
+/// What shows that a request is not local.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// The address of the peer, a header that a proxy added, or that nobody is trusted.
+    Elsewhere,
+    /// `Host` names another machine, or is missing.
+    Host,
+    /// A page of another origin has sent it.
+    Origin,
+    /// Another user of this machine has sent it, or one that cannot be seen.
+    Owner { uid: Option<u32>, own: u32 },
+}
+
 impl Access {
     /// `secret` is what callers send in `x-api-secret`; it is trimmed. Without a secret, or with an empty one, no caller from
     /// elsewhere is admitted.
@@ -43,19 +77,27 @@ impl Access {
         Access {
             header: HeaderName::from_static("x-api-secret"),
             digest: secret.map(|secret| Sha256::digest(secret.as_bytes()).into()),
-            trusts_loopback: true,
+            trust: Trust::OwnUser,
+            own_uid: geteuid().as_raw(),
+            origins: Vec::new(),
         }
     }
 
-    /// Sets whether requests from this machine need no secret; the default is yes. It must be no behind a reverse proxy on the
-    /// same machine, where the requests of everybody outside come from a loopback address.
-    pub fn trust_loopback(mut self, yes: bool) -> Access {
-        self.trusts_loopback = yes;
+    /// Sets whose requests from this machine need no secret; the default is [`Trust::OwnUser`].
+    pub fn trust(mut self, trust: Trust) -> Access {
+        self.trust = trust;
         self
     }
 
-    pub(crate) fn trusts_loopback(&self) -> bool {
-        self.trusts_loopback
+    /// Sets the origins (`http://localhost:5173`) besides the listener's own whose pages send local requests.
+    pub fn origins(mut self, origins: &[String]) -> Access {
+        self.origins = origins.to_vec();
+        self
+    }
+
+    /// Whether it matters which user of this machine a connection belongs to.
+    pub(crate) fn asks_for_owners(&self) -> bool {
+        self.trust != Trust::Nobody
     }
 
     /// Compares digests in constant time, so that the time reveals neither content nor length of the secret.
@@ -68,35 +110,95 @@ impl Access {
             return Admission::Wrong;
         };
         let given: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
-        match bool::from(given.ct_eq(digest)) {
-            true => Admission::Right,
-            false => Admission::Wrong,
+        if bool::from(given.ct_eq(digest)) { Admission::Right } else { Admission::Wrong }
+    }
+
+    /// What shows that a request is not local; `None` if it is. The checks of host and origin prevent DNS rebinding and
+    /// requests of foreign web pages.
+    pub(crate) fn foreign(&self, peer: Peer, target: &Uri, headers: &HeaderMap) -> Option<Foreign> {
+        if self.trust == Trust::Nobody || !is_loopback(peer.address) {
+            return Some(Foreign::Elsewhere);
+        }
+        let mut host = None;
+        let mut is_cross_site = false;
+        // One pass over the headers is faster than a lookup for each of these, most of which are absent.
+        for (name, value) in headers {
+            match name.as_str() {
+                "host" => host = value.to_str().ok().filter(|host| names_loopback(host)),
+                "sec-fetch-site" => is_cross_site |= says_cross_site(value),
+                name if is_added_by_proxies(name) => return Some(Foreign::Elsewhere),
+                _ => {}
+            }
+        }
+        let target_is_local = target.authority().is_none_or(|authority| names_loopback(authority.as_str()));
+        let Some(host) = host.filter(|_| target_is_local) else {
+            return Some(Foreign::Host);
+        };
+        if is_cross_site || headers.get_all(ORIGIN).iter().any(|origin| !self.is_own_origin(origin, host)) {
+            return Some(Foreign::Origin);
+        }
+        let is_trusted = self.trust == Trust::AnyUser || peer.owner == Some(self.own_uid);
+        (!is_trusted).then_some(Foreign::Owner { uid: peer.owner, own: self.own_uid })
+    }
+
+    /// Whether an origin is the address by which the listener itself was called, or configured. That it is a loopback address
+    /// is not enough: another program, of another user, may serve pages on another port.
+    fn is_own_origin(&self, origin: &HeaderValue, host: &str) -> bool {
+        let origin = origin.to_str().unwrap_or_default();
+        let is_called = origin.strip_prefix("http://").is_some_and(|called| called.eq_ignore_ascii_case(host));
+        is_called || self.origins.iter().any(|own| own.eq_ignore_ascii_case(origin))
+    }
+}
+
+/// A header that proxies add, even with an empty value: the sender is somebody else.
+fn is_added_by_proxies(name: &str) -> bool {
+    matches!(name, "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "true-client-ip" | "cf-connecting-ip")
+        || name.starts_with("x-forwarded-")
+}
+
+impl Foreign {
+    /// The refusal where no secret is configured that could admit the caller.
+    pub(crate) fn refusal(self) -> Failure {
+        let forbidden = |message: String, header| Failure::from(Error::new(Code::Forbidden, message)).at(header);
+        let failure = match self {
+            Foreign::Elsewhere => {
+                let message = "calls from elsewhere need a secret, and none is configured";
+                Failure::from(Error::unavailable(message))
+            }
+            Foreign::Host => {
+                forbidden("Host names no loopback address, and no secret is configured".to_owned(), "host")
+            }
+            Foreign::Origin => {
+                forbidden("a page of another origin has sent this, and no secret is configured".to_owned(), "origin")
+            }
+            Foreign::Owner { uid, own } => {
+                let message = format!("{}, and no secret is configured", other_user(uid, own));
+                Failure::new(StatusCode::FORBIDDEN, Code::Forbidden, message)
+            }
+        };
+        self.explain(failure).common()
+    }
+
+    /// Adds what another user of this machine can do.
+    pub(crate) fn explain(self, failure: Failure) -> Failure {
+        match self {
+            Foreign::Owner { .. } => failure.hint(OTHER_USERS),
+            _ => failure,
         }
     }
 }
 
-/// Whether a request is local: its peer has a loopback address, and no header shows another origin. The checks of host
-/// and origin prevent DNS rebinding and requests of foreign web pages.
-pub(crate) fn is_local(peer: IpAddr, version: Version, target: &Uri, headers: &HeaderMap) -> bool {
-    let target_is_local = target.authority().is_none_or(|authority| names_loopback(authority.as_str()));
-    // Only an HTTP/1.0 request may lack a host; others were refused before.
-    let mut host_is_local = version == Version::HTTP_10 && !headers.contains_key(HOST);
-    // One pass over the headers is faster than a lookup for each of these, most of which are absent.
-    for (name, value) in headers {
-        match name.as_str() {
-            "host" => host_is_local = value.to_str().is_ok_and(names_loopback),
-            "origin" if !origin_is_loopback(value) => return false,
-            "sec-fetch-site" if is_cross_site(value) => return false,
-            // Headers that proxies add, even with an empty value: the sender is somebody else.
-            "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "true-client-ip" | "cf-connecting-ip" => {
-                return false;
-            }
-            forwarded if forwarded.starts_with("x-forwarded-") => return false,
-            _ => {}
-        }
+fn other_user(uid: Option<u32>, own: u32) -> String {
+    match uid {
+        Some(uid) => format!("user {uid} has sent this, and only user {own}, as whom this runs, needs no secret"),
+        None => format!("it cannot be seen which user has sent this, and only user {own} needs no secret"),
     }
-    host_is_local && target_is_local && is_loopback(peer)
 }
+
+/// Both ways in for another user of the machine.
+const OTHER_USERS: &str = "two ways in: send the secret of this system (members of the group `ken` can read that of the \
+                           system service: --secret-file /etc/ken/client.secret), or run a ken of your own: `ken up`, or \
+                           `systemctl --user enable --now ken`";
 
 /// `127.0.0.0/8`, `::1`, `::ffff:127.0.0.1`.
 pub fn is_loopback(address: IpAddr) -> bool {
@@ -131,13 +233,7 @@ fn host_name_is_loopback(host: &str) -> bool {
     }
 }
 
-fn origin_is_loopback(origin: &HeaderValue) -> bool {
-    let origin = origin.to_str().unwrap_or_default();
-    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    authority.is_some_and(names_loopback)
-}
-
-fn is_cross_site(value: &HeaderValue) -> bool {
+fn says_cross_site(value: &HeaderValue) -> bool {
     value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"cross-site")
 }
 
@@ -189,22 +285,30 @@ mod tests {
         }
     }
 
+    fn check_from(
+        access: &Access,
+        owner: Option<u32>,
+        target: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Option<Foreign> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        access.foreign(Peer { address: Ipv4Addr::LOCALHOST.into(), owner }, &target.parse().unwrap(), &map)
+    }
+
     #[test]
     fn each_sign_of_a_remote_sender_counts() {
-        let check = |version, target: &str, headers: &[(&'static str, &str)]| {
-            let mut map = HeaderMap::new();
-            for (name, value) in headers {
-                map.append(*name, HeaderValue::from_str(value).unwrap());
-            }
-            is_local(IpAddr::V4(Ipv4Addr::LOCALHOST), version, &target.parse().unwrap(), &map)
-        };
+        let access = Access::new(None).origins(&["http://localhost:5173".to_owned()]);
+        let own = Some(geteuid().as_raw());
+        let check = |target: &str, headers: &[(&'static str, &str)]| check_from(&access, own, target, headers);
         let host = ("host", "localhost:1");
-        assert!(check(Version::HTTP_11, "/", &[host]));
-        assert!(check(Version::HTTP_10, "/", &[]));
-        assert!(!check(Version::HTTP_11, "/", &[]));
-        assert!(!check(Version::HTTP_11, "/", &[("host", "evil.test")]));
-        assert!(!check(Version::HTTP_11, "http://evil.test/", &[host]));
-        assert!(check(Version::HTTP_11, "http://127.0.0.1/", &[host]));
+        assert_eq!(check("/", &[host]), None);
+        assert_eq!(check("/", &[]), Some(Foreign::Host), "only HTTP/1.0 comes without a host");
+        assert_eq!(check("/", &[("host", "evil.test")]), Some(Foreign::Host));
+        assert_eq!(check("http://evil.test/", &[host]), Some(Foreign::Host));
+        assert_eq!(check("http://127.0.0.1/", &[host]), None);
         for name in [
             "forwarded",
             "via",
@@ -217,25 +321,43 @@ mod tests {
             "cf-connecting-ip",
         ] {
             for value in ["", " ", "127.0.0.1", "1.1 localhost"] {
-                assert!(!check(Version::HTTP_11, "/", &[host, (name, value)]), "{name}: {value:?}");
+                assert_eq!(check("/", &[host, (name, value)]), Some(Foreign::Elsewhere), "{name}: {value:?}");
             }
         }
-        assert!(check(Version::HTTP_11, "/", &[host, ("x-forwarder", "a")]));
+        assert_eq!(check("/", &[host, ("x-forwarder", "a")]), None);
         for (origin, local) in [
+            ("http://localhost:1", true),
+            ("http://LOCALHOST:1", true),
             ("http://localhost:5173", true),
-            ("https://127.0.0.1", true),
-            ("http://[::1]:1", true),
+            ("http://localhost:5174", false),
+            ("http://localhost", false),
+            ("http://127.0.0.1:1", false),
+            ("https://localhost:1", false),
             ("null", false),
             ("", false),
             ("https://evil.test", false),
             ("http://localhost.evil.test", false),
             ("file://localhost", false),
         ] {
-            assert_eq!(check(Version::HTTP_11, "/", &[host, ("origin", origin)]), local, "{origin}");
+            assert_eq!(check("/", &[host, ("origin", origin)]).is_none(), local, "{origin}");
         }
+        let two = [host, ("origin", "http://localhost:1"), ("origin", "http://evil.test")];
+        assert_eq!(check("/", &two), Some(Foreign::Origin));
         for (site, local) in [("same-origin", true), ("none", true), ("same-site", true), ("cross-site", false)] {
-            assert_eq!(check(Version::HTTP_11, "/", &[host, ("sec-fetch-site", site)]), local, "{site}");
+            assert_eq!(check("/", &[host, ("sec-fetch-site", site)]).is_none(), local, "{site}");
         }
+    }
+
+    #[test]
+    fn only_the_own_user_is_local_unless_all_are() {
+        let own = geteuid().as_raw();
+        let check = |trust, owner| check_from(&Access::new(None).trust(trust), owner, "/", &[("host", "localhost:1")]);
+        assert_eq!(check(Trust::OwnUser, Some(own)), None);
+        for other in [None, Some(own + 1)] {
+            assert_eq!(check(Trust::OwnUser, other), Some(Foreign::Owner { uid: other, own }));
+            assert_eq!(check(Trust::AnyUser, other), None);
+        }
+        assert_eq!(check(Trust::Nobody, Some(own)), Some(Foreign::Elsewhere));
     }
 
     #[test]

@@ -26,11 +26,19 @@ pub(crate) struct Resources {
     pub body_memory: Arc<BodyMemory>,
 }
 
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub address: IpAddr,
+    /// The user of this machine whose socket it is; `None` if it is not of this machine, or cannot be seen.
+    pub owner: Option<u32>,
+}
+
 /// Shared by the socket below hyper and the service above it. Only the connection's own task uses the flags, so relaxed
 /// ordering is enough; they are atomic because a task can move between threads.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub peer: IpAddr,
+    pub peer: Peer,
     pub resources: Arc<Resources>,
     /// `None` for a connection that is refused because no place is free.
     place: Option<Place>,
@@ -88,7 +96,7 @@ impl Resources {
 
 impl Connection {
     pub(crate) fn new(
-        peer: IpAddr,
+        peer: Peer,
         writer: OwnedWriteHalf,
         resources: Arc<Resources>,
         place: Option<Place>,

@@ -1,6 +1,5 @@
 //! The life of one connection, from accept to close.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use hyper::server::conn::http1;
 use ken_types::Error;
 use tokio::net::TcpStream;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Peer};
 use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::places::Place;
@@ -19,7 +18,7 @@ use crate::socket::Socket;
 /// Serves one connection to its end, or until it loses its place.
 pub(crate) async fn serve<S: Send + Sync + 'static>(
     stream: TcpStream,
-    peer: IpAddr,
+    peer: Peer,
     listener: Arc<Listener<S>>,
     place: Place,
 ) {
@@ -32,14 +31,14 @@ pub(crate) async fn serve<S: Send + Sync + 'static>(
 }
 
 /// Answers a connection for which there is no place, before it has sent anything.
-pub(crate) async fn refuse<S: Send + Sync + 'static>(stream: TcpStream, peer: IpAddr, listener: Arc<Listener<S>>) {
+pub(crate) async fn refuse<S: Send + Sync + 'static>(stream: TcpStream, peer: Peer, listener: Arc<Listener<S>>) {
     let (mut socket, connection) = open(stream, peer, &listener, None);
     let busy = Error::busy("all connections are taken by requests in progress", 1_000);
     socket.refuse(Failure::from(busy).closing().common());
     run(socket, connection, listener).await;
 }
 
-fn open<S>(stream: TcpStream, peer: IpAddr, listener: &Listener<S>, place: Option<Place>) -> (Socket, Arc<Connection>) {
+fn open<S>(stream: TcpStream, peer: Peer, listener: &Listener<S>, place: Option<Place>) -> (Socket, Arc<Connection>) {
     // Send frames and responses without delay. A socket that refuses the option is served all the same.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();

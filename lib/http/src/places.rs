@@ -167,7 +167,7 @@ impl Drop for Place {
 
 /// The caller of a connection: its IPv4 address, or its IPv6 network of 64 bits, which one host may have to itself. The
 /// loopback addresses of both families are one caller.
-pub(crate) fn caller_of(peer: IpAddr) -> IpAddr {
+pub fn caller_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         IpAddr::V6(address) => {

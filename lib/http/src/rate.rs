@@ -7,14 +7,24 @@ use std::time::{Duration, Instant};
 
 use ken_types::Rate;
 
+use crate::places::caller_of;
+
 /// Whose requests are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// All callers with the secret.
     Secret,
+    /// Everybody at an address; see [`Key::of`].
     Address(IpAddr),
     /// All callers that arrived when [`MAX_KEYS`] others were being counted.
     Others,
+}
+
+impl Key {
+    /// The key of a caller by its address. An IPv6 network of 64 bits is one caller, because one host may have all of it.
+    pub fn of(address: IpAddr) -> Key {
+        Key::Address(caller_of(address))
+    }
 }
 
 /// The source of the time, which tests set.
@@ -150,6 +160,15 @@ mod tests {
         assert_eq!(limiter.take(Key::Secret).retry_after_ms, None);
         *hand.lock().unwrap() += Duration::from_secs(600);
         assert_eq!(limiter.take(Key::Secret).remaining, 5);
+    }
+
+    /// A host may have all addresses of its network, and take another one for each request.
+    #[test]
+    fn the_addresses_of_an_ipv6_network_are_one_caller() {
+        let (limiter, _) = limiter("2/minute");
+        let take = |address: &str| limiter.take(Key::of(address.parse().unwrap())).retry_after_ms.is_none();
+        assert!(take("2001:db8::1") && take("2001:db8::2") && !take("2001:db8::ffff:3"));
+        assert!(take("2001:db8:0:1::1") && take("10.0.0.1") && take("10.0.0.2"));
     }
 
     #[test]

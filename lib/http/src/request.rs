@@ -101,7 +101,7 @@ impl Request {
     }
 
     pub fn peer(&self) -> IpAddr {
-        self.connection.peer
+        self.connection.peer.address
     }
 
     /// The request's id, which the answer carries too: the caller's own, or a ULID.

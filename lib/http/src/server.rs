@@ -12,12 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use crate::access::Access;
-use crate::connection::Resources;
+use crate::access::{Access, is_loopback};
+use crate::connection::{Peer, Resources};
 use crate::failure::Envelope;
 use crate::life;
 use crate::limits::Limits;
 use crate::listener::{Listener, RequestIds};
+use crate::owner::Owners;
 use crate::places::Places;
 use crate::rate::Limiter;
 use crate::routes::Routes;
@@ -93,13 +94,14 @@ impl<S: Send + Sync + 'static> Server<S> {
         socket.set_nonblocking(true).map_err(unusable)?;
         // An inherited socket may have a short queue, and a connection that does not fit waits a second or is refused.
         listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN)).map_err(|error| unusable(error.into()))?;
+        let owners = if self.access.asks_for_owners() { Owners::of_connections_to(&socket) } else { None };
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
         let (phase, shutdown) = Shutdown::channel();
         let (is_open, mut all_closed) = mpsc::channel(1);
         let listener = Arc::new(self.open(shutdown)?);
         tokio::select! {
             () = stop => {}
-            () = accept_all(&socket, &listener, &is_open) => {}
+            () = accept_all(&socket, owners.as_ref(), &listener, &is_open) => {}
         }
         drop(is_open);
         let _ = phase.send(Phase::Draining);
@@ -127,22 +129,25 @@ impl<S: Send + Sync + 'static> Server<S> {
 /// Accepts connections forever, and refuses those for which no place is free. Every connection holds a copy of `is_open`.
 async fn accept_all<S: Send + Sync + 'static>(
     socket: &TcpListener,
+    owners: Option<&Owners>,
     listener: &Arc<Listener<S>>,
     is_open: &mpsc::Sender<Infallible>,
 ) {
     let places = Places::new(listener.resources.limits.connections);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
-        let (stream, peer) = accept(socket).await;
-        let (listener, peer, is_open) = (listener.clone(), peer.ip(), is_open.clone());
-        if let Some(place) = places.take(peer) {
+        let (stream, address) = accept(socket).await;
+        let (listener, address, is_open) = (listener.clone(), address.ip(), is_open.clone());
+        if let Some(place) = places.take(address) {
+            let owner = owners.filter(|_| is_loopback(address)).and_then(|owners| owners.of_peer(&stream));
+            let peer = Peer { address, owner };
             tokio::spawn(async move {
                 life::serve(stream, peer, listener, place).await;
                 drop(is_open);
             });
         } else if let Ok(turn) = refusals.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                life::refuse(stream, peer, listener).await;
+                life::refuse(stream, Peer { address, owner: None }, listener).await;
                 drop((turn, is_open));
             });
         }

@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use ken_types::{Code, Error};
 
-use crate::access::{Admission, Caller, is_local};
+use crate::access::{Admission, Caller, Foreign};
 use crate::body::Body;
 use crate::connection::Connection;
 use crate::failure::{Envelope, Failure, plain};
@@ -110,40 +110,36 @@ impl<S: Send + Sync + 'static> Service<S> {
 impl<S> Answer<S> {
     /// Identifies the caller.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
-        let trusts_loopback = self.listener.access.trusts_loopback();
-        if trusts_loopback && is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
-            return Ok(Caller::Local);
-        }
+        let (access, peer) = (&self.listener.access, self.connection.peer);
+        let Some(foreign) = access.foreign(peer, &head.uri, &head.headers) else {
+            return Ok(Caller::Local { uid: peer.owner });
+        };
         let asks_first = area.for_pages.is_some() && head.method == http::Method::OPTIONS;
         if !area.guarded || asks_first {
             return Ok(Caller::Anyone);
         }
-        match self.listener.access.admit(&head.headers) {
+        match access.admit(&head.headers) {
             Admission::Right => Ok(Caller::Operator),
-            Admission::Wrong => Err(self.unauthenticated()),
-            Admission::NotConfigured => {
-                Err(Failure::from(Error::unavailable("calls from elsewhere need a secret, and none is configured"))
-                    .common())
-            }
+            Admission::Wrong => Err(self.unauthenticated(foreign)),
+            Admission::NotConfigured => Err(foreign.refusal()),
         }
     }
 
-    /// Counts a wrong secret against the address that has sent it; nothing else is counted.
-    fn unauthenticated(&self) -> Failure {
-        let quota = self.listener.wrong_secrets.take(Key::Address(self.connection.peer));
-        match quota.retry_after_ms {
+    /// Counts a wrong secret against the caller that has sent it; nothing else is counted.
+    fn unauthenticated(&self, foreign: Foreign) -> Failure {
+        let quota = self.listener.wrong_secrets.take(Key::of(self.connection.peer.address));
+        let failure = match quota.retry_after_ms {
             None => Failure::from(Error::new(Code::Unauthenticated, "the secret is wrong or missing")),
             Some(wait) => Error::busy("too many wrong secrets from this address", wait).into(),
-        }
-        .common()
-        .at("x-api-secret")
+        };
+        foreign.explain(failure).common().at("x-api-secret")
     }
 
     fn count(&mut self, caller: Caller, limiter: &Limiter) -> Result<(), Failure> {
         let key = match caller {
-            Caller::Local if !self.listener.limit_loopback => return Ok(()),
+            Caller::Local { .. } if !self.listener.limit_loopback => return Ok(()),
             Caller::Operator => Key::Secret,
-            Caller::Local | Caller::Anyone => Key::Address(self.connection.peer),
+            Caller::Local { .. } | Caller::Anyone => Key::of(self.connection.peer.address),
         };
         let quota = limiter.take(key);
         self.quota = Some(quota);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Running, start, start_with};
-use ken_http::{Access, Clock, Limiter, Rate};
+use ken_http::{Access, Clock, Limiter, Rate, Trust};
 
 const LOCAL: &str = "Host: localhost\r\n";
 const FOREIGN: &str = "Host: ken.example\r\n";
@@ -20,10 +20,11 @@ fn get(running: &Running, path: &str, headers: &str) -> common::Answer {
 #[test]
 fn local_callers_need_no_secret_and_a_wrong_one_does_not_hurt() {
     let running = start();
-    for headers in ["", "X-Api-Secret: wrong\r\n", "Origin: http://127.0.0.1:5173\r\n"] {
+    for headers in ["", "X-Api-Secret: wrong\r\n", "Origin: http://localhost\r\n"] {
         assert_eq!(get(&running, "/api/who", &format!("{LOCAL}{headers}")).json(), "Local", "{headers}");
     }
-    assert_eq!(running.ask("GET /api/who HTTP/1.0\r\n\r\n").json(), "Local");
+    assert_eq!(running.ask("GET /api/who HTTP/1.0\r\nHost: localhost\r\n\r\n").json(), "Local");
+    running.ask("GET /api/who HTTP/1.0\r\n\r\n").error(401, "unauthenticated");
 }
 
 #[test]
@@ -38,6 +39,7 @@ fn each_sign_of_a_remote_sender_requires_the_secret() {
         "Host: localhost\r\nVia: 1.1 proxy\r\n",
         "Host: localhost\r\nOrigin: https://evil.example\r\n",
         "Host: localhost\r\nOrigin: null\r\n",
+        "Host: localhost\r\nOrigin: http://localhost:5173\r\n",
         "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n",
     ] {
         for path in ["/api/who", "/api/none", "/api", "/agents/orchestrator/x", "/streams/x", "/%61pi/who"] {
@@ -56,17 +58,19 @@ fn each_sign_of_a_remote_sender_requires_the_secret() {
 }
 
 #[test]
-fn without_a_configured_secret_callers_from_elsewhere_get_503() {
+fn without_a_configured_secret_callers_from_elsewhere_are_refused() {
     let running = start_with(|_| {}, |server| server.access(Access::new(Some(" "))));
     for secret in ["", "X-Api-Secret: \r\n", "X-Api-Secret: s3cret\r\n"] {
-        get(&running, "/api/who", &format!("{FOREIGN}{secret}")).error(503, "unavailable");
+        get(&running, "/api/who", &format!("{FOREIGN}{secret}")).error(403, "forbidden");
+        get(&running, "/api/who", &format!("{LOCAL}Origin: null\r\n{secret}")).error(403, "forbidden");
+        get(&running, "/api/who", &format!("{LOCAL}Via: 1.1 proxy\r\n{secret}")).error(503, "unavailable");
     }
     assert_eq!(get(&running, "/api/who", LOCAL).json(), "Local");
 }
 
 #[test]
 fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
-    let untrusted = |access: Access| start_with(|_| {}, |server| server.access(access.trust_loopback(false)));
+    let untrusted = |access: Access| start_with(|_| {}, |server| server.access(access.trust(Trust::Nobody)));
     let running = untrusted(Access::new(Some("s3cret")));
     for headers in [LOCAL, FOREIGN] {
         get(&running, "/api/who", headers).error(401, "unauthenticated");

@@ -102,7 +102,7 @@ fn http_1_0_closes_unless_asked_to_stay() {
 fn an_http_1_0_stream_ends_with_its_connection_and_has_no_chunks() {
     let running = start();
     let mut client = running.connect();
-    client.send("GET /api/events?count=3&size=2 HTTP/1.0\r\n\r\n");
+    client.send("GET /api/events?count=3&size=2 HTTP/1.0\r\nHost: localhost\r\n\r\n");
     let answer = client.answer();
     assert_eq!((answer.header("transfer-encoding"), answer.body.as_slice()), (None, &b"dddddd"[..]));
 }

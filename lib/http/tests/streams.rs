@@ -113,7 +113,7 @@ fn a_shared_frame_is_a_chunk_between_others_and_bare_in_http_1_0() {
     assert!(client.is_ended());
 
     let mut client = running.connect();
-    client.send("GET /api/shared HTTP/1.0\r\n\r\n");
+    client.send("GET /api/shared HTTP/1.0\r\nHost: localhost\r\n\r\n");
     assert_eq!(outlet(&running).send(&frame), WriteResult::Whole);
     running.app.go.notify_one();
     assert_eq!(client.answer().body, b"firstsharedlast");

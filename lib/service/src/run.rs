@@ -23,8 +23,8 @@ use crate::sockets::Sockets;
 use crate::{config, guard, log, options, secrets};
 
 /// The time limit for the daemon's tasks after a stop. The process then ends even if they are not finished, which loses
-/// nothing because all durable state is in the store.
-const DRAIN: Duration = Duration::from_secs(10);
+/// nothing because all durable state is in the store. It is shorter than the 10 s after which kend kills a part.
+const DRAIN: Duration = Duration::from_secs(9);
 
 /// Name, version and help text of a daemon.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +176,7 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
         _ = serving.await;
     };
     if tokio::time::timeout(DRAIN, all).await.is_err() {
-        tracing::warn!("work was still open after 10 s and has been dropped");
+        tracing::warn!("work was still open after 9 s and has been dropped");
     }
 }
 

@@ -25,6 +25,35 @@ fn replacement(c: char) -> char {
     }
 }
 
+/// Makes every character of a text visible, for a person who decides about exactly this text.
+///
+/// In addition to what [`for_terminal`] replaces, characters without a width of their own (joiners, directional marks,
+/// variation selectors, tags and the other default ignorable code points of UAX #44) become `<U+200B>` and the like.
+/// Other texts keep them, because emoji and several scripts need them.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if text.chars().all(|c| replacement(c) == c && !is_invisible(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match replacement(c) {
+            char::REPLACEMENT_CHARACTER => shown.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            _ if is_invisible(c) => shown.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            shown_as => shown.push(shown_as),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a character has no width of its own or separates lines in a way that terminals do not show.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// Does what [`for_terminal`] does for bytes that arrive in pieces. A character that is cut at the end of a piece is
 /// completed by the next piece.
 #[derive(Debug, Default)]
@@ -66,6 +95,14 @@ fn cut_at_end(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_reader_would_not_see_is_named() {
+        let plain = "let ü = \"日本語\";\n\t// שלום";
+        assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(visible("a\u{200b}b\u{202e}c\u{e0041}\u{1b}[2J\u{85}"), "a<U+200B>b<U+202E>c<U+E0041>␛[2J<U+0085>");
+        assert_eq!(visible("\u{2028}\u{fe0f}\u{fffd}"), "<U+2028><U+FE0F><U+FFFD>");
+    }
 
     #[test]
     fn control_characters_are_shown_visibly() {

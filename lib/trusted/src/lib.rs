@@ -25,6 +25,8 @@ const SECRETS_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     MayRead,
+    /// The group of the file may read it.
+    GroupMayRead,
     Nothing,
 }
 
@@ -42,9 +44,14 @@ pub fn find(path: &Path, others: Others, max: u64) -> Result<Option<Vec<u8>>, Er
     };
     check_owner(path, &meta)?;
     let mode = meta.mode() & 0o777;
-    if others == Others::Nothing && mode & 0o077 != 0 {
+    let (refused, right) = match others {
+        Others::MayRead => (0, 0o644),
+        Others::GroupMayRead => (0o037, 0o640),
+        Others::Nothing => (0o077, 0o600),
+    };
+    if mode & refused != 0 {
         let error = Error::invalid("", format!("has mode {mode:04o}, others can read it"));
-        return Err(error.hint(format!("chmod 600 {}", path.display())));
+        return Err(error.hint(format!("chmod {right:o} {}", path.display())));
     }
     check_mode(path, mode)?;
     bounded(file, max).map(Some)
@@ -118,6 +125,7 @@ pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
         std::fs::create_dir_all(folder)?;
         let mode = match others {
             Others::MayRead => 0o644,
+            Others::GroupMayRead => 0o640,
             Others::Nothing => 0o600,
         };
         let mut options = OpenOptions::new();

@@ -11,19 +11,19 @@ use crate::Error;
 #[derive(Debug, Clone, Default)]
 pub struct Allowed {
     hosts: Vec<(String, u16)>,
-    networks: Vec<IpNet>,
+    /// Networks, each with its port or with all of them.
+    networks: Vec<(IpNet, Option<u16>)>,
 }
 
 impl Allowed {
-    /// Parses a list of `HOST:PORT`, addresses and networks (`10.1.0.0/16`), separated by commas or blanks. Errors name `at`.
+    /// Parses a list of `HOST:PORT`, addresses and networks (`10.1.0.0/16`), separated by commas or blanks. An address or
+    /// network stands for all its ports. Errors name `at`.
     pub fn parse(at: &str, text: &str) -> Result<Allowed, Error> {
         let mut allowed = Allowed::default();
         let entries = text.split([',', ' ', '\t', '\n']);
         for entry in entries.filter(|entry| !entry.is_empty()) {
-            if let Ok(network) = entry.parse::<IpNet>() {
-                allowed.networks.push(network);
-            } else if let Ok(address) = entry.parse::<IpAddr>() {
-                allowed.networks.push(address.into());
+            if let Some(network) = network(entry) {
+                allowed.networks.push((network, None));
             } else {
                 let pair = entry.rsplit_once(':').and_then(|(host, port)| {
                     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
@@ -33,6 +33,26 @@ impl Allowed {
                     Error::invalid(at, format!("{entry:?} is neither HOST:PORT nor a network such as 10.1.0.0/16"))
                 })?;
                 allowed.hosts.push(pair);
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// Parses a list of `HOST:PORT`, `ADDRESS:PORT` and `NETWORK:PORT`, separated by commas or blanks. Every entry needs a
+    /// port: other services of the same host are not meant, and an address of this machine would open ken itself.
+    pub fn parse_with_ports(at: &str, text: &str) -> Result<Allowed, Error> {
+        let mut allowed = Allowed::default();
+        let entries = text.split([',', ' ', '\t', '\n']);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            let pair = entry.rsplit_once(':').filter(|_| network(entry).is_none());
+            let pair = pair.and_then(|(host, port)| Some((host.trim_matches(['[', ']']), port.parse().ok()?)));
+            let (host, port) = pair.filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
+                let message = format!("{entry:?} is not HOST:PORT; a network with its port is 10.1.0.0/16:443");
+                Error::invalid(at, message)
+            })?;
+            match network(host) {
+                Some(network) => allowed.networks.push((network, Some(port))),
+                None => allowed.hosts.push((host.to_ascii_lowercase(), port)),
             }
         }
         Ok(allowed)
@@ -55,9 +75,16 @@ impl Allowed {
     pub fn names(&self, host: &str, address: SocketAddr) -> bool {
         let host = host.trim_matches(['[', ']']);
         let is_host = |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
-        let holds = |network: &IpNet| network.contains(&address.ip());
+        let holds = |(network, port): &(IpNet, Option<u16>)| {
+            port.is_none_or(|port| port == address.port()) && network.contains(&address.ip())
+        };
         self.hosts.iter().any(is_host) || self.networks.iter().any(holds)
     }
+}
+
+/// A network, or an address as a network of its own.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| Some(text.parse::<IpAddr>().ok()?.into()))
 }
 
 /// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`. None of these needs a DNS look-up.
@@ -211,6 +238,22 @@ mod tests {
                 Some("KEN_WEB_ALLOW"),
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn an_exception_can_require_its_port() {
+        let list = "wiki.test:8080, 10.1.0.0/16:443 127.0.0.2:81,[::1]:81,[fd00::/8]:82";
+        let allowed = Allowed::parse_with_ports("KEN_WEB_ALLOW", list).unwrap();
+        let admits = |host: &str, address: &str| allowed.allows(host, address.parse().unwrap());
+        assert!(admits("WIKI.test", "192.168.0.1:8080") && !admits("wiki.test", "192.168.0.1:80"));
+        assert!(admits("any", "10.1.2.3:443") && !admits("any", "10.1.2.3:80") && !admits("any", "10.2.0.1:443"));
+        assert!(admits("any", "127.0.0.2:81") && !admits("127.0.0.2", "127.0.0.2:3940"));
+        assert!(admits("any", "[::1]:81") && !admits("[::1]", "[::1]:80"));
+        assert!(admits("any", "[fd12::1]:82") && !admits("any", "[fd12::1]:81"));
+        for wrong in ["127.0.0.1", "10.0.0.0/8", "::1", "fd00::1", "[::1]", "wiki", "wiki:port", ":80"] {
+            let error = Allowed::parse_with_ports("KEN_WEB_ALLOW", wrong).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some("KEN_WEB_ALLOW"), "{wrong}");
         }
     }
 }

@@ -71,27 +71,38 @@ pub struct Gateway {
     pub public_url: String,
     /// Whether requests from this machine need no secret.
     pub trust_loopback: TrustLoopback,
+    /// The origins (`http://localhost:5173`) besides the gateway's own whose pages send requests like local programs.
+    pub origins: Vec<String>,
 }
 
 /// Whether a request that comes from a loopback address, and was not forwarded by a proxy, needs no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum TrustLoopback {
     /// Yes, unless `public_url` is set or the gateway listens on an address that is not a loopback address.
     Auto,
+    /// Yes, if the user of the gateway has sent it.
     Yes,
+    /// Yes, whoever has sent it.
+    AnyUser,
     No,
 }
 
 impl Gateway {
-    /// Whether requests from this machine need no secret. Resolves `auto`.
+    /// Whether requests of some user of this machine need no secret. Resolves `auto`.
     pub fn trusts_loopback(&self) -> bool {
         match self.trust_loopback {
             TrustLoopback::Auto => self.public_url.is_empty() && self.listen.is_loopback(),
-            TrustLoopback::Yes => true,
+            TrustLoopback::Yes | TrustLoopback::AnyUser => true,
             TrustLoopback::No => false,
         }
     }
+}
+
+/// Whether a text is an origin as browsers send it: a scheme and a host, a port if it is not the usual one, and no path.
+pub fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ']))
 }
 
 impl Default for Gateway {
@@ -101,6 +112,7 @@ impl Default for Gateway {
             port: 3940,
             public_url: String::new(),
             trust_loopback: TrustLoopback::Auto,
+            origins: Vec::new(),
         }
     }
 }
@@ -541,6 +553,7 @@ mod tests {
         assert!(!trusts(r#"{"public_url":"https://ken.example"}"#));
         assert!(trusts(r#"{"public_url":"https://ken.example","trust_loopback":"yes"}"#));
         assert!(!trusts(r#"{"trust_loopback":"no"}"#));
+        assert!(trusts(r#"{"public_url":"https://ken.example","trust_loopback":"any-user"}"#));
         assert!(serde_json::from_str::<Gateway>(r#"{"trust_loopback":"perhaps"}"#).is_err());
     }
 }

@@ -24,6 +24,18 @@ pub struct Event {
     pub place: Place,
 }
 
+impl Event {
+    /// Returns the session of the agent that the event is about. This is the worker's for an approval that a worker
+    /// needs.
+    pub fn session(&self) -> &str {
+        match &self.body {
+            Body::ApprovalRequested { worker: Some(worker), .. }
+            | Body::ApprovalDecided { worker: Some(worker), .. } => &worker.worker_session,
+            _ => &self.place.session,
+        }
+    }
+}
+
 /// Which submission, session and turn an event belongs to. Fields that do not apply are absent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,15 +152,24 @@ pub enum Body {
         result: Value,
         duration_ms: u64,
     },
+    /// A person decides for the whole submission, so this is an event of the agent itself, even if a worker needs the
+    /// approval: it has no `parentSession`, by which clients skip the events of workers. Streams of earlier versions
+    /// have an event of the worker instead.
     ApprovalRequested {
         request_id: String,
         action_type: String,
         risk: String,
         expires_at: Timestamp,
+        #[serde(flatten)]
+        worker: Option<AskingWorker>,
     },
     ApprovalDecided {
         request_id: String,
         status: String,
+        /// The name of the person who decided, as that person gave it. Absent if nobody decided.
+        decided_by: Option<String>,
+        #[serde(flatten)]
+        worker: Option<AskingWorker>,
     },
     TurnMessages {
         purpose: Purpose,
@@ -236,6 +257,15 @@ pub enum Body {
         outcome: Outcome,
         error: Option<String>,
     },
+}
+
+/// The worker whose call needs an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskingWorker {
+    pub agent: String,
+    /// The session of the worker, as in [`Place::session`] of its own events.
+    pub worker_session: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -593,6 +623,25 @@ mod tests {
         let wanted = r#"{"v":1,"type":"text_delta","text":"hi","eventIndex":4,"timestamp":"1970-01-01T00:00:00.000Z","instanceId":"i","submissionId":"s","session":"default","harness":"default","turnId":"turn_1"}"#;
         assert_eq!(text, wanted);
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+    }
+
+    #[test]
+    fn an_approval_of_a_worker_names_it_in_the_same_flat_object() {
+        let worker = AskingWorker { agent: "coding-worker".into(), worker_session: "task:default:c1".into() };
+        for (worker, wanted) in [
+            (Some(worker), r#","agent":"coding-worker","workerSession":"task:default:c1"}"#),
+            (None, r#"{"type":"approval_decided","requestId":"apr_1","status":"expired"}"#),
+        ] {
+            let body = Body::ApprovalDecided {
+                request_id: "apr_1".into(),
+                status: "expired".into(),
+                decided_by: None,
+                worker,
+            };
+            let text = serde_json::to_string(&body).unwrap();
+            assert!(text.ends_with(wanted), "{text}");
+            assert_eq!(serde_json::from_str::<Body>(&text).unwrap(), body);
+        }
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::Error;
 /// The maximum length of the path of a Unix socket. `sun_path` has 108 bytes, including a final NUL (unix(7)).
 pub const MAX_SOCKET_PATH: usize = 107;
 
+/// The name of the file that holds the secret of the gateway for its clients.
+pub const CLIENT_SECRET: &str = "client.secret";
+
 /// The directories and files of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
@@ -70,6 +73,12 @@ impl Places {
     /// Returns the path of `secrets.env`, which is in the directory of the configuration file.
     pub fn secrets(&self) -> PathBuf {
         self.config.with_file_name("secrets.env")
+    }
+
+    /// Returns the path of `client.secret`, which is beside `secrets.env`. It holds the secret of the gateway alone, so that a
+    /// group of users can be allowed to read it.
+    pub fn client_secret(&self) -> PathBuf {
+        self.config.with_file_name(CLIENT_SECRET)
     }
 
     /// Returns the path of the socket of a part, or of kend.

@@ -60,7 +60,7 @@ fn lane(event: &Event) -> Lane {
         }
         _ => String::new(),
     };
-    (place.session.clone(), within)
+    (event.session().to_owned(), within)
 }
 
 /// Returns the part of an event that is compared: its own fields without times.
@@ -71,6 +71,12 @@ fn comparable(event: &Event) -> Result<Value, Error> {
     let place = serde_json::to_value(&event.place).unwrap_or_default();
     if let (Some(fields), Some(place)) = (value.as_object_mut(), place.as_object()) {
         fields.retain(|name, _| !place.contains_key(name));
+    }
+    if let (Body::ApprovalRequested { .. } | Body::ApprovalDecided { .. }, Some(fields)) =
+        (&event.body, value.as_object_mut())
+    {
+        // Records of earlier versions name the worker only by the session of the event.
+        fields.retain(|name, _| !["agent", "workerSession"].contains(&name.as_str()));
     }
     without_times(&mut value);
     Ok(value)
@@ -166,7 +172,7 @@ impl Tape {
         };
         let mut turns: HashMap<&str, usize> = HashMap::new();
         for event in &segment.events {
-            let session = event.place.session.as_str();
+            let session = event.session();
             match &event.body {
                 Body::TurnStart { .. } => *turns.entry(session).or_default() += 1,
                 Body::Validation { .. } => tape.validations.push_back(event.body.clone()),

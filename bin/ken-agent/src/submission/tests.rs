@@ -492,11 +492,12 @@ impl Policy for SlowApproval {
                     action_type: "shell.execute".into(),
                     risk: "high".into(),
                     expires_at: Timestamp::from_millis(0),
+                    worker: None,
                 })
                 .await;
             tokio::time::sleep(Duration::from_secs(7_200)).await;
             let status = "approved".into();
-            events.send(Body::ApprovalDecided { request_id, status }).await;
+            events.send(Body::ApprovalDecided { request_id, status, decided_by: None, worker: None }).await;
             Ok(None)
         })
     }

@@ -288,7 +288,12 @@ pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
 
 /// Returns the end of an approval request that was not decided before its turn ended.
 pub(super) fn approval_cancelled(request_id: &str) -> Body {
-    Body::ApprovalDecided { request_id: request_id.to_owned(), status: "cancelled".to_owned() }
+    Body::ApprovalDecided {
+        request_id: request_id.to_owned(),
+        status: "cancelled".to_owned(),
+        decided_by: None,
+        worker: None,
+    }
 }
 
 /// Returns the end of a call that cannot be finished.

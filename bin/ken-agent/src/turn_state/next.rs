@@ -207,7 +207,7 @@ impl TurnState {
         let Some(task) = open else {
             return Step::Record(Box::new(events::interrupted(call)), None);
         };
-        let of_worker = || task.worker.task_ref(&call.id, &self.session);
+        let of_worker = || task.worker.task_ref(&call.id, &task.agent, &self.session);
         match task.worker.next(&plan.closing_worker()) {
             Step::Record(body, below) => {
                 let of = match below {

@@ -101,6 +101,8 @@ pub(crate) struct TaskRef {
 /// The worker to which an event belongs, and the operation and turn in that worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorkerRef {
+    /// The name of the worker, such as `coding-worker`.
+    pub(crate) agent: String,
     pub(crate) session: SessionName,
     /// The session of the agent that gave the task.
     pub(crate) parent: SessionName,

@@ -53,6 +53,8 @@ pub enum Effect {
     Renewed { lease: Lease, connection: ConnectionId },
     /// The lease has ended.
     LeaseEnded(Lease),
+    /// A run of a schedule may have to be admitted, or its submission has begun or ended.
+    ScheduleRuns,
     /// There is background work that can be done now.
     Background,
     /// There is background work to do at this time.

@@ -42,6 +42,8 @@ const SLICE_PAUSE_MS: i64 = 5;
 const MAX_QUICK_BATCH: Duration = Duration::from_millis(1);
 /// The time after the last write at which the database is tidied up, in milliseconds.
 const IDLE_MS: i64 = 1_000;
+/// The maximum number of steps of runs of schedules in one transaction.
+const STEPS: usize = 64;
 /// The interval at which to look for background work that no change has announced, such as expired keys; in milliseconds.
 const BACKGROUND_INTERVAL_MS: i64 = 600_000;
 
@@ -188,6 +190,7 @@ impl Writer {
             leases,
             pending: VecDeque::new(),
             maybe_open: ClaimableWork::all(),
+            schedule_runs: true,
             background_at: clock.elapsed_ms(),
             idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
@@ -294,6 +297,7 @@ fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
         };
         let mut batches = lock(batches);
         batches.run_requests(orders);
+        batches.run_schedules();
         batches.probe();
         batches.run_background();
         batches.run_idle();
@@ -317,6 +321,8 @@ struct BatchWriter {
     /// Claims that wait for work, in the order in which they came.
     pending: VecDeque<PendingClaim>,
     maybe_open: ClaimableWork,
+    /// Whether a run of a schedule may need a step. It is true at the start, because the last store may have been killed before that step.
+    schedule_runs: bool,
     background_at: i64,
     /// When to tidy up the database if nothing is written until then.
     idle_at: i64,
@@ -364,6 +370,20 @@ struct Batch {
     time_left: Vec<(Lease, i64)>,
 }
 
+impl Batch {
+    /// Returns an empty batch with space for this many jobs.
+    fn at(now: Timestamp, jobs: usize) -> Batch {
+        Batch {
+            jobs: Vec::with_capacity(jobs),
+            ticks: Vec::new(),
+            change: Change::at(now),
+            claims: Vec::new(),
+            gone: Vec::new(),
+            time_left: Vec::new(),
+        }
+    }
+}
+
 impl BatchWriter {
     fn run_requests(&mut self, orders: Vec<WriterRequest>) {
         let (batch, releases) = self.sort(orders);
@@ -373,7 +393,8 @@ impl BatchWriter {
     /// Returns the time at which there is something to do even without a request, in terms of the clock's `elapsed_ms`.
     fn due(&self) -> i64 {
         let due = self.leases.next_due().unwrap_or(i64::MAX);
-        let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
+        let runs_at = if self.schedule_runs { 0 } else { i64::MAX };
+        let due = due.min(runs_at).min(self.background_at).min(self.idle_at).max(self.retry_at);
         if self.is_failing() { due.min(self.retry_at) } else { due }
     }
 
@@ -386,14 +407,7 @@ impl BatchWriter {
     /// Sorts orders. Returns the batch to write, and the leases that the batch has to release first.
     fn sort(&mut self, orders: Vec<WriterRequest>) -> (Batch, Vec<Lease>) {
         let mut releases = Vec::new();
-        let mut batch = Batch {
-            jobs: Vec::with_capacity(orders.len()),
-            ticks: Vec::new(),
-            change: Change::at(self.clock.now()),
-            claims: Vec::new(),
-            gone: Vec::new(),
-            time_left: Vec::new(),
-        };
+        let mut batch = Batch::at(self.clock.now(), orders.len());
         for order in orders {
             match order {
                 WriterRequest::Write(job) => batch.jobs.push(job),
@@ -464,24 +478,65 @@ impl BatchWriter {
             }
         }
         self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));
-        let mut followed = schedules::follow(self.database.tables(), &mut batch.change, 0)?;
-        self.serve_claims(batch)?;
-        loop {
-            let next = schedules::follow(self.database.tables(), &mut batch.change, followed.until)?;
-            if !next.opened {
-                break;
-            }
-            followed = next;
-            self.serve_claims(batch)?;
-        }
-        system::record(self.database.tables(), &mut batch.change)?;
-        self.database.commit()?;
-        self.has_written();
+        self.commit(batch)?;
         count(&self.counters.writes, batch.jobs.len() - given_up);
         count(&self.counters.given_up, given_up);
         count(&self.counters.refused, refused);
         count(&self.counters.batches, 1);
         Ok(())
+    }
+
+    /// Serves the claims that wait, and commits.
+    fn commit(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        self.note_claimable(batch);
+        if self.pending.iter().any(|claim| self.maybe_open.fits(claim)) {
+            self.try_to_serve_claims(batch)?;
+        }
+        system::record(self.database.tables(), &mut batch.change)?;
+        self.database.commit()?;
+        self.has_written();
+        Ok(())
+    }
+
+    /// Takes the steps that the runs of schedules need, in a transaction of its own, so that nothing that is wrong with a run can undo the
+    /// change of a caller.
+    fn run_schedules(&mut self) {
+        if !self.schedule_runs || self.clock.elapsed_ms() < self.retry_at {
+            return;
+        }
+        self.schedule_runs = false;
+        let mut batch = Batch::at(self.clock.now(), 0);
+        match self.take_steps(&mut batch) {
+            Ok(()) => self.apply(&mut batch),
+            Err(error) => {
+                // A defect would only be met again. The next change of a run is the next attempt.
+                self.schedule_runs = error.code == Code::Unavailable;
+                self.give_up(&mut batch, &error, Vec::new());
+            }
+        }
+    }
+
+    fn take_steps(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        self.database.begin()?;
+        let now = batch.change.now;
+        for _ in 0..STEPS {
+            let Some(step) = schedules::next_step(self.database.tables(), now)? else {
+                return self.commit(batch);
+            };
+            let effects_before = batch.change.effects.len();
+            self.database.mark()?;
+            match step.take(self.database.tables(), &mut batch.change) {
+                Ok(()) => self.database.keep()?,
+                // The disk, not the run: all of it is tried again.
+                Err(error) if error.code == Code::Unavailable => return Err(error),
+                Err(error) => {
+                    undo(&mut *self.database, &mut batch.change, effects_before)?;
+                    step.fail(self.database.tables(), &error, &mut batch.change)?;
+                }
+            }
+        }
+        batch.change.push(Effect::ScheduleRuns);
+        self.commit(batch)
     }
 
     /// Checks a lease that is lost or whose submission may have used up its time. Releases the lease unless the submission has time left.
@@ -503,29 +558,50 @@ impl BatchWriter {
         Ok(())
     }
 
+    /// Notes the kinds of work that a change has made available.
+    fn note_claimable(&mut self, batch: &Batch) {
+        for effect in &batch.change.effects {
+            if let Effect::Claimable(work) = effect {
+                *self.maybe_open.of(*work) = true;
+            }
+        }
+    }
+
+    /// Serves claims so that a row which cannot be read does not undo the changes of callers. The claims then wait for other work.
+    fn try_to_serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let effects_before = batch.change.effects.len();
+        self.database.mark()?;
+        match self.serve_claims(batch) {
+            Ok(()) => self.database.keep(),
+            Err(error) if error.code == Code::Unavailable => Err(error),
+            Err(error) => {
+                tracing::error!(code = %error.code, "no work can be claimed: {}", error.message);
+                undo(&mut *self.database, &mut batch.change, effects_before)?;
+                for (pending, _) in batch.claims.drain(..).rev() {
+                    self.pending.push_front(pending);
+                }
+                self.maybe_open = ClaimableWork { turns: false, runs: false };
+                Ok(())
+            }
+        }
+    }
+
     /// Gives work to the claims that wait for it, in the same transaction in which the work became available.
     fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mut maybe_open = self.maybe_open;
-        for effect in &batch.change.effects {
-            if let Effect::Claimable(work) = effect {
-                *maybe_open.of(*work) = true;
-            }
-        }
         let mut left = VecDeque::new();
         while let Some(pending) = self.pending.pop_front() {
             if !maybe_open.fits(&pending) {
                 left.push_back(pending);
                 continue;
             }
-            let claims = leases::claim(self.database.tables(), pending.work, pending.max, &mut batch.change);
-            // An error fails the whole batch, and then the claims continue to wait.
-            let claims = claims.inspect_err(|_| self.maybe_open = ClaimableWork::all());
-            match claims {
+            match leases::claim(self.database.tables(), pending.work, pending.max, &mut batch.change) {
                 Ok(claims) if claims.is_empty() => {
                     *maybe_open.of(pending.work) = false;
                     left.push_back(pending);
                 }
                 Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
+                // All of them continue to wait.
                 Err(error) => {
                     self.pending.push_front(pending);
                     left.extend(self.pending.drain(..));
@@ -582,6 +658,7 @@ impl BatchWriter {
                 Effect::AbortRequested(submission) => self.leases.request_abort(&submission),
                 Effect::Renewed { lease, connection } => self.leases.add_renewed(lease, connection, now),
                 Effect::LeaseEnded(lease) => self.leases.remove(&lease),
+                Effect::ScheduleRuns => self.schedule_runs = true,
                 Effect::Background => self.background_at = now,
                 Effect::Expires(then) => {
                     let wait = then.millis().saturating_sub(at.millis());
@@ -710,12 +787,17 @@ fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mu
         database.keep()?;
         return Ok(true);
     }
+    undo(database, change, effects_before)?;
+    Ok(false)
+}
+
+/// Undoes what was done since the savepoint. Fails if the whole transaction has ended.
+fn undo(database: &mut dyn tables::Writer, change: &mut Change, effects_before: usize) -> Result<(), Error> {
     change.effects.truncate(effects_before);
     if !database.is_open() {
         return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
     }
-    database.undo()?;
-    Ok(false)
+    database.undo()
 }
 
 /// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction can be undone.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use ken_types::id::SubmissionId;
-use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
 use ken_types::ops::blobs::BlobPiece;
+use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Octets, Timestamp};
 use ken_wire::Context;
 use serde_json::{Map, Value, json};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::{Host, Operations, Read, Write, blobs};
-use crate::rules::{approvals, digest};
+use crate::rules::{approvals, check, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
 /// How long a request is kept after its end, in milliseconds. A grant for a whole session is deleted together with its request.
@@ -28,6 +28,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<ApprovalsPut>()
         .read::<ApprovalsOf>()
         .read::<ApprovalsDiff>()
+        .read::<ApprovalsList>()
         .write::<ApprovalsDecide>()
         .write::<ApprovalsConsume>()
         .write::<ApprovalsExpire>();
@@ -173,6 +174,24 @@ impl Read for ApprovalsOf {
         let found = submission(tables, &args.submission_id)?;
         let calls = tables.calls_with_approval(found.key)?;
         Ok(CallsWithApproval { calls })
+    }
+}
+
+impl Read for ApprovalsList {
+    fn check(args: &ListAllApprovals) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListAllApprovals) -> Result<ApprovalPage, Error> {
+        let before = match &args.after {
+            None => None,
+            Some(id) => Some(tables.approval(id)?.ok_or_else(|| Error::invalid("/after", "no such cursor"))?.key),
+        };
+        let mut approvals = tables.approvals_before(before, args, args.limit as usize + 1, LIST_BYTES)?;
+        let has_more = approvals.len() > args.limit as usize;
+        approvals.truncate(args.limit as usize);
+        let after = approvals.last().filter(|_| has_more).map(|last| last.request_id.clone());
+        Ok(ApprovalPage { approvals, page: Page { limit: args.limit, has_more, after } })
     }
 }
 

@@ -52,8 +52,11 @@ fn name(what: &str) -> String {
 }
 
 fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
-    let stored = tables.stored_value(&name("dm_policy"))?;
-    Ok(stored.as_deref().and_then(DmPolicy::named).unwrap_or_default())
+    let Some(stored) = tables.stored_value(&name("dm_policy"))? else {
+        return Ok(DmPolicy::default());
+    };
+    let unknown = || Error::internal(format!("table facts, column value: {stored:?} is not known as a policy"));
+    DmPolicy::named(&stored).ok_or_else(unknown)
 }
 
 /// Returns the policy for a sender and the chat of a message.

@@ -259,6 +259,7 @@ fn due_message(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error
         id: row.id,
         piece: row.piece,
         in_doubt: row.state == MessageState::Sending,
+        doubtful: row.doubtful,
         tries: row.tries,
         edited_id: edited.and_then(|edited| edited.message_id),
         shown: row.shown,
@@ -432,7 +433,8 @@ pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCount
         match MessageState::named(&name) {
             Some(MessageState::Sent) => counts.sent = value,
             Some(MessageState::Unknown) => counts.unknown = value,
-            _ => counts.failed = value,
+            Some(MessageState::Failed) => counts.failed = value,
+            _ => return Err(Error::internal(format!("table counters, column name: {name:?} is not known"))),
         }
     }
     Ok(counts)

@@ -1,11 +1,12 @@
-//! Schedules. Each step of a scheduled run is one change: recording the slot also decides its outcome and adds the run and its submission.
-//! When the submission settles, the same change ends the run, queues its delivery and admits the next run. So no crash can leave a step
-//! half done.
+//! Schedules. Recording a slot decides its outcome and adds its run. What follows for a run is a change of its own, which is found in the
+//! tables: the run is admitted with a submission when there is a place, and ended, with its delivery, when the submission has settled. So
+//! neither a crash nor a refusal between these changes loses anything, and a refusal ends only the run that it concerns.
 
 use std::collections::HashMap;
 
 use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched};
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::Nothing;
 use ken_types::ops::outbox::{MessageState, PutMessage};
 use ken_types::ops::schedules::*;
@@ -17,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
-use crate::ops::turns::SubmissionFields;
 use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
@@ -37,6 +37,8 @@ const MAX_DUE: usize = 2_000;
 /// The maximum length of a result that is added to a session, in bytes. It is so small that the event stays within its limit even if all of
 /// the text is escaped. The run keeps the complete result.
 const MAX_POSTED_BYTES: usize = 32 * 1024;
+/// The time after which a caller can try again when too many runs wait, in milliseconds.
+const BUSY_RETRY_MS: u64 = 1_000;
 /// The maximum number of deleted schedules that one slice of background work removes.
 const SLICE: usize = 20;
 
@@ -137,7 +139,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         prompt: args.prompt.clone(),
         payload: args.payload.clone(),
         enabled: args.enabled,
-        progress: args.progress,
+        progress: progress_of(args),
         last_fired: None,
         last_status: None,
         failures: 0,
@@ -171,13 +173,18 @@ fn update(
             _ => old.failures,
         },
         enabled: args.enabled,
-        progress: args.progress,
+        progress: progress_of(args),
         updated_at: change.now,
         ..old
     };
     tables.update_schedule(&row)?;
     publish(kind, &row.slug, change);
     Ok(row)
+}
+
+/// Returns the progress to store. A schedule that is paused has no next slot: with one that has passed, it would be due for ever.
+fn progress_of(args: &PutSchedule) -> Progress {
+    Progress { next: args.progress.next.filter(|_| args.enabled), ..args.progress }
 }
 
 /// Fails if the results of a schedule could not be delivered.
@@ -285,6 +292,7 @@ impl Write for SchedulesStart {
     fn run(tables: &dyn Tables, args: &StartRun, change: &mut Change) -> Result<ScheduleRun, Error> {
         let schedule = by_slug(tables, &args.slug, args.owner.as_ref())?;
         if tables.schedule_run(&args.run_id)?.is_none() {
+            check_not_full(tables)?;
             let run = NewScheduleRun {
                 id: &args.run_id,
                 schedule: schedule.key,
@@ -296,11 +304,19 @@ impl Write for SchedulesStart {
                 finished_at: None,
             };
             add_run(tables, &schedule.slug, &run, change)?;
-            admit(tables, change)?;
         }
         let run = tables.schedule_run(&args.run_id)?;
         run.map(ScheduleRunRow::into_schedule_run).ok_or_else(|| unknown_run(&args.run_id))
     }
+}
+
+/// Fails if as many manual runs wait as prompts may wait in a session. Slots are limited where they are recorded.
+fn check_not_full(tables: &dyn Tables) -> Result<(), Error> {
+    if tables.count_waiting_manual_runs()? < WAITING_PROMPTS {
+        return Ok(());
+    }
+    let message = format!("{WAITING_PROMPTS} manual runs of schedules wait");
+    Err(Error::busy(message, BUSY_RETRY_MS).hint("at most 8 runs are active at a time; wait until some have ended"))
 }
 
 fn unknown_run(id: &str) -> Error {
@@ -310,7 +326,7 @@ fn unknown_run(id: &str) -> Error {
 impl Read for SchedulesRunGet {
     fn run(tables: &dyn Tables, args: &OneScheduleRun) -> Result<ScheduleRun, Error> {
         let found = tables.schedule_run_of_slug(&args.slug, &args.run_id)?;
-        with_delivery(tables, found.ok_or_else(|| unknown_run(&args.run_id))?)
+        complete(tables, found.ok_or_else(|| unknown_run(&args.run_id))?)
     }
 }
 
@@ -325,7 +341,7 @@ impl Read for SchedulesRuns {
         let before = name.newest_or(args.after.as_ref(), "?after")?;
         let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
         let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
-        let runs = found.into_iter().map(|(_, run)| with_delivery(tables, run));
+        let runs = found.into_iter().map(|(_, run)| complete(tables, run));
         Ok(ScheduleRunPage { page, runs: runs.collect::<Result<_, _>>()? })
     }
 }
@@ -344,7 +360,8 @@ impl Write for SchedulesAdvance {
         for id in &args.timed_out {
             time_out(tables, id, change)?;
         }
-        admit(tables, change)?;
+        // A run whose pause before its next attempt is over is not announced by any change.
+        change.push(Effect::ScheduleRuns);
         let due = args.due_until.map(|until| tables.due_schedules(until, MAX_DUE));
         let due = due.transpose()?.unwrap_or_default();
         let now = change.now.millis();
@@ -412,6 +429,7 @@ fn record_slots(
 
 fn add_run(tables: &dyn Tables, slug: &str, run: &NewScheduleRun<'_>, change: &mut Change) -> Result<(), Error> {
     if tables.insert_schedule_run(run)? {
+        change.push(Effect::ScheduleRuns);
         publish_run_state(slug, run.id, run.slot_at, run.status, change);
     }
     Ok(())
@@ -433,17 +451,59 @@ fn publish_run_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunSta
     change.publish("schedule.run", Fields { slug, run_id: run, slot_at, status: status.name() });
 }
 
-/// Starts queued runs, as long as the number of active runs allows it.
-fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
-    while tables.count_working_schedule_runs()? < SCHEDULE_RUNS {
-        let Some(mut run) = tables.next_schedule_run(change.now.millis())? else {
-            return Ok(());
-        };
-        let schedule = tables.schedule_by_key(run.schedule)?;
-        submit(tables, &schedule, &mut run, change)?;
-        tables.update_schedule_run(&run)?;
-        publish_run(&schedule, &run, change);
+/// What has to be done next for a run: to admit it or, if it has a submission, to follow that.
+#[derive(Debug)]
+pub(crate) struct Step {
+    run: ScheduleRunRow,
+    submission: Option<SubmissionRow>,
+}
+
+/// Returns the next step of any run. Both [`Step::take`] and [`Step::fail`] change the run so that this step is not returned again.
+pub(crate) fn next_step(tables: &dyn Tables, now: Timestamp) -> Result<Option<Step>, Error> {
+    let working = tables.working_schedule_runs()?;
+    let is_full = working.len() as u64 >= SCHEDULE_RUNS;
+    for run in working {
+        let found = run.submission.as_ref().map(|id| tables.submission(id.as_str()));
+        let found = found.transpose()?.flatten();
+        let has_begun = |state| state != State::Queued && run.status == RunState::Admitted;
+        let submission = found.filter(|found| found.state.is_settled() || has_begun(found.state));
+        if submission.is_some() {
+            return Ok(Some(Step { run, submission }));
+        }
     }
+    let next = if is_full { None } else { tables.next_schedule_run(now.millis())? };
+    Ok(next.map(|run| Step { run, submission: None }))
+}
+
+impl Step {
+    pub(crate) fn take(&self, tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
+        let schedule = tables.schedule_by_key(self.run.schedule)?;
+        match &self.submission {
+            None => admit(tables, &schedule, self.run.clone(), change),
+            Some(found) if found.state.is_settled() => settle(tables, &schedule, self.run.clone(), found, change),
+            Some(found) => start(tables, &schedule, self.run.clone(), found, change),
+        }
+    }
+
+    /// Ends the run as failed, because its step was refused, and delivers nothing.
+    pub(crate) fn fail(&self, tables: &dyn Tables, error: &Error, change: &mut Change) -> Result<(), Error> {
+        let schedule = tables.schedule_by_key(self.run.schedule)?;
+        tracing::warn!(slug = schedule.slug, run = self.run.id, "a run of a schedule ends: {error}");
+        let delivery = if schedule.settings.deliver_to.is_some() { Delivery::Failed } else { Delivery::None };
+        let mut run = ScheduleRunRow { error: Some(error.message.clone()), delivery, ..self.run.clone() };
+        close(tables, &schedule, &mut run, RunState::Error, change)
+    }
+}
+
+fn admit(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    mut run: ScheduleRunRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    submit(tables, schedule, &mut run, change)?;
+    tables.update_schedule_run(&run)?;
+    publish_run(schedule, &run, change);
     Ok(())
 }
 
@@ -531,53 +591,18 @@ fn session(
     Ok(made)
 }
 
-/// How far the effects of a change have been followed, and whether this has made a submission available for claims.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FollowProgress {
-    pub(crate) until: usize,
-    pub(crate) opened: bool,
-}
-
-/// Updates the runs whose submissions have begun or settled, in the same transaction. Looks at the effects of the change from number `from`
-/// on, including those that this function adds.
-pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<FollowProgress, Error> {
-    let mut until = from;
-    let mut opened = false;
-    while let Some(effect) = change.effects.get(until) {
-        until += 1;
-        opened |= matches!(effect, Effect::Claimable(Work::Turns));
-        let Effect::Published(kind @ ("submission.running" | "submission.settled"), fields) = effect else {
-            continue;
-        };
-        let fields: SubmissionFields<'_> = serde_json::from_str(fields).map_err(record::defect)?;
-        if !fields.session_id.starts_with("schedule:") {
-            continue;
-        }
-        let has_settled = *kind == "submission.settled";
-        if let Some(run) = tables.schedule_run_of_submission(&fields.submission_id)? {
-            let schedule = tables.schedule_by_key(run.schedule)?;
-            match has_settled {
-                true => settle(tables, &schedule, run, change)?,
-                false => started(tables, &schedule, run, change)?,
-            }
-        }
-    }
-    Ok(FollowProgress { until, opened })
-}
-
 /// Records that the agent has begun with a run.
-fn started(
+fn start(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
     mut run: ScheduleRunRow,
+    found: &SubmissionRow,
     change: &mut Change,
 ) -> Result<(), Error> {
-    if run.status == RunState::Admitted {
-        run.status = RunState::Running;
-        run.started_at = Some(change.now.millis());
-        tables.update_schedule_run(&run)?;
-        publish_run(schedule, &run, change);
-    }
+    run.status = RunState::Running;
+    run.started_at = found.first_claim_at;
+    tables.update_schedule_run(&run)?;
+    publish_run(schedule, &run, change);
     Ok(())
 }
 
@@ -586,34 +611,33 @@ fn settle(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
     mut run: ScheduleRunRow,
+    found: &SubmissionRow,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let found = run.submission.as_ref().map(|id| tables.submission(id.as_str()));
-    let Some(found) = found.transpose()?.flatten() else {
-        return Ok(());
-    };
     let status = tables.submission_status(&found.id)?;
-    let text = status.as_ref().and_then(|status| status.result.as_ref()).map(|result| result.text.clone());
-    run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
-    if run.status.is_terminal() {
-        // The run has already ended, because it reached its time limit. The text that was written by then is stored.
-        return tables.update_schedule_run(&run);
-    }
+    run.result_text = status.as_ref().and_then(text_of);
+    run.started_at = run.started_at.or(found.first_claim_at);
     let failure = status.and_then(|status| status.error);
     run.error = failure.as_ref().map(|failure| failure.message.clone());
-    let activity = activity_of(tables, &found)?;
+    let activity = activity_of(tables, found)?;
     let attempts = (run.attempt, schedule.settings.max_attempts);
     match attempt_end(found.state, failure.as_ref(), &activity, attempts) {
-        Ended::Final(state) => end(tables, schedule, &mut run, state, change)?,
-        Ended::Retry(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change)?,
+        Ended::Final(state) => end(tables, schedule, &mut run, state, change),
+        Ended::Retry(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change),
         Ended::Retry(pause) => {
             run.status = RunState::Queued;
             run.not_before = change.now.millis() + pause;
             tables.update_schedule_run(&run)?;
             publish_run(schedule, &run, change);
+            Ok(())
         }
     }
-    admit(tables, change)
+}
+
+/// Returns the text that a submission has written, in the length that the record of a run keeps.
+fn text_of(status: &SubmissionStatus) -> Option<String> {
+    let result = status.result.as_ref();
+    result.map(|result| ken_text::head(&result.text, RESULT_TEXT_BYTES).to_owned())
 }
 
 /// Returns what a submission did, according to its events.
@@ -662,13 +686,26 @@ fn end(
     change: &mut Change,
 ) -> Result<(), Error> {
     run.status = state;
-    run.finished_at = Some(change.now.millis());
-    let has_run = state != RunState::Skipped;
-    if has_run {
+    if state != RunState::Skipped {
         run.delivery = deliver(tables, schedule, run, change)?;
     }
+    close(tables, schedule, run, state, change)
+}
+
+/// Stores the record of a run that has ended, and updates its schedule.
+fn close(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &mut ScheduleRunRow,
+    state: RunState,
+    change: &mut Change,
+) -> Result<(), Error> {
+    run.status = state;
+    run.finished_at = Some(change.now.millis());
     tables.update_schedule_run(run)?;
     publish_run(schedule, run, change);
+    // There is a place for the next one.
+    change.push(Effect::ScheduleRuns);
     if schedule.deleted {
         return Ok(());
     }
@@ -686,6 +723,7 @@ fn end(
         tracing::warn!(slug = row.slug, failures = row.failures, "a schedule is paused after failed runs");
         pause(tables, &mut row, change)?;
     }
+    let has_run = state != RunState::Skipped;
     let is_done = has_run && run.trigger == Trigger::Slot && row.settings.delete_after_run;
     if is_done {
         delete(tables, &row, change)?;
@@ -732,19 +770,25 @@ fn message_key(run: &str) -> String {
     format!("schedule:{run}")
 }
 
-/// Returns the run with the state of its delivery, which is read from the outbox.
-fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, Error> {
-    if run.delivery != Delivery::Pending {
-        return Ok(run);
+/// Returns the run with what changes after it has ended: the state of its delivery, and the text of a turn that was aborted because the run
+/// had reached its time limit.
+fn complete(tables: &dyn Tables, mut run: ScheduleRun) -> Result<ScheduleRun, Error> {
+    if run.delivery == Delivery::Pending {
+        let message = tables.message_by_key(&message_key(&run.run_id))?;
+        run.delivery = match message.map(|message| message.state) {
+            Some(MessageState::Pending | MessageState::Sending) => Delivery::Pending,
+            Some(MessageState::Sent) => Delivery::Sent,
+            Some(MessageState::Failed) => Delivery::Failed,
+            Some(MessageState::Unknown) | None => Delivery::Unknown,
+        };
     }
-    let message = tables.message_by_key(&message_key(&run.run_id))?;
-    let delivery = match message.map(|message| message.state) {
-        Some(MessageState::Pending | MessageState::Sending) => Delivery::Pending,
-        Some(MessageState::Sent) => Delivery::Sent,
-        Some(MessageState::Failed) => Delivery::Failed,
-        Some(MessageState::Unknown) | None => Delivery::Unknown,
-    };
-    Ok(ScheduleRun { delivery, ..run })
+    if run.status.is_terminal()
+        && run.result_text.is_none()
+        && let Some(id) = &run.submission_id
+    {
+        run.result_text = tables.submission_status(id)?.as_ref().and_then(text_of);
+    }
+    Ok(run)
 }
 
 /// Adds a text to a session, as an exchange whose prompt is hidden. The text appears on the stream and in the transcript of the session,

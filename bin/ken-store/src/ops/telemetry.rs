@@ -88,7 +88,7 @@ fn kind(row: &SummaryRow) -> WorkKind {
     match row.submission.kind {
         SubmissionKind::Workflow => WorkKind::Workflow,
         SubmissionKind::Compact => WorkKind::Command,
-        SubmissionKind::Prompt if stream_names::instance(&row.stream).starts_with("schedule:") => WorkKind::Schedule,
+        SubmissionKind::Prompt if stream_names::is_scheduled(stream_names::instance(&row.stream)) => WorkKind::Schedule,
         SubmissionKind::Prompt => WorkKind::Prompt,
     }
 }

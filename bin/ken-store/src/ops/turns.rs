@@ -1,38 +1,35 @@
 //! Prompts and compactions: the events that their holders add, and how they end.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use ken_types::event::{Body, Event, Outcome, Place, VERSION, is_dispatched};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::{approvals, blobs, exchanges, logs, memory, outbox, telemetry};
 use crate::rules::queue::{Ending, with_approvals};
+use crate::rules::stream_names::is_scheduled;
 use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
 /// The fields of an event `submission.*` of the system's stream.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SubmissionFields<'a> {
-    #[serde(borrow)]
-    pub(super) session_id: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) submission_id: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session_id: &'a str,
+    submission_id: &'a SubmissionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
 }
 
 impl<'a> SubmissionFields<'a> {
     pub(super) fn of(session: &'a str, submission: &'a SubmissionId) -> SubmissionFields<'a> {
-        let submission_id = Cow::Borrowed(submission.as_str());
-        SubmissionFields { session_id: Cow::Borrowed(session), submission_id, outcome: None }
+        SubmissionFields { session_id: session, submission_id: submission, outcome: None }
     }
 }
 
@@ -126,7 +123,15 @@ pub(super) fn publish_status(tables: &dyn Tables, found: &SubmissionRow, change:
         _ => "submission.running",
     };
     change.publish(kind, SubmissionFields::of(log.instance(), &found.id));
+    update_schedule_runs(&log, change);
     Ok(())
+}
+
+/// Has the run of a schedule updated whose submission has begun or ended.
+fn update_schedule_runs(log: &LogRow, change: &mut Change) {
+    if is_scheduled(log.instance()) {
+        change.push(Effect::ScheduleRuns);
+    }
 }
 
 /// Returns the end of the stream at the time when a settled submission ended.
@@ -218,6 +223,7 @@ pub(super) fn finish(
     open_next(tables, found.stream, change)?;
     let fields = SubmissionFields::of(log.instance(), &found.id);
     change.publish("submission.settled", SubmissionFields { outcome: Some(ending.outcome()), ..fields });
+    update_schedule_runs(log, change);
     report_end(found, ending, change);
     Ok(())
 }

@@ -24,3 +24,8 @@ pub(crate) fn instance(stream: &str) -> &str {
     let instance = stream.strip_prefix(AGENT).or_else(|| stream.strip_prefix(RUN));
     instance.unwrap_or(stream)
 }
+
+/// Returns whether this is the instance of a run of a schedule.
+pub(crate) fn is_scheduled(instance: &str) -> bool {
+    instance.starts_with("schedule:")
+}

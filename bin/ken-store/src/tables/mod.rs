@@ -7,7 +7,9 @@ pub mod sqlite;
 
 use ken_types::event::{Failure, Output, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
-use ken_types::ops::approvals::{Approval, CallWithApproval, Decision, ListApprovals, Request, Status};
+use ken_types::ops::approvals::{
+    Approval, CallWithApproval, Decision, ListAllApprovals, ListApprovals, Request, Status,
+};
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
@@ -789,6 +791,15 @@ pub trait Approvals {
     /// Returns at most `max` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
     /// diff, and marked as `cut`.
     fn pending_approvals(&self, list: &ListApprovals, max: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
+    /// Returns requests with lower keys than `before`, newest first, that match the status and the session of a list.
+    /// From the one on with which they exceed `bytes`, they have no action and no diff.
+    fn approvals_before(
+        &self,
+        before: Option<i64>,
+        list: &ListAllApprovals,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
     fn end_approval(
@@ -939,7 +950,8 @@ pub trait Schedules {
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
     /// Returns the admitted and the running runs of all schedules.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;
-    fn count_working_schedule_runs(&self) -> Result<u64, Error>;
+    /// Returns how many queued runs were started by hand.
+    fn count_waiting_manual_runs(&self) -> Result<u64, Error>;
     /// Returns the oldest queued run that can be admitted now. Schedules that already have an admitted or running one are left out.
     fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns the earliest time at which a run that waits for its next attempt can be admitted.

@@ -4,6 +4,7 @@
 
 mod damage;
 mod disk;
+mod foreign;
 mod process;
 
 use std::collections::BTreeMap;
@@ -288,7 +289,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     open(&store, 0o777);
     let file = store.join("ken.db");
     drop(ken_store::tables::sqlite::Sqlite::open(&file).unwrap());
-    for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock"] {
+    for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock", "ken.db.acknowledged"] {
         let path = store.join(name);
         if path.exists() {
             open(&path, 0o666);

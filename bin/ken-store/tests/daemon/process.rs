@@ -40,7 +40,12 @@ impl Daemon {
         notify.set_read_timeout(Some(TIMEOUT)).unwrap();
         let child = command.env("NOTIFY_SOCKET", &path).spawn().unwrap();
         let mut text = [0; 64];
-        let length = notify.recv(&mut text).unwrap();
+        let length = loop {
+            match notify.recv(&mut text) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.unwrap(),
+            }
+        };
         assert_eq!(&text[..length], b"READY=1\n");
         Daemon { child, home: home.to_owned() }
     }

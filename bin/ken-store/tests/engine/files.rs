@@ -276,3 +276,41 @@ async fn the_journal_begins_anew_while_it_is_written_without_a_pause() {
     kit.store = None;
     Sqlite::check(&kit.file(), true).unwrap();
 }
+
+/// A word that this release does not know is named, and is not taken for another one.
+#[tokio::test]
+async fn an_unknown_word_is_an_error_that_names_its_place() {
+    let mut kit = used().await;
+    for (sql, place) in [
+        ("UPDATE submissions SET state = 'dreaming'", r#"table submissions, column state: "dreaming""#),
+        (
+            "UPDATE submissions SET state = 'queued', live = 1, kind = 'riddle'",
+            r#"table submissions, column kind: "riddle""#,
+        ),
+        ("UPDATE sessions SET origin = 'moon'", r#"table sessions, column origin: "moon""#),
+    ] {
+        kit.store = None;
+        let raw = rusqlite::Connection::open(kit.file()).unwrap();
+        raw.execute(sql, []).unwrap();
+        drop(raw);
+        kit.open().unwrap();
+        let args = WaitSubmission { submission_id: sub("s1"), wait_ms: 0, or_waiting: false };
+        let action = Action::Prompt { submission_id: sub("s2"), policy: Policy::Queue };
+        let accept = kit.accept_of("a", "q", Target::Selector("tui-1".into()), action);
+        let abort = OfInstance { instance: "tui-1".into() };
+        let error = match place {
+            place if place.contains("state") => kit.wait(args).await.err(),
+            place if place.contains("kind") => kit.write::<SubmissionsAbort>(abort).await.err(),
+            _ => kit.write::<ChatAccept>(accept).await.err(),
+        };
+        let error = error.unwrap_or_else(|| panic!("{place}"));
+        assert!(error.code == Code::Internal && error.message.contains(place), "{error}");
+    }
+    // A row that cannot be read does not undo what others write.
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.execute("UPDATE submissions SET open = 1", []).unwrap();
+    raw.execute("UPDATE sessions SET origin = 'tui'", []).unwrap();
+    let none = kit.claims(1, 8).await;
+    assert!(none.claims.is_empty());
+    kit.session("tui-9", "b").await;
+}

@@ -253,3 +253,54 @@ async fn a_lease_renewed_by_a_connection_that_ends_with_it_is_not_stuck() {
     kit.tick().await;
     assert_eq!(kit.claim_one(3).await.attempt, 2);
 }
+
+/// A turn runs for an hour, without the time that it waits for decisions. A holder that renews its lease keeps it meanwhile.
+#[tokio::test]
+async fn hours_of_waiting_for_a_decision_do_not_end_a_turn() {
+    const MINUTES: i64 = 2 * LEASE_MS;
+    let kit = ready().await;
+    let claim = kit.claim_one(1).await;
+    let pass = async |minutes: i64| {
+        for _ in 0..minutes * 2 {
+            kit.turn_clock(MINUTES / 2 - 1).await;
+            assert!(renew(&kit, 1, &claim.lease).await, "the lease was lost");
+            kit.turn_clock(1).await;
+        }
+    };
+    let step = async |index, what: &str| {
+        let event = event("s1", index, &format!("approval_{what}"), serde_json::json!({"requestId": "a"}));
+        kit.add_events(&claim.lease, index, vec![event]).await.unwrap();
+    };
+    pass(30).await;
+    step(0, "requested").await;
+    pass(180).await;
+    assert_eq!(kit.state("s1").await, State::Waiting);
+    assert!(kit.claims(2, 1).await.claims.is_empty(), "another holder got it");
+    step(1, "decided").await;
+    pass(29).await;
+    assert_eq!(kit.state("s1").await, State::Running);
+    // The hour ends a minute later, and half a minute after that its holder loses it.
+    kit.turn_clock(MINUTES / 2 - 1).await;
+    assert!(renew(&kit, 1, &claim.lease).await);
+    kit.turn_clock(MINUTES / 2 - 1).await;
+    assert!(renew(&kit, 1, &claim.lease).await);
+    kit.turn_clock(MINUTES / 2 + 2).await;
+    let last = kit.claim_one(2).await;
+    assert_eq!((last.attempt, last.verdict), (2, Some(Verdict::Timeout)));
+}
+
+/// The same while nobody holds it, and over a restart of the store.
+#[tokio::test]
+async fn hours_of_waiting_without_a_holder_do_not_end_a_turn() {
+    let mut kit = ready().await;
+    let claim = kit.claim_one(1).await;
+    let requested = event("s1", 0, "approval_requested", serde_json::json!({"requestId": "a"}));
+    kit.add_events(&claim.lease, 0, vec![requested]).await.unwrap();
+    kit.disconnected(1);
+    kit.turn_clock(3 * SUBMISSION_MS).await;
+    kit.restart();
+    kit.turn_clock(3 * SUBMISSION_MS).await;
+    let next = kit.claim_one(2).await;
+    assert_eq!((next.verdict, next.time_left_ms), (None, SUBMISSION_MS));
+    assert_eq!(kit.state("s1").await, State::Waiting);
+}

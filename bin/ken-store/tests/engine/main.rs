@@ -14,6 +14,7 @@ mod messenger;
 mod model;
 mod public;
 mod runs;
+mod schedules;
 mod sessions;
 mod streams;
 mod submissions;

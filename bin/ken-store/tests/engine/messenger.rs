@@ -241,3 +241,63 @@ async fn only_what_is_new_of_a_text_is_read() {
     let found = kit.read::<MessengerDrafts>(ReadTurns::default()).await.unwrap();
     assert_eq!((found.turns, found.drafts.len()), (0, 1));
 }
+
+fn to_chat(chat: &str, key: &str) -> PutMessage {
+    PutMessage { chat_id: chat.into(), key: key.into(), ..message(false, key) }
+}
+
+/// A message that the platform refuses for now is before the later ones of its chat. Other chats do not wait for it.
+#[tokio::test]
+async fn a_message_that_is_sent_later_stays_before_those_behind_it() {
+    let kit = Kit::new();
+    for (chat, key) in [("7", "first"), ("7", "second"), ("8", "other")] {
+        kit.write::<OutboxPut>(to_chat(chat, key)).await.unwrap();
+    }
+    let texts = async || {
+        let texts = due(&kit).await.into_iter().map(|due| due.message.text);
+        texts.collect::<Vec<_>>()
+    };
+    let settle = async |end| {
+        let first = due(&kit).await.remove(0);
+        kit.write::<OutboxSettle>(SettlePiece { id: first.id, piece: 0, last: true, end }).await.unwrap();
+    };
+    assert_eq!(texts().await, ["first", "other"]);
+    settle(later()).await;
+    assert_eq!(texts().await, ["other"]);
+    kit.write::<OutboxPut>(to_chat("7", "third")).await.unwrap();
+    kit.turn_clock(999).await;
+    assert_eq!(texts().await, ["other"]);
+    kit.turn_clock(1).await;
+    assert_eq!(texts().await, ["first", "other"]);
+    for rest in [["second", "other"], ["other", "third"]] {
+        settle(PieceEnd::Sent { message_id: None }).await;
+        assert_eq!(texts().await, rest);
+    }
+}
+
+/// The end of a message is that of all of its pieces, not of the last one.
+#[tokio::test]
+async fn a_doubtful_piece_makes_the_message_doubtful_whatever_follows() {
+    let sent = || PieceEnd::Sent { message_id: Some("1".into()) };
+    let unknown = || PieceEnd::Unknown { error: "no answer".into() };
+    let failed = || PieceEnd::Failed { error: "refused".into() };
+    for (pieces, expected) in [
+        (vec![sent(), sent()], MessageState::Sent),
+        (vec![unknown(), sent()], MessageState::Unknown),
+        (vec![sent(), unknown()], MessageState::Unknown),
+        (vec![sent(), unknown(), sent()], MessageState::Unknown),
+        (vec![unknown(), later(), sent()], MessageState::Unknown),
+        (vec![unknown(), failed()], MessageState::Failed),
+    ] {
+        let kit = Kit::new();
+        let id = kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().id;
+        let (mut piece, count) = (0, pieces.len());
+        for (number, end) in pieces.clone().into_iter().enumerate() {
+            let is_later = matches!(end, PieceEnd::Later { .. });
+            let settle = SettlePiece { id, piece, last: number + 1 == count, end };
+            kit.write::<OutboxSettle>(settle).await.unwrap();
+            piece += u32::from(!is_later);
+        }
+        assert_eq!(state(&kit).await, expected, "{pieces:?}");
+    }
+}

@@ -327,3 +327,29 @@ async fn a_submission_id_cannot_be_used_for_another_event() {
     assert_eq!(kit.write::<ChatAccept>(other).await.unwrap_err().code, Code::Conflict);
     assert_eq!(kit.claims(1, 8).await.claims.len(), 1);
 }
+
+#[tokio::test]
+async fn a_history_has_no_gaps_whatever_is_known_and_however_little_is_asked_for() {
+    const TURNS: usize = 7;
+    let kit = ready().await;
+    for number in 0..TURNS {
+        kit.talk("tui-1", &format!("s{number}"), &number.to_string(), "a").await;
+    }
+    for known in std::iter::once(None).chain((0..TURNS).map(Some)) {
+        for before in 0..=TURNS {
+            for limit in 1..=TURNS + 1 {
+                let args = ReadHistory {
+                    instance: "tui-1".into(),
+                    before: sub(&format!("s{before}")),
+                    limit: u32::try_from(limit).unwrap(),
+                    after: known.map(|known| sub(&format!("s{known}"))),
+                    search: None,
+                };
+                let found = kit.read::<SubmissionsHistory>(args).await.unwrap();
+                let found: Vec<usize> = found.exchanges.iter().map(|past| past.prompt.parse().unwrap()).collect();
+                let first = known.map_or(0, |known| known + 1).max(before.saturating_sub(limit));
+                assert_eq!(found, (first..before).collect::<Vec<_>>(), "{known:?} {before} {limit}");
+            }
+        }
+    }
+}

@@ -11,6 +11,8 @@ use crate::wrap::{Cut, wrap};
 
 /// The number of lines of a folded output that are shown.
 const FOLDED_LINES: usize = 4;
+/// The number of lines of an activity that waits for a person.
+const WAITING_LINES: usize = 16;
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,7 +249,8 @@ impl Block {
         let text = self.text.trim_end();
         if !text.is_empty() {
             let output = gutter(text, "  ", FAINT, columns).lines;
-            let shown = if unfolded { output.len() } else { output.len().min(FOLDED_LINES) };
+            let folded_lines = if self.state == State::Waiting { WAITING_LINES } else { FOLDED_LINES };
+            let shown = if unfolded { output.len() } else { output.len().min(folded_lines) };
             let hidden = output.len() - shown;
             lines.extend(output.into_iter().take(shown));
             if hidden > 0 {

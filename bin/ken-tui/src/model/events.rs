@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ken_approval::decided;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State, one_line};
@@ -34,7 +35,9 @@ impl Model {
         if submission.is_empty() {
             return;
         }
-        if event.get("parentSession").is_some() {
+        // In streams of earlier versions, the approval of a worker is an event of that worker.
+        let is_approval = matches!(kind, "approval_requested" | "approval_decided");
+        if event.get("parentSession").is_some() && !is_approval {
             return self.worker_event(event, kind);
         }
         let now = self.now;
@@ -153,6 +156,9 @@ impl Model {
 
     fn approval_requested(&mut self, event: &Value) {
         let request = text(event, "requestId").to_owned();
+        if self.transcript.block_mut(&request).is_some() {
+            return;
+        }
         let name = format!("approval: {}", text(event, "actionType"));
         let mut block = Block::activity(&name, &request, State::Waiting);
         block.detail = format!("{} risk · F2 decides", text(event, "risk"));
@@ -163,17 +169,20 @@ impl Model {
 
     fn approval_decided(&mut self, event: &Value) {
         let (request, status) = (text(event, "requestId"), text(event, "status"));
+        let outcome = decided(status, text(event, "decidedBy"));
         self.approvals.retain(|known| known.id != request);
         if let super::Overlay::Approval(dialog) = &self.overlay
             && dialog.request.id == request
         {
             self.overlay = super::Overlay::None;
-            self.notice = Some(format!("the request was {}", one_line(status)));
+            self.notice = Some(format!("the request was {outcome}"));
         }
         if let Some(block) = self.transcript.block_mut(request) {
-            block.detail = one_line(status);
+            block.detail = outcome;
             let is_approved = status == "approved";
             block.settle(if is_approved { State::Done } else { State::Failed });
+            // The record also says who that is as ken knows it.
+            self.effects.push(Effect::Approval { request: request.to_owned() });
         }
     }
 

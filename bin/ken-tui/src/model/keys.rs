@@ -2,7 +2,7 @@
 
 use ratatui_textarea::{CursorMove, Input, Key};
 
-use super::approval::{Dialog, decision};
+use super::approval::{Dialog, denial};
 use super::block::Kind;
 use super::list::{List, Row};
 use super::{Draft, Model, Overlay};
@@ -218,9 +218,8 @@ impl Model {
         match command {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
-                    // The list of requests omits long actions and diffs, so the whole request is fetched.
                     self.effects.push(Effect::Approval { request: request.id.clone() });
-                    self.overlay = Overlay::Approval(Dialog::new(request));
+                    self.overlay = Overlay::Approval(Box::new(Dialog::new(request)));
                 }
                 None => self.notice = Some("no approval is pending".to_owned()),
             },
@@ -323,13 +322,13 @@ impl Model {
     }
 
     /// Handles keys of the approval dialog. Keys can decide a request only here, after a person has opened the dialog.
-    fn approval_key(&mut self, mut dialog: Dialog, key: &Input) {
+    fn approval_key(&mut self, mut dialog: Box<Dialog>, key: &Input) {
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {
             match key.key {
                 Key::Esc => dialog.reason = None,
                 Key::Enter => {
-                    let decision = decision(false, false, dialog.reason.take());
+                    let decision = denial(dialog.reason.take());
                     return self.effects.push(Effect::Decide { request, decision });
                 }
                 _ => type_into(reason, key),
@@ -339,8 +338,8 @@ impl Model {
         }
         match key.key {
             Key::Esc => return,
-            Key::Char(letter @ ('a' | 's')) if is_typed(key) => {
-                let decision = decision(true, letter == 's', None);
+            Key::Char(letter @ ('a' | 's')) if is_typed(key) && dialog.may_approve(letter == 's') => {
+                let decision = dialog.approval(letter == 's');
                 return self.effects.push(Effect::Decide { request, decision });
             }
             Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
@@ -379,9 +378,12 @@ fn list_key(list: &mut List, key: &Input) -> Choice {
 fn scrolled(top: usize, key: &Input) -> Option<usize> {
     Some(match key.key {
         Key::Up => top.saturating_sub(1),
-        Key::Down => top + 1,
+        Key::Down => top.saturating_add(1),
         Key::PageUp => top.saturating_sub(10),
-        Key::PageDown => top + 10,
+        Key::PageDown => top.saturating_add(10),
+        Key::Home => 0,
+        // The view goes back to the last line.
+        Key::End => usize::MAX,
         _ => return None,
     })
 }

@@ -12,6 +12,7 @@ pub(crate) mod transcript;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use ken_approval::Request;
 use ken_client::chat::Session;
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
@@ -20,7 +21,7 @@ use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
 use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE_TIMEOUT, Selector};
-use approval::{Dialog, Request};
+use approval::Dialog;
 use block::{Block, Kind, one_line};
 use events::{text, text_at};
 use list::{List, Row};
@@ -30,6 +31,8 @@ use transcript::{Exchange, Status, Transcript};
 pub(crate) const PREFLIGHT: &str = "tui.startup-preflight";
 const PREFLIGHT_REPORT: &str = "Preflight report:";
 const EDITOR_UNDO: usize = 200;
+/// The maximum length of a request in its row, in bytes.
+const ROW_BYTES: usize = 16 * 1024;
 
 /// Whether the gateway responds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +51,7 @@ pub(crate) enum Overlay {
     Palette(List),
     Sessions(List),
     Search(String),
-    Approval(Dialog),
+    Approval(Box<Dialog>),
     /// The path of a file to attach, while it is being typed.
     Attach(String),
     /// The index of the first visible line.
@@ -205,11 +208,7 @@ impl Model {
                     self.store_request(request);
                 }
             }
-            Message::Approval(record) => {
-                if let Some(request) = Request::of(&record) {
-                    self.store_request(request);
-                }
-            }
+            Message::Approval(request) => self.whole_request(*request),
             Message::Decided { request, answer } => self.decided(&request, answer),
             Message::Parts(missing) => self.parts = Some(missing),
             Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
@@ -527,25 +526,39 @@ impl Model {
         list.more = Some(text_at(&page, "/page/after").to_owned()).filter(|after| !after.is_empty());
     }
 
-    /// Stores the current state of a request for approval.
-    fn store_request(&mut self, request: Request) {
-        let is_pending = request.status == "pending";
+    /// Stores a request that was fetched by its id, and shows it in its row and in the open dialog.
+    fn whole_request(&mut self, request: Request) {
+        let id = self.session.as_ref().map(|session| &session.id);
+        if request.session.is_some() && request.session.as_ref() != id {
+            return;
+        }
         if let Some(block) = self.transcript.block_mut(&request.id) {
+            if request.is_pending() && block.state != block::State::Waiting {
+                // It was decided while this answer was on its way.
+                return;
+            }
             block.name = format!("approval: {}", request.summary);
-            block.detail = match is_pending {
-                true => format!("{} · {} risk · F2 decides", request.action, request.risk),
-                false => request.status.clone(),
+            block.detail = match &request.outcome {
+                None => format!("{} risk · F2 decides", request.risk),
+                Some(outcome) => outcome.clone(),
             };
-            block.forget_lines();
+            block.set_text(&below_name(&request));
         }
         if let Overlay::Approval(dialog) = &mut self.overlay
             && dialog.request.id == request.id
         {
-            dialog.request = request.clone();
+            dialog.load(request.clone());
         }
+        self.store_request(request);
+    }
+
+    /// Stores the current state of a request for approval.
+    fn store_request(&mut self, request: Request) {
+        let is_pending = request.is_pending();
         let known = self.approvals.iter().position(|known| known.id == request.id);
         match (known, is_pending) {
-            (Some(at), true) => self.approvals.splice(at..=at, [request]).for_each(drop),
+            // A list may hold less of the request than is known already.
+            (Some(_), true) => {}
             (Some(at), false) => _ = self.approvals.remove(at),
             (None, true) => self.approvals.push(request),
             (None, false) => {}
@@ -651,6 +664,20 @@ impl Model {
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
+}
+
+/// Returns what the row of a request shows below its name: where, why, risk, and the action or the diff. The dialog
+/// shows all of a long one.
+fn below_name(request: &Request) -> String {
+    let mut shown = String::new();
+    for line in request.lines().into_iter().skip(1) {
+        if shown.len() + line.text.len() > ROW_BYTES {
+            return shown + "… F2 shows the rest";
+        }
+        shown += &line.text;
+        shown.push('\n');
+    }
+    shown
 }
 
 /// Returns the name of a session in a list: the one that a person gave it, or else its title.

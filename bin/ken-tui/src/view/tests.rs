@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use ken_approval::Request;
 use ken_client::chat::Session;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -167,11 +168,12 @@ fn busy() -> Client {
     client
 }
 
-fn record() -> Value {
-    json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
+fn record() -> Box<Request> {
+    let record = json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
         "target": "repos/site", "reason": "The port is fixed.", "expiresAt": "2027-02-03T04:20:06.789Z",
         "metadata": {"tool": "edit_file", "action": {"argv": ["apply", "-"], "cwd": "/work"}, "diff": "--- a\n+++ b\n@@ -1 +1 @@\n-port 1\n+port 0"}},
-        "status": "pending", "requestId": "apr_1"})
+        "status": "pending", "requestId": "apr_1"});
+    Box::new(Request::of(&record).unwrap())
 }
 
 /// Compares with the screens beside this file. KEN_SCREENS=write writes them again.
@@ -202,6 +204,7 @@ fn screens() {
         is_screen(&mut pane, "pane", columns, rows);
         let mut dialog = busy();
         dialog.key(Key::F(2));
+        dialog.update(Message::Approval(record()));
         is_screen(&mut dialog, "approval", columns, rows);
         let mut palette = busy();
         palette.control('p');
@@ -387,6 +390,58 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     assert_eq!(decision, Some(("apr_1", false, Some("as it is"))));
     client.events(&[event("approval_decided", json!({"requestId": "apr_1", "status": "denied"}))]);
     assert!(client.model.approvals.is_empty() && client.sees("✗ approval: Edit src/main.rs"));
+}
+
+/// The list of requests omits long diffs, and an answer that arrives late must not open a decided request again.
+#[test]
+fn only_what_is_here_as_a_whole_can_be_approved() {
+    let mut client = busy();
+    let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
+    client.key(Key::F(2));
+    client.type_text("as");
+    assert!(decides(&client) == 0 && client.sees("is being loaded") && !client.sees("a approve once"));
+    client.update(Message::Approval(record()));
+    assert!(client.sees("a approve once"));
+    client.type_text("a");
+    assert_eq!(decides(&client), 1);
+    client.events(&[event(
+        "approval_decided",
+        json!({"requestId": "apr_1", "status": "approved", "decidedBy": "ada\u{202e}"}),
+    )]);
+    assert!(client.sees("approved by ada<U+202E>"));
+    client.update(Message::Approval(record()));
+    assert!(client.model.approvals.is_empty() && client.sees("approved by ada"));
+}
+
+/// A part of the diff is missing for good, or all of a long one has arrived.
+#[test]
+fn the_keys_of_the_dialog_say_what_can_be_decided() {
+    for (is_cut, digest, sees, not) in [
+        (true, None, "cannot be shown", "a approve"),
+        (false, Some("d"), "a approve once · d deny", "for the session"),
+        (false, None, "s for the session", "cannot be shown"),
+    ] {
+        let mut client = busy();
+        client.key(Key::F(2));
+        let mut request = record();
+        (request.is_cut, request.digest) = (is_cut, digest.map(str::to_owned));
+        client.update(Message::Approval(request));
+        assert!(client.sees(sees) && !client.sees(not), "{sees}");
+        client.type_text("s");
+        let decided = client.count(|effect| matches!(effect, Effect::Decide { .. }));
+        assert_eq!(decided, usize::from(!is_cut && digest.is_none()), "{sees}");
+    }
+}
+
+/// Earlier versions recorded the approval of a worker as an event of the worker.
+#[test]
+fn an_approval_in_an_old_stream_is_shown() {
+    let mut client = busy();
+    let fields = json!({"requestId": "apr_9", "actionType": "git.push", "risk": "high", "parentSession": "default",
+        "session": "task:default:t1"});
+    client.events(&[event("approval_requested", fields)]);
+    assert!(client.sees("approval: git.push"));
+    assert_eq!(client.count(|effect| matches!(effect, Effect::Approval { request } if request == "apr_9")), 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use ken_client::approvals::Questions;
 use ken_client::chat::Turn;
 use ken_client::{Gateway, LiveText};
 use ken_types::{Code, Error};
@@ -38,6 +39,8 @@ pub(super) struct TurnResult {
 /// Reads the events of one turn.
 pub(super) struct TurnFollower<'a> {
     turn: &'a Turn,
+    /// The approvals that the turn waits for.
+    questions: Questions,
     show: Show,
     /// Stop with an error when no event has arrived for this long.
     timeout: Duration,
@@ -47,9 +50,10 @@ pub(super) struct TurnFollower<'a> {
 }
 
 impl<'a> TurnFollower<'a> {
-    pub(super) fn new(turn: &'a Turn, show: Show, timeout: Duration) -> TurnFollower<'a> {
+    pub(super) fn new(turn: &'a Turn, questions: Questions, show: Show, timeout: Duration) -> TurnFollower<'a> {
         TurnFollower {
             turn,
+            questions,
             show,
             timeout,
             live: LiveText::default(),
@@ -62,13 +66,14 @@ impl<'a> TurnFollower<'a> {
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<TurnResult, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
-        while let Some(batch) = events.next(Some(TICK))? {
+        while let Some(batch) = events.next(Some(self.questions.tick(TICK)))? {
+            self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
             if own_events.is_empty() {
                 self.wait(&mut progress, needed)?;
                 continue;
             }
-            if self.show != Show::Nothing {
+            if self.show != Show::Nothing || own_events.iter().any(Questions::concerns) {
                 progress = None;
             }
             self.last_event_at = Instant::now();
@@ -87,11 +92,13 @@ impl<'a> TurnFollower<'a> {
 
     fn wait(&self, progress: &mut Option<Progress>, needed: &NeededParts) -> Result<(), Error> {
         let silent = self.last_event_at.elapsed();
-        if silent < TICK {
+        if silent < TICK || self.questions.is_open() {
             return Ok(());
         }
-        let waiting = needed.waiting();
-        if silent >= self.timeout {
+        let decision = self.questions.waiting();
+        let is_silent_for_good = silent >= self.timeout && decision.is_none();
+        let waiting = needed.waiting().or(decision);
+        if is_silent_for_good {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
             let message = format!("no data has come for {} s{for_what}", silent.as_secs());
             return Err(Error::deadline(message)
@@ -114,10 +121,16 @@ impl<'a> TurnFollower<'a> {
         if self.show == Show::Text {
             print_text(&self.live.add(event))?;
         }
+        if Questions::concerns(event) {
+            print_text(self.live.end_line())?;
+            self.questions.take(event);
+            return Ok(false);
+        }
         let is_root = event.get("parentSession").is_none();
         match text("type") {
             "tool_start" if std::io::stderr().is_terminal() => {
                 print_note(&format!("[{}]", text("toolName")));
+                self.questions.ask_again();
                 Ok(false)
             }
             "turn" if is_root => {

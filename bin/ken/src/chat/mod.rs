@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ken_client::Gateway;
+use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::needed::NeededParts;
-use crate::output::{Outcome, print_json, print_line, print_note};
+use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr};
 use crate::progress::Progress;
 use crate::sessions;
 use follow::{Show, TurnFollower, TurnResult};
@@ -79,7 +80,7 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
-    let talk = ChatRun { gateway: &gateway, chat, needed: &needed };
+    let talk = ChatRun { gateway: &gateway, chat, needed: &needed, ken: globals.command() };
     let (status, session) = match &schema {
         None => talk.answer_as_text(&prompt)?,
         Some(schema) => talk.answer_by_schema(prompt, schema)?,
@@ -112,6 +113,8 @@ struct ChatRun<'a> {
     gateway: &'a Gateway,
     chat: &'a Chat,
     needed: &'a NeededParts,
+    /// The command `ken` for the same system.
+    ken: String,
 }
 
 impl ChatRun<'_> {
@@ -173,7 +176,10 @@ impl ChatRun<'_> {
         let Some(turn) = accepted.turn() else {
             return Ok((accepted, None));
         };
-        let result = TurnFollower::new(&turn, show, self.chat.wait).read_to_end(self.gateway, self.needed)?;
+        let questions =
+            Questions::new(self.gateway.clone(), Asking::of_standard_streams(), self.ken.clone(), print_on_stderr);
+        let follower = TurnFollower::new(&turn, questions, show, self.chat.wait);
+        let result = follower.read_to_end(self.gateway, self.needed)?;
         Ok((accepted, Some(result)))
     }
 

@@ -5,7 +5,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ken_types::config::{Config, TrustLoopback};
+use ken_client::Secret;
+use ken_types::config::{Config, Gateway, TrustLoopback};
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
@@ -92,26 +93,71 @@ fn is_own(meta: &Metadata) -> bool {
     meta.uid() == geteuid().as_raw() || geteuid().is_root()
 }
 
+/// Reports who is taken for local besides the person who runs ken.
+fn check_trust(places: &Places, gateway: &Gateway, has_secret: bool, findings: &mut Findings) {
+    let file = &places.config.display();
+    if !gateway.trusts_loopback() {
+        return;
+    }
+    if !gateway.public_url.is_empty() {
+        let why = format!(
+            "public_url says that a proxy stands in front, and trust_loopback = \"{}\" lets everybody behind it in",
+            if gateway.trust_loopback == TrustLoopback::AnyUser { "any-user" } else { "yes" }
+        );
+        return findings.error("proxy-trusted", file, why, "set trust_loopback = \"auto\" in [gateway]");
+    }
+    let fix = "set public_url or trust_loopback = \"no\" in [gateway], and API_SECRET in secrets.env";
+    if gateway.trust_loopback == TrustLoopback::AnyUser {
+        let why = "trust_loopback = \"any-user\": every user of this machine can read all sessions and approve actions";
+        findings.warning("any-user-trusted", file, why, "set trust_loopback = \"auto\" in [gateway]");
+    } else if let Some(proxy) = proxy_of_the_same_user(places) {
+        let why = String::from(
+            "runs as the user of ken: what it forwards to the gateway without a header of its own needs no secret",
+        );
+        findings.warning("proxy-same-user", proxy, why, format!("run it as another user, or {fix}"));
+    } else if has_secret {
+        let why = "API_SECRET is set, and requests of the user who runs ken need none; a proxy of this user would let \
+                   everybody in";
+        findings.warning(
+            "loopback-trusted",
+            file,
+            why,
+            format!("when a proxy stands in front, {fix}; else remove API_SECRET"),
+        );
+    }
+}
+
+/// Programs that forward requests to other servers on the same machine.
+const PROXIES: [&str; 10] =
+    ["nginx", "haproxy", "caddy", "apache2", "httpd", "lighttpd", "traefik", "envoy", "varnishd", "squid"];
+
+/// Looks for a proxy that runs as the user of ken, to whom the gateway takes its requests for local.
+fn proxy_of_the_same_user(places: &Places) -> Option<String> {
+    let user = std::fs::metadata(&places.state).ok()?.uid();
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let is_of_user = process.metadata().is_ok_and(|meta| meta.uid() == user);
+        let name = std::fs::read_to_string(process.path().join("comm")).ok().filter(|_| is_of_user)?;
+        let pid = process.file_name().into_string().ok()?;
+        // The master of nginx runs as root, but forwards nothing; its workers do.
+        let title = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        let forwards = PROXIES.contains(&name.trim()) && !title.contains("master process");
+        forwards.then(|| format!("{}, process {pid}", name.trim()))
+    })
+}
+
 /// Reports a gateway that other machines can reach without a secret.
 pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Findings) {
     let gateway = &config.gateway;
     let secrets = config::secrets(&places.secrets());
-    let has_secret = secrets.iter().any(|(name, value)| name == "API_SECRET" && !value.is_empty());
+    let of_operator = secrets.iter().any(|(name, value)| name == "API_SECRET" && !value.is_empty());
+    let has_secret = of_operator || Secret::configured(places).is_ok_and(|secret| secret.is_some());
     let file = &places.config.display();
     if !gateway.listen.is_loopback() && !has_secret {
         let why = format!("[gateway] listen = \"{}\" without API_SECRET in secrets.env", gateway.listen);
         let fix = format!("set API_SECRET in {}, or listen on 127.0.0.1", places.secrets().display());
         findings.error("open-without-secret", file, why, fix);
     }
-    if !gateway.public_url.is_empty() && gateway.trust_loopback == TrustLoopback::Yes {
-        let why =
-            "public_url says that a proxy stands in front, and trust_loopback = \"yes\" lets everybody behind it in";
-        findings.error("proxy-trusted", file, why, "set trust_loopback = \"auto\" in [gateway]");
-    } else if has_secret && gateway.trusts_loopback() {
-        let why = "API_SECRET is set, and requests of this machine need none; a proxy on it would let everybody in";
-        let fix = "set public_url or trust_loopback = \"no\" in [gateway] when a proxy stands in front; else remove API_SECRET";
-        findings.warning("loopback-trusted", file, why, fix);
-    }
+    check_trust(places, gateway, of_operator, findings);
     for (provider, key) in [("openai/", "OPENAI_API_KEY"), ("anthropic/", "ANTHROPIC_API_KEY")] {
         let is_used = config.model.choice.split(',').any(|model| model.trim().starts_with(provider));
         let is_set = secrets.iter().any(|(name, _)| name == key) || std::env::var_os(key).is_some();

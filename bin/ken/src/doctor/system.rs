@@ -2,22 +2,30 @@
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, TcpListener};
+use std::time::Duration;
 
 use ken_tool::find_program;
 use ken_types::config::Config;
+use ken_types::ops::Nothing;
 use ken_types::ops::kend::PartState;
+use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 
 use super::{Findings, ask, is_enabled};
+use crate::client::call;
 use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the checks. Returns whether kend is running.
 pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> bool {
     check_programs(config, findings);
     let is_up = check_parts(places, findings);
-    if !is_up {
+    if is_up {
+        check_owners(places, findings);
+    } else {
         check_socket(places, findings);
         for (section, listen, port) in [
             ("gateway", config.gateway.listen, config.gateway.port),
@@ -71,6 +79,17 @@ fn check_parts(places: &Places, findings: &mut Findings) -> bool {
         findings.error("part-not-ready", &part.name, why, format!("ken logs {}", part.name));
     }
     true
+}
+
+/// Reports a gateway that cannot see which user of this machine calls it.
+fn check_owners(places: &Places, findings: &mut Findings) {
+    let stats = call::<ServiceStats>(places, "gateway", &Nothing {}, Some(STATS_TIMEOUT));
+    if stats.is_ok_and(|stats| stats.get("sees_owners").is_some_and(|sees| sees == false)) {
+        let why = "cannot see which user of this machine calls it (it may run in another network namespace than its \
+                   socket), so every call needs API_SECRET";
+        let fix = "set API_SECRET in secrets.env, or trust_loopback = \"any-user\" in [gateway] where no other user is";
+        findings.warning("owners-unseen", "gateway", why, fix);
+    }
 }
 
 /// Reports a socket file that nobody listens on. A kend that ended abnormally left it, and the next kend replaces it.

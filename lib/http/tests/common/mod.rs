@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_http::{
-    Access, Area, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes, Server,
+    Access, Area, Caller, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes,
+    Server,
 };
 use ken_types::Error;
 use serde_json::{Value, json};
@@ -88,7 +89,12 @@ async fn list(_: Arc<App>, request: Request) -> Result<Response, Failure> {
 }
 
 async fn who(_: Arc<App>, request: Request) -> Result<Response, Failure> {
-    Response::json(200, &format!("{:?}", request.caller()))
+    let caller = match request.caller() {
+        Caller::Local { .. } => "Local",
+        Caller::Operator => "Operator",
+        Caller::Anyone => "Anyone",
+    };
+    Response::json(200, &caller)
 }
 
 async fn nothing(_: Arc<App>, _: Request) -> Result<Response, Failure> {

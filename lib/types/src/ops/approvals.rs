@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Nothing;
 use super::blobs::{BlobPiece, piece_bytes};
 use super::store::Scope;
 use super::tools::{CallTool, Preview, Risk, Whole};
+use super::{Nothing, Page};
 use crate::Timestamp;
 use crate::id::SubmissionId;
 
@@ -32,6 +32,8 @@ crate::operations! {
     /// Store only: returns at most `limit` bytes of the whole diff of a request. `not_found` for an unknown id and for a
     /// request without a diff.
     ApprovalsDiff, "approvals.diff": GetDiff => BlobPiece;
+    /// Store only: returns requests of any status, newest first.
+    ApprovalsList, "approvals.list": ListAllApprovals => ApprovalPage;
     /// Store only: returns the calls of a submission for which approval was ever requested.
     ApprovalsOf, "approvals.of": OfSubmission => CallsWithApproval;
     /// Store only: expires the requests whose time has run out.
@@ -238,6 +240,25 @@ pub struct PendingApprovals {
     pub tag: String,
     /// If the requests do not all fit into a line of the wire, the later ones have no action and no diff.
     pub approvals: Vec<Approval>,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListAllApprovals {
+    pub status: Option<Status>,
+    pub session: Option<String>,
+    /// The maximum number of requests, 1 to 100.
+    pub limit: u32,
+    /// The cursor of the page before: the id of its last request.
+    pub after: Option<String>,
+}
+
+/// If the requests do not all fit into a line of the wire, the older ones have no action and no diff.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ApprovalPage {
+    pub approvals: Vec<Approval>,
+    pub page: Page,
 }
 
 #[serde_with::skip_serializing_none]

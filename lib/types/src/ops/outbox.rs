@@ -88,6 +88,9 @@ pub struct DueMessage {
     /// Whether the piece was marked but its result was not recorded. If the caller is not sending it, a crash
     /// interrupted an attempt.
     pub in_doubt: bool,
+    /// Whether it is unknown of an earlier piece whether it arrived.
+    #[serde(default)]
+    pub doubtful: bool,
     /// The number of failed attempts to send this piece.
     pub tries: u32,
     /// The platform's id of the message that [`PutMessage::edits`] names.

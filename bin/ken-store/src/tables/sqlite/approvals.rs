@@ -2,10 +2,9 @@
 
 use ken_types::ops::approvals::*;
 use ken_types::{Error, Timestamp};
-use rusqlite::types::Type;
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique, word};
 use crate::tables::{AboutCall, ApprovalRow, Approvals, NewApproval};
 
 /// Selects requests together with their scopes.
@@ -13,10 +12,7 @@ const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
      FROM approvals AS a LEFT JOIN scopes AS s USING (scope)";
 
 fn status(row: &Row<'_>) -> rusqlite::Result<Status> {
-    let name = row.get_ref("status")?.as_str()?;
-    let known = Status::named(name);
-    let unknown = format!("the status {name:?} of an approval");
-    known.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown.into()))
+    word(row, "approvals.status", Status::named)
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<Approval> {
@@ -114,6 +110,27 @@ impl Approvals for Database {
                    ORDER BY a.approval LIMIT ?5";
         let values =
             params![list.task_id, list.actor_id, list.conversation_id, list.connector, rows(max), rows(bytes),];
+        all(self, sql, values, record)
+    }
+
+    fn approvals_before(
+        &self,
+        before: Option<i64>,
+        list: &ListAllApprovals,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error> {
+        let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
+                     s.connector, s.actor, s.conversation, s.thread,
+                     iif(sum(length(a.request)) OVER (ORDER BY a.approval DESC) <= ?5, a.request,
+                       json_set(json_remove(a.request, '$.metadata.action', '$.metadata.diff'),
+                         '$.metadata.cut', json('true'))) AS request
+                   FROM (SELECT * FROM approvals
+                         WHERE (?1 IS NULL OR approval < ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR session = ?3)
+                         ORDER BY approval DESC LIMIT ?4) AS a
+                     LEFT JOIN scopes AS s USING (scope)
+                   ORDER BY a.approval DESC";
+        let values = params![before, list.status.map(Status::name), list.session, rows(max), rows(bytes)];
         all(self, sql, values, record)
     }
 

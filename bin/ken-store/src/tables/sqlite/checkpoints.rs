@@ -2,12 +2,9 @@
 //! the last few commits. The writer then copies the rest itself between two commits. Only at that moment is nothing left in the log, so
 //! that it can be restarted and does not grow without limit.
 //!
-//! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated, and the marker records
-//! what the database file contains.
+//! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +14,7 @@ use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
 use super::fault;
-use super::files::Files;
+use super::files::{length, log_path};
 use super::open;
 use crate::engine::thread::spawn;
 
@@ -38,7 +35,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 enum Task {
     /// Copy the log while the writer continues.
     Copy,
-    /// Copy the whole log, truncate it, and update the marker.
+    /// Copy the whole log and truncate it.
     Truncate,
     Stop,
 }
@@ -47,26 +44,25 @@ enum Task {
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
-    /// Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
-    following: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Files>>,
+    log: PathBuf,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpoints {
     /// Takes over all checkpoints of the database at `path`; `writer` is the connection that writes to it.
-    pub(super) fn start(path: &Path, files: Files, writer: &mut Connection) -> Result<Checkpoints, Error> {
+    pub(super) fn start(path: &Path, writer: &mut Connection) -> Result<Checkpoints, Error> {
         let connection = open::checkpointer(path)?;
         let ((begin, begun), (end, ended)) = (sync_channel(1), sync_channel(1));
-        let following = Arc::new(AtomicBool::new(false));
-        let (at_work, ask) = (following.clone(), begin.clone());
+        let ask = begin.clone();
+        // Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
+        let mut is_copying = false;
         let after_commit = move |wal: &mut Wal, pages: i32| {
-            let busy = at_work.load(Ordering::Relaxed);
-            if busy && is_copy_done(&ended, pages) {
+            if is_copying && is_copy_done(&ended, pages) {
                 finish(wal);
-                at_work.store(false, Ordering::Relaxed);
-            } else if pages >= BEGIN_PAGES && !busy {
+                is_copying = false;
+            } else if pages >= BEGIN_PAGES && !is_copying {
                 match ask.try_send(Task::Copy) {
-                    Ok(()) => at_work.store(true, Ordering::Relaxed),
+                    Ok(()) => is_copying = true,
                     Err(TrySendError::Full(_)) => {} // the thread is truncating the log
                     Err(TrySendError::Disconnected(_)) => finish(wal),
                 }
@@ -75,38 +71,32 @@ impl Checkpoints {
         };
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
-        let thread = spawn("checkpoints", move || run(&connection, files, &begun, &end))?;
-        Ok(Checkpoints { begin, following, thread: Some(thread) })
+        let thread = spawn("checkpoints", move || run(&connection, &begun, &end))?;
+        Ok(Checkpoints { begin, log: log_path(path), thread: Some(thread) })
     }
 
-    /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
+    /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later, to see whether
+    /// it is truncated: another program may have been reading. A copy whose end no commit has seen yet does not matter, because the thread
+    /// does one task after the other.
     pub(super) fn request_truncation(&self) -> bool {
-        let is_free = !self.following.load(Ordering::Relaxed);
-        is_free && self.begin.try_send(Task::Truncate).is_ok()
+        let is_cut = length(&self.log) == 0;
+        if !is_cut {
+            _ = self.begin.try_send(Task::Truncate); // if it is full, the thread has this task already
+        }
+        is_cut
     }
 
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.
     pub(super) fn stop(&mut self, writer: &Connection) {
         _ = self.begin.send(Task::Stop);
-        let Some(Ok(mut files)) = self.thread.take().map(JoinHandle::join) else {
-            return;
-        };
+        _ = self.thread.take().map(JoinHandle::join);
         match truncate(writer, STOP_TIMEOUT) {
-            Ok(Some(change)) => {
-                mark(&mut files, change, false);
-                _ = open::set_checkpoint_on_close(writer, true);
-            }
-            Ok(None) => tracing::warn!("the write-ahead log is still read by another program: it is kept"),
+            Ok(true) => _ = open::set_checkpoint_on_close(writer, true),
+            Ok(false) => tracing::warn!("the write-ahead log is still read by another program: it is kept"),
             Err(error) => {
                 tracing::warn!("the write-ahead log could not be copied into the database: {error}")
             }
         }
-    }
-}
-
-fn mark(files: &mut Files, change: u64, running: bool) {
-    if let Err(error) = files.mark_copied(change, running) {
-        tracing::warn!("the marker of the database could not be written: {error}");
     }
 }
 
@@ -126,26 +116,22 @@ fn finish(wal: &mut Wal) {
     }
 }
 
-fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &SyncSender<()>) -> Files {
+fn run(connection: &Connection, begun: &Receiver<Task>, end: &SyncSender<()>) {
     while let Ok(task) = begun.recv() {
         match task {
             Task::Copy => {
-                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
+                report(copy_until_few_left(connection));
                 _ = end.send(());
             }
-            Task::Truncate if files.is_cut() => {}
             Task::Truncate => {
-                report(files.remove_checksum().and_then(|()| copy_until_few_left(connection)));
-                match truncate(connection, IDLE_TIMEOUT) {
-                    Ok(Some(change)) => mark(&mut files, change, true),
-                    Ok(None) => {} // another connection writes or reads; the store tries again when it is idle
-                    Err(error) => tracing::warn!("the write-ahead log could not be cut: {error}"),
+                report(copy_until_few_left(connection));
+                if let Err(error) = truncate(connection, IDLE_TIMEOUT) {
+                    tracing::warn!("the write-ahead log could not be cut: {error}");
                 }
             }
-            Task::Stop => break,
+            Task::Stop => return,
         }
     }
-    files
 }
 
 fn report(done: Result<(), Error>) {
@@ -154,14 +140,12 @@ fn report(done: Result<(), Error>) {
     }
 }
 
-/// Copies the whole log and truncates it. Returns the number of the newest change that the database file is then certain to contain; `None`
-/// if another connection prevented the copy.
-fn truncate(connection: &Connection, timeout: Duration) -> rusqlite::Result<Option<u64>> {
-    let change = open::newest_change(connection)?;
+/// Copies the whole log and truncates it. Returns false if another connection prevented that.
+fn truncate(connection: &Connection, timeout: Duration) -> rusqlite::Result<bool> {
     connection.busy_timeout(timeout)?;
     let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?;
     let busy: bool = checkpoint.query_row([], |row| row.get(0))?;
-    Ok((!busy).then_some(change))
+    Ok(!busy)
 }
 
 /// Copies the log repeatedly, until only a few pages have been added meanwhile.

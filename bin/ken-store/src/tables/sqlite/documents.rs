@@ -5,7 +5,7 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::documents::{Document, EntryUse, Used};
 use rusqlite::params;
 
-use super::{Database, all, count, first, rows, run, time, unique};
+use super::{Database, all, count, first, rows, run, time, unique, word};
 use crate::rules::stream_names;
 use crate::tables::{DocumentRow, DocumentTables};
 
@@ -143,11 +143,7 @@ impl DocumentTables for Database {
                 session_id: stream_names::instance(row.get_ref("name")?.as_str()?).to_owned(),
                 event_id: scope.map(|_| event),
                 at: time(row, "received_at")?,
-                how: match row.get_ref("how")?.as_str()? {
-                    "cited" => Used::Cited,
-                    "found" => Used::Found,
-                    _ => Used::Given,
-                },
+                how: word(row, "knowledge_uses.how", Used::named)?,
                 prompt: row.get("prompt")?,
             })
         })

@@ -8,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 use serde_json::Value;
 
-use super::{Database, all, count, first, json, run, stored, time, unique};
+use super::{Database, all, count, first, json, run, stored, time, unique, word};
 use crate::rules::queue::elapsed;
 use crate::rules::stream_names;
 use crate::tables::{Exchanges, InstanceRow, NewExchange, RunList, RunRow, Runs};
@@ -113,7 +113,7 @@ impl Exchanges for Database {
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<(i64, RunRecord)> {
-    let status = RunStatus::named(row.get_ref("status")?.as_str()?).unwrap_or(RunStatus::Errored);
+    let status = word(row, "runs.status", RunStatus::named)?;
     let started_at = time(row, "started_at")?;
     let ended_at: Option<i64> = row.get("ended_at")?;
     let ended_at = ended_at.map(Timestamp::from_millis);

@@ -1,54 +1,15 @@
-//! Examines the files of a database before SQLite opens them. SQLite silently creates a missing database again, and silently drops the
-//! unreadable part of a damaged write-ahead log. This module detects both.
+//! The files of a database: whether they are still those that SQLite has open, and whether they hold everything that was acknowledged.
+//!
+//! While the store runs, only SQLite may open the database, its log and its index. close(2) drops all POSIX locks that the process holds on
+//! a file, whichever of its descriptors is closed. SQLite would then hold no lock, and the next `sqlite3` that looks at the database would
+//! take itself for the last user and remove the log. So these functions use stat(2), or run before SQLite has opened the files.
 
-mod journal;
-mod marker;
-
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use journal::{Index, Journal};
-use ken_types::{Code, Error};
-use marker::{LogFound, Marker};
-
-/// What was found in the files when the database was opened.
-#[derive(Debug, Clone, Default)]
-pub struct Found {
-    /// The number of committed frames of the write-ahead log that could not be read. Their changes are lost.
-    pub frames_lost: u64,
-    /// Whether the database file differs from what the store left when it last stopped. It is then damaged, or another program has changed
-    /// it.
-    pub changed: bool,
-    /// The path of the copy of the damaged log.
-    pub copy: Option<PathBuf>,
-    /// Whether the log is damaged, but all of its changes are in the database file as well.
-    is_copied: bool,
-    /// The log, if it is intact and has a header.
-    log: Option<LogFound>,
-}
-
-impl Found {
-    /// Returns the problem in one line for users; `None` if there is none.
-    pub fn problem(&self) -> Option<String> {
-        if self.frames_lost > 0 {
-            let copy = self.copy.as_ref();
-            let kept = copy.map_or(String::new(), |copy| format!(" (a copy is kept as {})", copy.display()));
-            return Some(format!(
-                "the write-ahead log is damaged: {} frames that had been committed cannot be read, so the last changes \
-                 are missing{kept}",
-                self.frames_lost
-            ));
-        }
-        let message = "the database file is not as the store left it: it is damaged, or another program has changed it";
-        self.changed.then(|| message.to_owned())
-    }
-}
-
-/// The paths of one database, and its current marker.
-#[derive(Debug)]
-pub(super) struct Files {
-    database: PathBuf,
-    marker: Option<Marker>,
-}
+use ken_types::{Code, Error, Timestamp};
 
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -56,180 +17,167 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+pub(super) fn log_path(database: &Path) -> PathBuf {
+    beside(database, "-wal")
+}
+
+/// Returns the length of a file; 0 if there is none.
+pub(super) fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |meta| meta.len())
+}
+
 /// Returns an error for a problem that trying again does not solve (exit status 2).
 pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Code::Invalid, format!("{}: {what}", path.display()))
 }
 
-impl Files {
-    pub(super) fn of(database: &Path) -> Files {
-        Files { database: database.to_owned(), marker: Marker::read(&beside(database, ".mark")) }
+/// Returns an error for a problem that may disappear by itself (exit status 75).
+pub(super) fn temporary_error(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::unavailable(format!("{}: {what}", path.display()))
+}
+
+/// The device and the inode of a file; `None` if there is no such file.
+type Identity = Option<(u64, u64)>;
+
+fn identity(path: &Path) -> Identity {
+    std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// The database and its log, as they were when SQLite had just opened them.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    database: (PathBuf, Identity),
+    log: (PathBuf, Identity),
+}
+
+/// A file that SQLite has open is no longer at its path.
+#[derive(Debug)]
+pub(super) struct Moved {
+    pub(super) path: PathBuf,
+    /// Whether the log can still be copied into the database: only its name has gone, and nobody has written another log.
+    pub(super) can_copy: bool,
+}
+
+impl OpenFiles {
+    pub(super) fn of(database: &Path) -> OpenFiles {
+        let named = |path: PathBuf| (path.clone(), identity(&path));
+        OpenFiles { database: named(database.to_owned()), log: named(log_path(database)) }
     }
 
-    fn journal_path(&self) -> PathBuf {
-        beside(&self.database, "-wal")
-    }
-
-    pub(super) fn has_no_log(&self) -> bool {
-        std::fs::metadata(self.journal_path()).map_or(0, |meta| meta.len()) == 0
-    }
-
-    /// Compares the database with the log, its index and the marker. The caller must hold the lock, or know that nobody does. Fails if the
-    /// files cannot be used without losing changes that they may still contain. Changes no file.
-    pub(super) fn examine(&self) -> Result<Found, Error> {
-        let failed = |error| refuse(&self.database, format_args!("cannot be read: {error}"));
-        let log = self.journal_path();
-        let journal = Journal::read(&log).map_err(failed)?;
-        let index = self.index().filter(|index| self.trusts(index, &journal));
-        let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
-        self.check_length(length, &journal)?;
-        let (frames, copied) = index.map_or((0, 0), |index| (index.frames, index.copied));
-        let lost = journal.lost(index.as_ref());
-        let mut found = Found {
-            log: journal.salt.filter(|_| lost == 0).map(|salt| LogFound { salt, frames: journal.frames }),
-            ..Found::default()
-        };
-        if lost > 0 && copied > 0 && copied == frames {
-            // The database file contains all changes of this log. The readable part of the log is older, so it must not be applied again.
-            found.is_copied = journal.exists;
-        } else if lost > 0 && !journal.exists {
-            let what = format_args!("{} is missing, with {lost} frames that had been committed", log.display());
-            return Err(refuse(&self.database, what)
-                .hint("put it back; to go on without its changes, remove ken.db-shm: ken-store(8), Restoring"));
-        } else if lost > 0 && copied > 0 {
-            let what = format_args!("damaged: {} cannot be read, and was copied in part", log.display());
-            return Err(refuse(&self.database, what).hint("restore a backup: ken-store(8), Restoring"));
-        } else {
-            found.frames_lost = lost;
+    /// Compares the files at the paths with those that SQLite has open, with two calls of stat(2).
+    pub(super) fn moved(&self) -> Option<Moved> {
+        let has_moved = |(path, ours): &(PathBuf, Identity)| identity(path) != *ours;
+        if has_moved(&self.database) {
+            return Some(Moved { path: self.database.0.clone(), can_copy: false });
         }
-        found.changed = self.is_changed().map_err(failed)?;
-        Ok(found)
+        let path = &self.log.0;
+        has_moved(&self.log).then(|| Moved { path: path.clone(), can_copy: length(path) == 0 })
+    }
+}
+
+/// The number of the last acknowledged change, in a small file beside the database. SQLite drops the unreadable part of a damaged log
+/// without a word, and takes a missing log for an empty one; only this file tells that there was more.
+///
+/// The number is written after each commit and before its answer, and not synced. After a kill it is exact. After a power failure it may be
+/// older than the database, which was synced, but never newer: then it tells less, but nothing wrong.
+#[derive(Debug)]
+pub(super) struct Acknowledged {
+    file: File,
+}
+
+impl Acknowledged {
+    fn path(database: &Path) -> PathBuf {
+        beside(database, ".acknowledged")
     }
 
-    /// Returns whether the index can be trusted. An index that was rebuilt from the log does not know frames that were lost before. It can
-    /// only be trusted if the marker says that the log was intact with as many frames.
-    fn trusts(&self, index: &Index, journal: &Journal) -> bool {
-        let found = self.marker.as_ref().and_then(|marker| marker.log.as_ref());
-        let was_intact = found.is_some_and(|log| log.salt == index.salt && log.frames == index.frames);
-        journal.is_of(index) && (!index.is_fresh || was_intact)
-    }
-
-    /// Returns the index of the log, unless it may be outdated. It is never synced, so after a power failure the file may contain an
-    /// earlier version.
-    fn index(&self) -> Option<Index> {
-        let marker = self.marker.as_ref()?;
-        let trusted = marker.running && marker.is_of_this_boot();
-        trusted.then(|| Index::read(&beside(&self.database, "-shm"))).flatten()
-    }
-
-    /// Fails if the database is missing, empty or truncated, but the files beside it show that it was larger.
-    fn check_length(&self, length: u64, journal: &Journal) -> Result<(), Error> {
-        let expected = self.marker.as_ref().map_or(0, |marker| marker.length);
-        let what = match length {
-            0 if !self.database.exists() => "the file is missing".to_owned(),
-            0 => "the file is empty".to_owned(),
-            _ if length < expected => format!("damaged: {length} bytes of {expected} are there"),
-            _ => return Ok(()),
+    /// Reads the number; 0 if there is no file yet.
+    pub(super) fn read(database: &Path) -> Result<u64, Error> {
+        let path = Acknowledged::path(database);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(refuse(&path, format_args!("cannot be read: {error}"))),
         };
-        let beside = match &self.marker {
-            Some(marker) => format!("its marker ken.db.mark knows of change {}", marker.change),
-            None if journal.length > 0 => format!("ken.db-wal beside it holds {} frames", journal.frames),
-            None => return Ok(()),
-        };
-        Err(refuse(&self.database, format_args!("{what}, but {beside}")).hint(
-            "put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and ken.db.mark away",
-        ))
-    }
-
-    /// Returns whether the checksum of the database file differs from the one in the marker.
-    fn is_changed(&self) -> std::io::Result<bool> {
-        let Some(expected) = self.marker.as_ref().and_then(|marker| marker.sum) else {
-            return Ok(false);
-        };
-        let (_, found) = marker::measure(&self.database)?;
-        Ok(found.is_some_and(|found| found != expected))
-    }
-
-    /// Checks that the newest change in the opened database is not older than the newest one that the marker has recorded.
-    pub(super) fn check_change(&self, newest: u64) -> Result<(), Error> {
-        match &self.marker {
-            Some(marker) if newest < marker.change => Err(refuse(
-                &self.database,
-                format_args!(
-                    "its newest change is {newest}, but change {} had been stored: this is an older copy",
-                    marker.change
-                ),
-            )
-            .hint("put the newer file back; to go on with this one, remove ken.db.mark: ken-store(8), Restoring")),
-            _ => Ok(()),
-        }
-    }
-
-    /// Copies a damaged log to another file, before SQLite truncates it.
-    pub(super) fn keep_journal(&self, found: &mut Found) -> Result<(), Error> {
-        if found.frames_lost == 0 && !found.is_copied {
-            return Ok(());
-        }
-        let log = self.journal_path();
-        let copy = beside(&log, &format!(".damaged-{}", ken_types::Timestamp::now().millis()));
-        let kept = match found.is_copied {
-            true => std::fs::rename(&log, &copy),
-            false => std::fs::copy(&log, &copy).map(drop),
-        };
-        kept.map_err(|error| Error::unavailable(format!("{}: cannot be copied: {error}", log.display())))?;
-        found.copy = Some(copy);
-        Ok(())
-    }
-
-    /// Records in the marker that a store uses the database. What the marker says about the database file stays true until the log is
-    /// copied into it.
-    pub(super) fn mark_running(&mut self, found: &Found) -> std::io::Result<()> {
-        let known = self.marker.clone();
-        let length = std::fs::metadata(&self.database)?.len();
-        self.write(Marker {
-            running: true,
-            boot: marker::boot(),
-            change: known.as_ref().map_or(0, |marker| marker.change),
-            length: known.as_ref().map_or(length, |marker| marker.length),
-            sum: known.and_then(|marker| marker.sum),
-            log: found.log.clone(),
+        text.trim().parse().map_err(|_| {
+            let hint = "check the database with ken-store --check, then remove this file";
+            refuse(&path, "damaged: it is not the number of a change").hint(hint)
         })
     }
 
-    /// Removes the checksum from the marker, because the database file is about to change. If the disk is full, removes the whole marker.
-    pub(super) fn remove_checksum(&mut self) -> Result<(), Error> {
-        let Some(marker) = self.marker.clone().filter(|marker| marker.sum.is_some()) else {
-            return Ok(());
-        };
-        let written = self.write(Marker { sum: None, ..marker });
-        let forgotten = written.or_else(|_| {
-            self.marker = None;
-            std::fs::remove_file(beside(&self.database, ".mark"))
-        });
-        forgotten.map_err(|error| Error::unavailable(format!("the marker cannot be written: {error}")))
+    /// Replaces the file, durably and at once, so that a kill leaves the old or the new one.
+    pub(super) fn create(database: &Path, newest: u64) -> std::io::Result<Acknowledged> {
+        let (path, fresh) = (Acknowledged::path(database), beside(database, ".acknowledged.new"));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let acknowledged = Acknowledged { file };
+        acknowledged.write(newest)?;
+        acknowledged.file.sync_all()?;
+        std::fs::rename(&fresh, &path)?;
+        sync_folder(&path)?;
+        Ok(acknowledged)
     }
 
-    /// Returns whether the log is empty and the marker says so.
-    pub(super) fn is_cut(&self) -> bool {
-        let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
-        let known = self.marker.as_ref();
-        self.has_no_log() && known.is_some_and(|known| known.sum.is_some() && known.length == length)
-    }
-
-    /// Records in the marker that the log has been copied completely. The database file then contains everything up to the change `change`,
-    /// and is not being changed.
-    pub(super) fn mark_copied(&mut self, change: u64, running: bool) -> std::io::Result<()> {
-        let (length, sum) = marker::measure(&self.database)?;
-        let boot = marker::boot();
-        self.write(Marker { running, boot, change, length, sum, log: None })
-    }
-
-    fn write(&mut self, marker: Marker) -> std::io::Result<()> {
-        if self.marker.as_ref() == Some(&marker) {
-            return Ok(());
+    /// Records a change that is about to be acknowledged. If that fails, the change is durable all the same, and only the next start knows
+    /// less.
+    pub(super) fn record(&self, newest: u64) {
+        if let Err(error) = self.write(newest) {
+            tracing::warn!(newest, "the number of the last change could not be written: {error}");
         }
-        marker.write(&beside(&self.database, ".mark"))?;
-        self.marker = Some(marker);
-        Ok(())
+    }
+
+    /// Writes the number with a fixed width, so that one short write replaces it.
+    fn write(&self, newest: u64) -> std::io::Result<()> {
+        self.file.write_all_at(format!("{newest:020}\n").as_bytes(), 0)
+    }
+}
+
+/// Records durably that acknowledged changes are missing, and keeps a copy of the log, of which SQLite will overwrite what it cannot read.
+/// The record stays until a person removes it. No connection to the database may be open.
+pub(super) fn record_loss(database: &Path, newest: u64, acknowledged: u64) -> std::io::Result<()> {
+    let (log, now) = (log_path(database), Timestamp::now());
+    let copy = beside(&log, &format!(".damaged-{}", now.millis()));
+    let kept = if length(&log) > 0 {
+        std::fs::copy(&log, &copy)?;
+        format!("; the log as it was found is kept as {}", copy.display())
+    } else {
+        String::new()
+    };
+    let what = format!(
+        "acknowledged changes are missing: the newest one is {newest}, but change {acknowledged} had been acknowledged{kept}"
+    );
+    tracing::error!("{}: {what}", database.display());
+    let path = beside(database, ".changes-lost");
+    let mut record = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+    writeln!(record, "{now} {what}")?;
+    record.sync_all()?;
+    sync_folder(&path)
+}
+
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_removed_or_replaced_has_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("ken.db");
+        let log = log_path(&database);
+        for (path, text) in [(&database, "d"), (&log, "w")] {
+            std::fs::write(path, text).unwrap();
+        }
+        let open = OpenFiles::of(&database);
+        assert!(open.moved().is_none());
+        let _keeps_its_inode = File::open(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        assert!(open.moved().is_some_and(|moved| moved.path == log && moved.can_copy));
+        std::fs::write(&log, "").unwrap();
+        assert!(open.moved().is_some_and(|moved| moved.can_copy));
+        std::fs::write(&log, "another").unwrap();
+        assert!(open.moved().is_some_and(|moved| !moved.can_copy));
+        std::fs::remove_file(&database).unwrap();
+        assert!(open.moved().is_some_and(|moved| moved.path == database && !moved.can_copy));
     }
 }

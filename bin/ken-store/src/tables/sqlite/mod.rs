@@ -21,6 +21,7 @@ mod outbox;
 mod public;
 mod schedules;
 mod sessions;
+mod soundness;
 mod submissions;
 
 use std::fs::File;
@@ -38,16 +39,16 @@ use crate::rules::record;
 use crate::rules::stream_names::MAX_ENTRIES;
 use crate::tables::{Backend, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
-use files::Files;
-pub use files::Found as FilesFound;
+use files::{Acknowledged, Moved, OpenFiles};
+use open::Opened;
+use soundness::Soundness;
 
 /// A database file that is locked for this process.
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
     /// The connection that writes. It is opened first, because this creates and migrates the database, and is handed out only once.
-    writer: Option<(Connection, Files)>,
-    found: FilesFound,
+    writer: Option<Opened>,
     _lock: File,
 }
 
@@ -56,18 +57,13 @@ impl Sqlite {
     /// unchanged.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         let lock = open::lock(path)?;
-        let (writer, files, found) = open::writer(path)?;
-        Ok(Sqlite { path: path.to_owned(), writer: Some((writer, files)), found, _lock: lock })
-    }
-
-    /// Returns what was wrong with the files when they were opened.
-    pub fn found(&self) -> &FilesFound {
-        &self.found
+        let opened = open::writer(path)?;
+        Ok(Sqlite { path: path.to_owned(), writer: Some(opened), _lock: lock })
     }
 
     /// Limits the size of the database to this number of pages of 4 KiB. When the limit is reached, every write fails as on a full disk.
     pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
-        let limit = |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
+        let limit = |opened: &Opened| opened.connection.pragma_update(None, "max_page_count", pages);
         let limited = self.writer.as_ref().map(limit).transpose();
         limited.map(drop).map_err(fault::error)
     }
@@ -86,11 +82,18 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn writer(&mut self) -> Result<Box<dyn Writer>, Error> {
-        let Some((mut connection, files)) = self.writer.take() else {
+        let Some(Opened { mut connection, acknowledged, newest, is_unclean }) = self.writer.take() else {
             return Err(Error::internal("the database has one writer, and it is taken"));
         };
-        let checkpoints = Checkpoints::start(&self.path, files, &mut connection)?;
-        Ok(Box::new(SqliteWriter { database: Database(connection), checkpoints }))
+        Ok(Box::new(SqliteWriter {
+            checkpoints: Checkpoints::start(&self.path, &mut connection)?,
+            soundness: is_unclean.then(|| Soundness::start(&self.path)).transpose()?,
+            files: OpenFiles::of(&self.path),
+            database: Database(connection),
+            acknowledged,
+            newest,
+            rows_before: 0,
+        }))
     }
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
@@ -131,16 +134,41 @@ impl Reader for Database {
 struct SqliteWriter {
     database: Database,
     checkpoints: Checkpoints,
+    /// After an unclean stop: the check in the background.
+    soundness: Option<Soundness>,
+    files: OpenFiles,
+    acknowledged: Acknowledged,
+    /// The number of the newest committed change.
+    newest: u64,
+    /// How many rows had been changed on this connection when the transaction began.
+    rows_before: u64,
 }
 
 impl SqliteWriter {
     fn command(&self, sql: &str) -> Result<(), Error> {
         run(&self.database, sql, []).map(drop)
     }
+
+    /// Ends the process if a file has moved away. What was committed since then is in a file without a name and ends with the process, so
+    /// nothing may be acknowledged any more, not even by the calls that are being answered now.
+    fn check_files(&self) {
+        let Some(Moved { path, can_copy }) = self.files.moved() else {
+            return;
+        };
+        tracing::error!("{} was removed or replaced while ken-store uses it; ken-store ends", path.display());
+        // Through its descriptor SQLite can still read the log. If its name is all that has gone, nothing is lost.
+        let copy = || unique(&self.database, "PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>("busy"));
+        if can_copy && !matches!(copy(), Ok(false)) {
+            tracing::error!("the log could not be copied into the database: its changes are lost");
+        }
+        std::process::abort();
+    }
 }
 
 impl Drop for SqliteWriter {
     fn drop(&mut self) {
+        // It reads, and the log cannot be cut while somebody does.
+        self.soundness = None;
         self.checkpoints.stop(&self.database.0);
     }
 }
@@ -151,6 +179,7 @@ impl Writer for SqliteWriter {
     }
 
     fn begin(&mut self) -> Result<(), Error> {
+        self.rows_before = self.database.0.total_changes();
         self.command("BEGIN IMMEDIATE")
     }
 
@@ -168,7 +197,17 @@ impl Writer for SqliteWriter {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
-        self.command("COMMIT")
+        if self.database.0.total_changes() == self.rows_before {
+            return self.command("COMMIT");
+        }
+        let newest = self.newest + 1;
+        open::set_newest_change(&self.database.0, newest).map_err(fault::error)?;
+        self.command("COMMIT")?;
+        self.newest = newest;
+        // In this order: the changes that a lost log has taken along must not count as acknowledged.
+        self.check_files();
+        self.acknowledged.record(newest);
+        Ok(())
     }
 
     fn rollback(&mut self) {
@@ -294,6 +333,45 @@ fn stored<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<
     let text: Option<String> = row.get(column)?;
     let value = text.map(|text| serde_json::from_str(&text)).transpose();
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
+}
+
+/// A word in a column that this release does not know: a newer release or another program has written it, or it is damaged. To take it for
+/// some other word would act on something that nobody has decided.
+#[derive(Debug)]
+struct UnknownWord {
+    /// The table and the column, with a dot between them.
+    place: &'static str,
+    word: String,
+}
+
+impl std::fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (table, column) = self.place.split_once('.').unwrap_or(("", self.place));
+        write!(f, "table {table}, column {column}: {:?} is not known", self.word)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// Reads a word from a column. `place` is the table and the column, with a dot between them.
+fn word<T>(row: &Row<'_>, place: &'static str, named: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let column = place.rsplit('.').next().unwrap_or(place);
+    let word = row.get_ref(column)?.as_str()?;
+    named(word).ok_or_else(|| {
+        let unknown = UnknownWord { place, word: word.to_owned() };
+        rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(unknown))
+    })
+}
+
+/// Reads a word from a column that may be NULL.
+fn optional_word<T>(
+    row: &Row<'_>,
+    place: &'static str,
+    named: impl FnOnce(&str) -> Option<T>,
+) -> rusqlite::Result<Option<T>> {
+    let column = place.rsplit('.').next().unwrap_or(place);
+    let is_null = row.get_ref(column)?.as_str_or_null()?.is_none();
+    if is_null { Ok(None) } else { word(row, place, named).map(Some) }
 }
 
 /// Reads a scope from a row that contains its columns.

@@ -4,22 +4,20 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use ken_types::Error;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::files::{Files, Found, beside, refuse};
+use super::files::{Acknowledged, beside, length, log_path, record_loss, refuse, temporary_error};
 use super::migrations::{APPLICATION_ID, STEPS, VERSION, add_functions};
 
 /// The number of the first SQLite version in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
-
-/// Returns an error for a problem that may disappear by itself (exit status 75).
-fn temporary_error(path: &Path, what: impl std::fmt::Display) -> Error {
-    Error::unavailable(format!("{}: {what}", path.display()))
-}
+/// How long a transaction waits for another program that writes. Callers wait as long, so after this they are told.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Locks the file beside the database that contains the process id of the running store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
@@ -44,19 +42,61 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// A database that was opened for writing.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) acknowledged: Acknowledged,
+    /// The number of the newest change.
+    pub(crate) newest: u64,
+    /// Whether the last store did not end by itself: it has left its log.
+    pub(crate) is_unclean: bool,
+}
+
 /// Opens the database for writing, and creates or migrates it. The caller holds the lock.
-pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
+pub(crate) fn writer(path: &Path) -> Result<Opened, Error> {
     check_library(path)?;
     let fresh = check_header(path)?;
-    let mut files = Files::of(path);
-    let mut found = files.examine()?;
+    let known = Acknowledged::read(path)?;
+    let is_unclean = log_path(path).exists();
     if fresh {
+        check_is_new(path, known)?;
         create_file(path)?;
     }
-    files.keep_journal(&mut found)?;
+    let (mut connection, newest) = connect(path, fresh)?;
+    if newest < known {
+        // Copying the log opens and closes it, which no process may do that has a connection to the database.
+        drop(connection);
+        record_loss(path, newest, known)
+            .map_err(|error| temporary_error(path, format_args!("a loss cannot be recorded: {error}")))?;
+        connection = connect(path, fresh)?.0;
+    }
+    migrate(path, &connection)?;
+    touch_roots(&connection).map_err(|error| unusable(path, &error))?;
+    // After the loss was recorded, so that a kill between the two records it again.
+    let acknowledged = Acknowledged::create(path, newest)
+        .map_err(|error| temporary_error(path, format_args!("its last change cannot be recorded: {error}")))?;
+    Ok(Opened { connection, acknowledged, newest, is_unclean })
+}
+
+/// Fails if there is no database, but the files beside it show that there was one.
+fn check_is_new(path: &Path, known: u64) -> Result<(), Error> {
+    let what = if path.exists() { "the file is empty" } else { "the file is missing" };
+    let beside = match (known, length(&log_path(path))) {
+        (0, 0) => return Ok(()),
+        (0, bytes) => format!("ken.db-wal beside it has {bytes} bytes"),
+        (known, _) => format!("ken.db.acknowledged beside it knows of change {known}"),
+    };
+    let hint = "put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and \
+                ken.db.acknowledged away";
+    Err(refuse(path, format_args!("{what}, but {beside}")).hint(hint))
+}
+
+/// Opens a connection for writing. Returns it with the number of the newest change.
+fn connect(path: &Path, fresh: bool) -> Result<(Connection, u64), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
-    // If a check below fails, closing the connection must not change the files.
+    // If a check fails, closing the connection must not change the files.
     set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
     // If SQLite has no permission to write a file, it opens it for reading, and would only report that at the first change.
@@ -64,23 +104,8 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
         return Err(read_only(path));
     }
     prepare_writer(&connection, fresh).map_err(|error| unusable(path, &error))?;
-    if !fresh {
-        let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
-        files.check_change(newest)?;
-    }
-    // The marker is written before the first write to the log. With it, a frame that was cut short by a kill can be distinguished from a
-    // damaged one.
-    let marked = files.mark_running(&found);
-    marked.map_err(|error| temporary_error(path, format_args!("its marker cannot be written: {error}")))?;
-    if files.has_no_log() {
-        begin_log(&connection).map_err(|error| unusable(path, &error))?;
-    }
-    migrate(path, &connection)?;
-    touch_roots(&connection).map_err(|error| unusable(path, &error))?;
-    if let Some(complaint) = found.problem() {
-        tracing::error!(frames_lost = found.frames_lost, "{}: {complaint}", path.display());
-    }
-    Ok((connection, files, found))
+    let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
+    Ok((connection, newest))
 }
 
 /// Sets whether closing the last connection copies the log into the database and removes the log.
@@ -88,14 +113,25 @@ pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool)
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint).map(drop)
 }
 
-/// Returns the number of the newest change in the system's stream; 0 if there is none.
-pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
-    // The table may still have its name from an older schema, because this runs before the migration.
-    let tables = "SELECT name FROM sqlite_schema WHERE name IN ('system_events', 'happenings')";
-    let table: Option<String> = connection.query_row(tables, [], |row| row.get(0)).optional()?;
-    let Some(table) = table else { return Ok(0) };
-    let newest = format!("SELECT coalesce(max(number), 0) FROM {table}");
-    connection.query_row(&newest, [], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
+/// The counter of all changes, which each transaction that changes something sets. It is in the table of counters.
+const CHANGES: &str = "changes";
+
+/// Returns the number of the newest change; 0 if no store of this release has written to the database.
+fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
+    // This runs before the migration, so the table may be missing.
+    let table = "SELECT 1 FROM sqlite_schema WHERE name = 'counters'";
+    if !connection.prepare(table)?.exists([])? {
+        return Ok(0);
+    }
+    let newest = "SELECT value FROM counters WHERE name = ?1";
+    let newest = connection.query_row(newest, [CHANGES], |row| row.get::<_, i64>(0).map(i64::cast_unsigned));
+    newest.optional().map(Option::unwrap_or_default)
+}
+
+/// Sets the number of the newest change, as part of that change.
+pub(crate) fn set_newest_change(connection: &Connection, newest: u64) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO counters (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
+    connection.prepare_cached(sql)?.execute((CHANGES, newest.cast_signed())).map(drop)
 }
 
 /// Opens an existing and migrated database for checkpoints.
@@ -122,35 +158,30 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     open().map_err(|error| unusable(path, &error))
 }
 
-/// Reads the whole database and checks that it is sound. `full` also compares indexes with tables. While a store is running, it changes the
-/// log and its index, so these are not examined.
+/// Reads the whole database and checks that it is sound, and that it has all changes that were acknowledged. `full` also compares indexes
+/// with tables. A store may use the database meanwhile, but not in this process, because this opens and closes the file.
 pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
-    let (fresh, files, in_use) = (check_header(path)?, Files::of(path), is_locked(path));
-    let found = match in_use {
-        true => Found::default(),
-        false => files.examine()?,
-    };
+    let fresh = check_header(path)?;
+    // Read before the database, because a running store writes the database first.
+    let known = Acknowledged::read(path)?;
     if fresh {
+        check_is_new(path, known)?;
         return Err(refuse(path, "there is no database"));
     }
-    if found.frames_lost > 0 {
-        // Opening the database would rebuild the index of the log, and the knowledge about lost frames would be gone.
-        return Err(refuse(path, found.problem().unwrap_or_default()).hint("ken-store(8), Restoring"));
-    }
-    let connection = match !in_use && files.has_no_log() {
-        true => open_unused(path)?,
-        false => reader(path)?,
-    };
+    let is_unused = !is_locked(path) && length(&log_path(path)) == 0;
+    let connection = if is_unused { open_unused(path)? } else { reader(path)? };
     check_version(path, &connection)?;
     let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
-    files.check_change(newest)?;
     let pragma = if full { "PRAGMA integrity_check(1)" } else { "PRAGMA quick_check(1)" };
     let damage: String = connection.query_row(pragma, [], |row| row.get(0)).map_err(|error| unusable(path, &error))?;
-    match (damage.as_str(), found.problem()) {
-        ("ok", None) => Ok(()),
-        ("ok", Some(complaint)) => Err(refuse(path, complaint).hint("ken-store(8), Restoring")),
-        (damage, _) => Err(refuse(path, format_args!("damaged: {}", damage.lines().next().unwrap_or_default()))),
+    if damage != "ok" {
+        return Err(refuse(path, format_args!("damaged: {}", damage.lines().next().unwrap_or_default())));
     }
+    if newest < known {
+        let what = format_args!("its newest change is {newest}, but change {known} had been acknowledged");
+        return Err(refuse(path, what).hint("restore a backup, or put the newer files back: ken-store(8), Restoring"));
+    }
+    Ok(())
 }
 
 /// Opens a database that has no log and that nobody writes. Does not create the files that SQLite normally puts beside a database.
@@ -174,7 +205,8 @@ fn check_library(path: &Path) -> Result<(), Error> {
     Err(refuse(path, format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it")))
 }
 
-/// Checks the header of the file before SQLite opens it, because SQLite might write to it. Returns true if there is no database yet.
+/// Checks the header of the file before SQLite opens it, because SQLite might write to it. Returns true if there is no database yet. This
+/// opens and closes the file, so no connection to it may be open in this process (see `files`).
 fn check_header(path: &Path) -> Result<bool, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -204,7 +236,7 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let page = word(16).map_or(0, |word| u64::from(word >> 16));
     let page = if page == 1 { 65_536 } else { page };
     let length = file.metadata().map_or(0, |meta| meta.len());
-    let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
+    let journal = self::length(&log_path(path));
     // While there is a log, the file can be shorter than its header says. Without a log, it cannot.
     if journal == 0 && length < u64::from(pages) * page {
         return Err(refuse(path, format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page))
@@ -251,14 +283,9 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     connection.pragma_update(None, "cache_size", -16_384)
-}
-
-/// Restarts the empty log, so that its index records that the log was empty. An index that SQLite has rebuilt from a log with a damaged
-/// first frame looks different.
-fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
@@ -272,11 +299,16 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the names of all tables that have pages.
+pub(crate) fn table_names(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut tables = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
+    let names = tables.query_map([], |row| row.get(0))?;
+    names.collect()
+}
+
 /// Reads the first page of every table, so that serious damage is found before work is accepted.
 fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
-    let mut roots = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
-    let names: Vec<String> = roots.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    for name in names {
+    for name in table_names(connection)? {
         let sql = format!("SELECT 1 FROM \"{name}\" LIMIT 1");
         connection.prepare(&sql)?.exists([])?;
     }
@@ -306,7 +338,7 @@ mod tests {
     #[test]
     fn the_writer_syncs_every_commit() {
         let dir = tempfile::tempdir().unwrap();
-        let (connection, ..) = writer(&dir.path().join("ken.db")).unwrap();
+        let connection = writer(&dir.path().join("ken.db")).unwrap().connection;
         let pragma = |name: &str| -> String {
             let sql = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
             connection.query_row(&sql, [], |row| row.get(0)).unwrap()

@@ -4,7 +4,7 @@ use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutM
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique, word};
 use crate::tables::{MessageRow, Outbox};
 
 fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
@@ -25,8 +25,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
 }
 
 fn state(row: &Row<'_>) -> rusqlite::Result<MessageState> {
-    let name = row.get_ref("state")?.as_str()?;
-    Ok(MessageState::named(name).unwrap_or(MessageState::Failed))
+    word(row, "outbox.state", MessageState::named)
 }
 
 impl Outbox for Database {

@@ -2,7 +2,7 @@
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::schedules::{
-    Delivery, DueSchedule, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    DueSchedule, Fire, NextSlot, Progress, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Database, all, count, first, insert, json, rows, run, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, json, optional_word, rows, run, stored, time, to_json, unique, word};
 use crate::tables::{ActiveRuns, FiredRow, NewScheduleRun, ScheduleRow, ScheduleRunRow, Schedules};
 
 /// Returns the name of an enum value in the form in which columns contain it.
@@ -23,10 +23,8 @@ fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
     }
 }
 
-fn named<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
-    let name: Option<String> = row.get(column)?;
-    let value = name.map(|name| serde_json::from_value(Value::String(name))).transpose();
-    value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
+fn named<T: DeserializeOwned>(name: &str) -> Option<T> {
+    serde_json::from_value(Value::from(name)).ok()
 }
 
 /// Returns a value from a column, or an error if it is NULL.
@@ -60,7 +58,7 @@ fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
         enabled: row.get("enabled")?,
         progress: progress(row)?,
         last_fired: row.get("last_fired")?,
-        last_status: named(row, "last_status")?,
+        last_status: optional_word(row, "schedules.last_status", named)?,
         failures: row.get("failures")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
@@ -80,7 +78,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<ScheduleSummary> {
         enabled: row.get("enabled")?,
         next_fire_at: row.get("next_fire")?,
         last_fired_at: row.get("last_fired")?,
-        last_run_status: named(row, "last_status")?,
+        last_run_status: optional_word(row, "schedules.last_status", named)?,
     })
 }
 
@@ -103,15 +101,15 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
         generation: count(row, "generation")?,
         slot_at,
         trigger: if slot_at.is_some() { Trigger::Slot } else { Trigger::Manual },
-        status: present(named::<RunState>(row, "status")?, "status")?,
+        status: word(row, "schedule_runs.status", named)?,
         attempt: row.get("attempt")?,
         not_before: row.get("not_before")?,
         timeout_ms: row.get("timeout_ms")?,
         submission: row.get::<_, Option<String>>("submission")?.map(SubmissionId),
         result_text: row.get("result_text")?,
         error: row.get("error")?,
-        reason: named::<Reason>(row, "reason")?,
-        delivery: present(named::<Delivery>(row, "delivery")?, "delivery")?,
+        reason: optional_word(row, "schedule_runs.reason", named)?,
+        delivery: word(row, "schedule_runs.delivery", named)?,
         started_at: row.get("started_at")?,
         admitted_at: row.get("admitted_at")?,
         finished_at: row.get("finished_at")?,
@@ -314,9 +312,9 @@ impl Schedules for Database {
         all(self, &sql, [], run_row)
     }
 
-    fn count_working_schedule_runs(&self) -> Result<u64, Error> {
+    fn count_waiting_manual_runs(&self) -> Result<u64, Error> {
         let sql = "SELECT count(*) AS number FROM schedule_runs
-                   WHERE active = 1 AND status IN ('admitted', 'running')";
+                   WHERE active = 1 AND status = 'queued' AND slot_at IS NULL";
         unique(self, sql, [], |row| count(row, "number"))
     }
 

@@ -5,7 +5,7 @@ use ken_types::ops::store::{Scope, Session};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json};
+use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, word};
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
@@ -52,7 +52,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         stream: row.get("stream")?,
         id: SessionId(row.get("id")?),
         scope: row.get("scope")?,
-        origin: Origin::named(row.get_ref("origin")?.as_str()?).unwrap_or(Origin::Connector),
+        origin: word(row, "sessions.origin", Origin::named)?,
         title: row.get("title")?,
         name: row.get("name")?,
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),

@@ -5,7 +5,7 @@ use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
+use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique, word};
 use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
 /// Selects the submissions that can be claimed, with one statement for each kind of work. Each statement uses an index of its own.
@@ -18,7 +18,7 @@ const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind 
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
 fn state(row: &Row<'_>) -> rusqlite::Result<State> {
-    Ok(State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed))
+    word(row, "submissions.state", State::named)
 }
 
 fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
@@ -27,7 +27,7 @@ fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
         id: SubmissionId(row.get("id")?),
         stream: row.get("stream")?,
         event: row.get("event")?,
-        kind: SubmissionKind::named(row.get_ref("kind")?.as_str()?).unwrap_or(SubmissionKind::Prompt),
+        kind: word(row, "submissions.kind", SubmissionKind::named)?,
         hidden: row.get("hidden")?,
         state: state(row)?,
         open: row.get("open")?,

@@ -1,0 +1,199 @@
+//! Runs of schedules: what follows a change is a change of its own, and concerns only the run.
+
+use std::time::{Duration, Instant};
+
+use ken_types::Code;
+use ken_types::event::Outcome;
+use ken_types::limits::WAITING_PROMPTS;
+use ken_types::ops::schedules::*;
+use ken_types::ops::store::*;
+
+use crate::kit::*;
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        kind: ScheduleKind::Every,
+        schedule: "1h".into(),
+        timezone: "UTC".into(),
+        target_agent: "orchestrator".into(),
+        max_attempts: 1,
+        delete_after_run: false,
+        missed: Missed::Skip,
+        grace_ms: 60_000,
+        overlap: Overlap::Skip,
+        timeout_ms: 600_000,
+        jitter_ms: 0,
+        deliver_to: None,
+        disable_after_failures: None,
+    }
+}
+
+impl Kit {
+    async fn schedule(&self, slug: &str, settings: Settings) -> Schedule {
+        let put = PutSchedule {
+            id: format!("id-{slug}"),
+            slug: slug.into(),
+            owner: None,
+            settings,
+            prompt: "Report.".into(),
+            payload: None,
+            enabled: true,
+            progress: Progress { anchor: 0, mark: 0, next: None },
+            chat_is_configured: false,
+            expect: None,
+        };
+        self.write::<SchedulesPut>(put).await.unwrap()
+    }
+
+    async fn start_run(&self, slug: &str, run: &str) -> Result<ScheduleRun, ken_types::Error> {
+        self.write::<SchedulesStart>(StartRun { slug: slug.into(), owner: None, run_id: run.into() }).await
+    }
+
+    async fn run(&self, slug: &str, run: &str) -> ScheduleRun {
+        self.read::<SchedulesRunGet>(OneScheduleRun { slug: slug.into(), run_id: run.into() }).await.unwrap()
+    }
+
+    /// Waits until a run has this status. What follows a change comes after its answer.
+    async fn until_run_is(&self, slug: &str, run: &str, status: RunState) -> ScheduleRun {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found = self.run(slug, run).await;
+            if found.status == status {
+                return found;
+            }
+            assert!(Instant::now() < until, "{found:?} is not {status:?}");
+            self.tick().await;
+        }
+    }
+
+    /// Claims the only submission that there is, and ends it.
+    async fn end_turn(&self, outcome: Outcome) {
+        let claim = self.claim_one(1).await;
+        let settle = Kit::settle_of(&claim.lease, claim.next_event_index, outcome, "done");
+        self.write::<SubmissionsSettle>(settle).await.unwrap();
+    }
+
+    /// Fills the queue of the session that a run is going to have.
+    async fn fill_session_of(&self, run: &ScheduleRun) {
+        for number in 0..WAITING_PROMPTS {
+            let admit = Admit {
+                instance: run.session_id.clone(),
+                submission_id: sub(&format!("fill-{}-{number}", run.run_id)),
+                message: "x".into(),
+                images: Vec::new(),
+                blobs: Vec::new(),
+                policy: Policy::Queue,
+                model: None,
+            };
+            self.write::<SubmissionsAdmit>(admit).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_refused_ends_as_error_and_refuses_nobody_else() {
+    let kit = Kit::new();
+    kit.schedule("s", settings()).await;
+    for run in ["r1", "r2", "r3"] {
+        kit.start_run("s", run).await.unwrap();
+    }
+    kit.until_run_is("s", "r1", RunState::Admitted).await;
+    kit.fill_session_of(&kit.run("s", "r2").await).await;
+    let first = kit.claim_one(1).await;
+    // The agent ends the first run. That the second one cannot be admitted then is not its concern.
+    kit.finish(&first.lease, 0, "done").await.unwrap();
+    let refused = kit.until_run_is("s", "r2", RunState::Error).await;
+    assert!(refused.error.unwrap().contains("prompts wait"), "{:?}", kit.run("s", "r2").await);
+    assert_eq!(kit.until_run_is("s", "r1", RunState::Ok).await.result_text.as_deref(), Some("done"));
+    // The third one is next.
+    kit.until_run_is("s", "r3", RunState::Admitted).await;
+}
+
+#[tokio::test]
+async fn what_a_run_needs_next_is_found_after_a_kill() {
+    let mut kit = Kit::new();
+    kit.schedule("s", settings()).await;
+    for run in ["r1", "r2"] {
+        kit.start_run("s", run).await.unwrap();
+    }
+    kit.until_run_is("s", "r1", RunState::Admitted).await;
+    kit.store = None;
+    // As if the store had been killed after the submission of the first run had settled.
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.execute("UPDATE submissions SET state = 'completed', open = 0", []).unwrap();
+    drop(raw);
+    kit.open().unwrap();
+    kit.until_run_is("s", "r1", RunState::Ok).await;
+    kit.until_run_is("s", "r2", RunState::Admitted).await;
+}
+
+#[tokio::test]
+async fn manual_runs_that_wait_are_limited() {
+    let kit = Kit::new();
+    kit.schedule("s", settings()).await;
+    kit.start_run("s", "first").await.unwrap();
+    kit.until_run_is("s", "first", RunState::Admitted).await;
+    for number in 0..WAITING_PROMPTS {
+        kit.start_run("s", &format!("r{number}")).await.unwrap();
+    }
+    let error = kit.start_run("s", "more").await.unwrap_err();
+    assert!(error.code == Code::Busy && error.retry_after_ms.is_some(), "{error:?}");
+    // The same call again is not a further run.
+    kit.start_run("s", "r7").await.unwrap();
+    kit.end_turn(Outcome::Completed).await;
+    kit.until_run_is("s", "first", RunState::Ok).await;
+    kit.until_run_is("s", "r0", RunState::Admitted).await;
+    kit.start_run("s", "more").await.unwrap();
+}
+
+#[tokio::test]
+async fn only_failures_in_a_row_pause_a_schedule() {
+    let kit = Kit::new();
+    kit.schedule("s", Settings { disable_after_failures: Some(2), ..settings() }).await;
+    let enabled = async || {
+        let of = OfSchedule { slug: "s".into(), owner: None };
+        kit.read::<SchedulesGet>(of).await.unwrap().enabled
+    };
+    let (ok, error) = ((Outcome::Completed, RunState::Ok), (Outcome::Failed, RunState::Error));
+    for (number, (outcome, status)) in [error, ok, error, ok, error].into_iter().enumerate() {
+        let run = format!("r{number}");
+        kit.start_run("s", &run).await.unwrap();
+        kit.until_run_is("s", &run, RunState::Admitted).await;
+        kit.end_turn(outcome).await;
+        kit.until_run_is("s", &run, status).await;
+        assert!(enabled().await, "paused after run {number}");
+    }
+    kit.start_run("s", "last").await.unwrap();
+    kit.until_run_is("s", "last", RunState::Admitted).await;
+    kit.end_turn(Outcome::Failed).await;
+    kit.until_run_is("s", "last", RunState::Error).await;
+    assert!(!enabled().await, "two failures in a row do not pause it");
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_stored_disabled_never_fires() {
+    let kit = Kit::new();
+    let next = Some(NextSlot { slot: 1, fire: 1 });
+    let put = |enabled, expect| PutSchedule {
+        id: "id-s".into(),
+        slug: "s".into(),
+        owner: None,
+        settings: settings(),
+        prompt: "Report.".into(),
+        payload: None,
+        enabled,
+        progress: Progress { anchor: 0, mark: 0, next },
+        chat_is_configured: false,
+        expect,
+    };
+    let advanced = async || {
+        let advance = Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10) };
+        kit.write::<SchedulesAdvance>(advance).await.unwrap()
+    };
+    for (enabled, expect) in [(false, None), (true, Some(1)), (false, Some(2))] {
+        let stored = kit.write::<SchedulesPut>(put(enabled, expect)).await.unwrap();
+        assert_eq!(stored.next_fire_at.is_some(), enabled, "{stored:?}");
+        let advanced = advanced().await;
+        assert_eq!((advanced.due.len(), advanced.next_fire.is_some()), (usize::from(enabled), enabled));
+    }
+}

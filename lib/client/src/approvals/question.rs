@@ -1,0 +1,311 @@
+//! Asks the person at a terminal about the requests of a turn, line by line, while the events of the turn go on. Where
+//! nobody can be asked, it says with which commands the request can be decided.
+//!
+//! A request can be decided in any other client as well. Therefore nothing here waits for the keyboard alone: the
+//! caller reads events with a short timeout and calls [`Questions::read_line`] in between.
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ken_approval::{Request, decided};
+use ken_types::Error;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{FlushArg, tcflush};
+use serde_json::Value;
+
+use super::{Decision, user};
+use crate::gateway::Gateway;
+
+/// A longer request is shown by the pager.
+const PAGE_LINES: usize = 60;
+/// How often the keyboard is looked at while a question is open.
+const TICK: Duration = Duration::from_millis(200);
+/// A longer line is not an answer.
+const LINE_BYTES: usize = 4096;
+
+/// Who can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// The person at the terminal that is standard input.
+    Terminal,
+    /// Nobody.
+    Nobody,
+}
+
+impl Asking {
+    /// Returns [`Asking::Terminal`] only if standard input and standard error are terminals. A line of a pipe is a
+    /// prompt or data, and must not become a decision; and a question that nobody sees must not be asked.
+    pub fn of_standard_streams() -> Asking {
+        if io::stdin().is_terminal() && io::stderr().is_terminal() { Asking::Terminal } else { Asking::Nobody }
+    }
+}
+
+/// The pending requests of a turn.
+pub struct Questions {
+    gateway: Gateway,
+    asking: Asking,
+    /// The command `ken` with the options that select the same system.
+    ken: String,
+    print: Box<dyn Fn(&str)>,
+    /// The requests that wait, the one that was asked about first.
+    pending: VecDeque<Request>,
+    /// Whether the first of them is asked about at the moment.
+    is_open: bool,
+    /// The requests that the person has left for a decision elsewhere.
+    put_off: Vec<Request>,
+}
+
+impl Questions {
+    /// `ken` is the command of this system as a person types it, and `print` prints a text without adding a line end.
+    pub fn new(gateway: Gateway, asking: Asking, ken: String, print: impl Fn(&str) + 'static) -> Questions {
+        Questions {
+            gateway,
+            asking,
+            ken,
+            print: Box::new(print),
+            pending: VecDeque::new(),
+            is_open: false,
+            put_off: Vec::new(),
+        }
+    }
+
+    /// Returns what the turn waits for, if it waits for a decision.
+    pub fn waiting(&self) -> Option<String> {
+        let first = self.pending.front().or(self.put_off.first())?;
+        Some(match self.pending.len() + self.put_off.len() {
+            1 => format!("waiting for a decision: {}", first.summary),
+            count => format!("waiting for {count} decisions: {}, …", first.summary),
+        })
+    }
+
+    /// Whether a question stands on the terminal.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Returns how long the caller may wait for events before it calls [`Questions::read_line`].
+    pub fn tick(&self, otherwise: Duration) -> Duration {
+        if self.is_open { TICK.min(otherwise) } else { otherwise }
+    }
+
+    /// Whether an event is about an approval. Its text is then printed by [`Questions::take`].
+    pub fn concerns(event: &Value) -> bool {
+        matches!(text(event, "type"), "approval_requested" | "approval_decided")
+    }
+
+    /// Handles an event of the turn. A request is known by its id, so an event that comes again changes nothing.
+    pub fn take(&mut self, event: &Value) {
+        match text(event, "type") {
+            "approval_requested" => self.requested(event),
+            "approval_decided" => self.decided(event),
+            _ => {}
+        }
+    }
+
+    fn requested(&mut self, event: &Value) {
+        let id = text(event, "requestId");
+        if self.pending.iter().chain(&self.put_off).any(|known| known.id == id) {
+            return;
+        }
+        // If the request cannot be had, the person still learns that there is one, and cannot approve it here.
+        let Some(request) = self.gateway.whole_request(id).ok().or_else(|| Request::of_event(event)) else {
+            return;
+        };
+        if !request.is_pending() {
+            return;
+        }
+        if self.asking == Asking::Nobody {
+            self.tell(&request);
+        }
+        self.pending.push_back(request);
+        self.ask();
+    }
+
+    fn decided(&mut self, event: &Value) {
+        let id = text(event, "requestId");
+        let is_meant = |known: &Request| known.id == id;
+        let all = self.pending.iter().chain(&self.put_off);
+        let Some(summary) = all.into_iter().find(|known| is_meant(known)).map(|known| known.summary.clone()) else {
+            return;
+        };
+        // The record also says who that is as ken knows it.
+        let known = self.gateway.approval(id).ok().and_then(|record| Request::of(&record)?.outcome);
+        let outcome = known.unwrap_or_else(|| decided(text(event, "status"), text(event, "decidedBy")));
+        let line_end = if self.is_open { "\n" } else { "" };
+        (self.print)(&format!("{line_end}{outcome}: {summary}\n"));
+        self.is_open &= !self.pending.front().is_some_and(is_meant);
+        self.pending.retain(|known| !is_meant(known));
+        self.put_off.retain(|known| !is_meant(known));
+        self.ask_again();
+        self.ask();
+    }
+
+    /// Asks about the first request, unless that is done already.
+    fn ask(&mut self) {
+        if self.is_open || self.asking == Asking::Nobody {
+            return;
+        }
+        if let Some(request) = self.pending.front() {
+            let text = format!("A decision is needed: {}", request.text());
+            if text.lines().count() <= PAGE_LINES || !page(&text) {
+                (self.print)(&format!("\n{text}"));
+            }
+            self.is_open = true;
+            // What was typed before the request was shown is no answer to it.
+            _ = tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH);
+            self.ask_again();
+        }
+    }
+
+    /// Prints the open question again. The caller calls it after it has printed something else.
+    pub fn ask_again(&self) {
+        if let Some(request) = self.pending.front().filter(|_| self.is_open) {
+            let approve = match (request.is_cut, &request.digest) {
+                (true, _) => "it is not shown whole, so it can only be denied: ",
+                (false, Some(_)) => "[a]pprove once, ",
+                (false, None) => "[a]pprove once, for this [s]ession, ",
+            };
+            (self.print)(&format!("{}: {approve}[d]eny REASON, or [l]ater? ", request.summary));
+        }
+    }
+
+    fn tell(&self, request: &Request) {
+        let Request { id, summary, risk, .. } = request;
+        let ken = &self.ken;
+        let decide = match &request.digest {
+            None => format!("`{ken} approve {id}` or `{ken} deny {id}` decides"),
+            Some(_) => format!("and how to approve it; `{ken} deny {id}` denies it"),
+        };
+        let text = format!("waiting for a decision: {summary} ({risk} risk): `{ken} approvals {id}` shows it");
+        let comma = if request.digest.is_some() { " " } else { ", " };
+        (self.print)(&format!("{text}{comma}{decide}\n"));
+    }
+
+    /// Reads the answer to the open question if a line has been typed.
+    ///
+    /// # Errors
+    /// `invalid` if standard input cannot be read, `unavailable` if the gateway cannot be reached.
+    pub fn read_line(&mut self) -> Result<(), Error> {
+        if !self.is_open || !has_input() {
+            return Ok(());
+        }
+        let mut line = [0; LINE_BYTES];
+        // A terminal returns one line at a time. Zero bytes are Ctrl+D.
+        let length = nix::unistd::read(io::stdin(), &mut line)
+            .map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+        let line = String::from_utf8_lossy(line.get(..length).unwrap_or_default()).into_owned();
+        match answer(&line) {
+            _ if length == 0 => self.later(),
+            Answer::Later => self.later(),
+            Answer::Decided(approved, for_session, reason) => self.decide(approved, for_session, reason),
+            Answer::Unclear => self.ask_again(),
+        }
+        Ok(())
+    }
+
+    /// Leaves the first request for a decision elsewhere, and asks about the next one.
+    fn later(&mut self) {
+        self.is_open = false;
+        if let Some(request) = self.pending.pop_front() {
+            (self.print)("\n");
+            self.tell(&request);
+            self.put_off.push(request);
+        }
+        self.ask();
+    }
+
+    /// Sends a decision. The event that follows it prints the outcome.
+    fn decide(&mut self, approved: bool, for_session: bool, reason: Option<String>) {
+        let Some(request) = self.pending.front().filter(|request| !approved || !request.is_cut) else {
+            return self.ask_again();
+        };
+        let decision = Decision { approved, by: user(), reason, for_session, digest: request.digest.clone() };
+        match self.gateway.decide(&request.id, &decision) {
+            Ok(_) => self.is_open = false,
+            // It may have been decided elsewhere at the same time. If not, it is asked about again.
+            Err(error) => {
+                (self.print)(&format!("{error}\n"));
+                self.ask_again();
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Later,
+    /// Whether it is approved, whether for the session, and why.
+    Decided(bool, bool, Option<String>),
+    Unclear,
+}
+
+/// Reads an answer. An approval is a single word, so that no sentence that happens to begin with it approves anything.
+fn answer(line: &str) -> Answer {
+    let line = line.trim();
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    match (word, rest.trim()) {
+        ("a" | "approve", "") => Answer::Decided(true, false, None),
+        ("s" | "session", "") => Answer::Decided(true, true, None),
+        ("d" | "deny", rest) => Answer::Decided(false, false, Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
+        ("l" | "later", "") => Answer::Later,
+        _ => Answer::Unclear,
+    }
+}
+
+/// Shows a text in the pager of the environment. Returns false if there is none, or if it fails. Its output is the
+/// terminal that is standard error, because standard output may be a file.
+fn page(text: &str) -> bool {
+    let Some(pager) = std::env::var_os("PAGER").filter(|pager| !pager.is_empty()) else {
+        return false;
+    };
+    let Ok(terminal) = io::stderr().as_fd().try_clone_to_owned() else {
+        return false;
+    };
+    // The variable can contain arguments, so the shell splits it, as in other programs.
+    let mut command = Command::new("/bin/sh");
+    let child = command.arg("-c").arg(pager).stdin(Stdio::piped()).stdout(Stdio::from(terminal)).spawn();
+    let Ok(mut child) = child else { return false };
+    if let Some(mut input) = child.stdin.take() {
+        // A person may leave the pager before its end.
+        _ = input.write_all(text.as_bytes());
+    }
+    child.wait().is_ok_and(|status| status.success())
+}
+
+/// Whether a line has been typed, or the input has ended.
+fn has_input() -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_single_word_approves() {
+        for (line, wanted) in [
+            ("a\n", Answer::Decided(true, false, None)),
+            ("approve", Answer::Decided(true, false, None)),
+            ("s", Answer::Decided(true, true, None)),
+            ("d", Answer::Decided(false, false, None)),
+            ("deny  not today \n", Answer::Decided(false, false, Some("not today".into()))),
+            ("later", Answer::Later),
+            ("a quick question", Answer::Unclear),
+            ("session please", Answer::Unclear),
+            ("A", Answer::Unclear),
+            ("yes", Answer::Unclear),
+            ("\n", Answer::Unclear),
+        ] {
+            assert_eq!(answer(line), wanted, "{line:?}");
+        }
+    }
+}
