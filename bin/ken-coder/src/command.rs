@@ -84,6 +84,9 @@ pub(crate) struct RunResult {
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_saved: Vec<Place>,
+    /// What else `ken undo` cannot restore, with the reason, such as a history that is too large.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_undone: Vec<String>,
     /// Repositories and files of git in which it left something that git would run. That has been taken back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     disarmed: Vec<Place>,
@@ -272,8 +275,10 @@ impl Open {
     fn disarm(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
         let Open { journal, record, guard, .. } = self;
         let scope = record.scope.as_slice();
-        let configs = run_confined(settings, Access::Read, || {
-            Ok(guard.new_configs(settings, &Tree::open(&settings.root)?, scope))
+        let configs = run_confined(settings, Access::Write, || {
+            let tree = Tree::open(&settings.root)?;
+            guard.uncover(settings, &tree, scope);
+            Ok(guard.new_configs(settings, &tree, scope))
         })?;
         let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
         let parsed = configs.into_iter().filter_map(values).collect();
@@ -299,7 +304,7 @@ fn journaled(
     let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
         sandbox::run_in(settings, job, &open.granted, open.journal.lock_descriptor())
     })?;
-    let Recorded { run, found, disarmed, moved } = changes;
+    let Recorded { run, found, disarmed, moved, not_undone } = changes;
     Ok(RunResult {
         run,
         changed_count: found.files.len(),
@@ -307,6 +312,7 @@ fn journaled(
         not_saved: found.unsaved.into_iter().take(MAX_LISTED).collect(),
         disarmed: disarmed.into_iter().take(MAX_LISTED).collect(),
         moved,
+        not_undone,
         git_unprotected: !job.protects_git,
         hint: refused_config(&ended).then_some(CONFIG_HINT),
         ..result(job, ended)
@@ -327,6 +333,7 @@ pub(crate) struct Recorded {
     found: Differences,
     disarmed: Vec<Place>,
     moved: Vec<Place>,
+    not_undone: Vec<String>,
 }
 
 /// Does what can change the folders of `scope` if `check` succeeds, and records what it has changed.
@@ -345,6 +352,7 @@ pub(crate) fn recorded<T>(
         check(&Tree::open(&settings.root)?)?;
         begin(settings, journal, command, (cwd, scope), &repositories)
     })?;
+    let not_undone = std::mem::take(&mut repositories.unreadable);
     let done = work(&open);
     // Before anybody's git runs here again.
     let disarmed = open.disarm(settings)?;
@@ -364,7 +372,7 @@ pub(crate) fn recorded<T>(
         }
         journal.prune_sometimes();
         let run = (!is_empty).then_some(record.run);
-        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope) })
+        Ok(Recorded { run, found, disarmed, moved: granted.moved(&tree, cwd, scope), not_undone })
     })?;
     Ok((done?, recorded))
 }
@@ -417,6 +425,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         not_saved: Vec::new(),
         disarmed: Vec::new(),
         moved: Vec::new(),
+        not_undone: Vec::new(),
         git_unprotected: false,
         hint: None,
     }

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use ken_tool::Error;
 use rustix::fs::FileType;
@@ -16,6 +17,7 @@ use crate::place::Place;
 use crate::repository::{pointer, values_of_text};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
+use crate::walk::place_of;
 
 /// The maximum size of a file that is put back, in bytes.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -61,6 +63,8 @@ pub(crate) struct GitFolders {
     /// Also what `core.hooksPath` and `include.path` name in the tree, and `.git` where it is a file.
     files: BTreeSet<Place>,
     named: BTreeSet<Place>,
+    /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository.
+    hidden: BTreeSet<(PathBuf, bool)>,
 }
 
 impl GitFolders {
@@ -74,7 +78,8 @@ impl GitFolders {
             if count > MAX_FOLDERS {
                 break;
             }
-            let names = entries(&settings.root.join(folder.as_str()));
+            let path = settings.root.join(folder.as_str());
+            let names = entries(&path, &mut found.hidden);
             let has = |name: &str| names.contains_key(name);
             if has("commondir") || has("HEAD") && has("objects") && has("refs") || named_git(&folder) {
                 found.folders.insert(folder.clone());
@@ -82,9 +87,8 @@ impl GitFolders {
             for (name, is_folder) in names {
                 let place = folder.join(&name);
                 if Place::parse(place.as_str()).is_err() {
-                    continue;
-                }
-                if is_folder {
+                    found.hidden.extend(is_folder.then(|| seen(path.join(&name))));
+                } else if is_folder {
                     open.push(place);
                 } else if name.eq_ignore_ascii_case(".git") {
                     found.folders.extend(pointer(settings, tree, &place).ok().flatten());
@@ -115,7 +119,7 @@ impl GitFolders {
             let kind =
                 tree.stat(&place, Links::Refuse).ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode));
             if kind == Some(FileType::Directory) {
-                let names = entries(&settings.root.join(place.as_str()));
+                let names = entries(&settings.root.join(place.as_str()), &mut BTreeSet::new());
                 open.extend(names.keys().map(|name| place.join(name)).filter(|place| place.as_str().len() < 1_000));
             } else if kind.is_some() {
                 self.files.insert(place);
@@ -142,6 +146,28 @@ impl GitFolders {
         }
         journal.sync(&new)?;
         Ok(kept)
+    }
+
+    /// Makes the folders that a command has hidden since visible: readable, as the command could make them too, and with a
+    /// name if they hold a repository.
+    pub(crate) fn uncover(&self, settings: &Settings, tree: &Tree, scope: &[Place]) {
+        // Each round can uncover folders in which there are others.
+        for round in 0..100 {
+            let now = GitFolders::find(settings, tree, scope).hidden;
+            let mut new = now.difference(&self.hidden).peekable();
+            if new.peek().is_none() {
+                return;
+            }
+            for (number, (path, _)) in new.enumerate() {
+                let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+                let around = scope.iter().map(|folder| settings.root.join(folder.as_str()));
+                let around = around.into_iter().find(|folder| path.starts_with(folder));
+                let is_named = place_of(settings, path).is_some();
+                if let Some(around) = around.filter(|_| !is_named && holds_git(path)) {
+                    let _ = fs::rename(path, around.join(format!("{ASIDE}-{round}-{number}")));
+                }
+            }
+        }
     }
 
     /// Returns the configurations of the repositories that a command has made since.
@@ -208,20 +234,41 @@ fn is_pointer(place: &Place) -> bool {
     named_git(place)
 }
 
-/// Returns the names in a folder, and which of them are folders. A folder that cannot be read is made readable: its owner,
-/// and so the command, could do that too.
-fn entries(folder: &Path) -> BTreeMap<String, bool> {
-    let read = fs::read_dir(folder).or_else(|_| {
-        if fs::symlink_metadata(folder)?.is_dir() {
-            fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+/// Returns the names in a folder, and which of them are folders. What has no name in UTF-8, or cannot be read, is `hidden`.
+fn entries(folder: &Path, hidden: &mut BTreeSet<(PathBuf, bool)>) -> BTreeMap<String, bool> {
+    let mut names = BTreeMap::new();
+    let Ok(entries) = fs::read_dir(folder) else {
+        hidden.insert((folder.to_owned(), false));
+        return names;
+    };
+    for entry in entries.flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        match entry.file_name().into_string() {
+            Ok(name) => drop(names.insert(name, is_folder)),
+            Err(_) if is_folder => drop(hidden.insert(seen(entry.path()))),
+            Err(_) => {}
         }
-        fs::read_dir(folder)
-    });
-    let entries = read.into_iter().flatten().flatten();
-    let named = entries.filter_map(|entry| {
-        Some((entry.file_name().into_string().ok()?, entry.file_type().is_ok_and(|kind| kind.is_dir())))
-    });
-    named.collect()
+    }
+    names
+}
+
+fn seen(folder: PathBuf) -> (PathBuf, bool) {
+    let holds_git = holds_git(&folder);
+    (folder, holds_git)
+}
+
+/// Whether a folder, or one below it, looks like a repository.
+fn holds_git(folder: &Path) -> bool {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if [".git", "HEAD", "commondir"].iter().any(|name| entry.file_name().eq_ignore_ascii_case(name)) {
+                return true;
+            }
+            open.extend(entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.path()));
+        }
+    }
+    false
 }
 
 /// Returns the files and folders of the tree that the configuration of a repository makes git execute or include. Git itself

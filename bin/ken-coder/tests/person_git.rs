@@ -321,6 +321,22 @@ fn nothing_runs_for_an_ordinary_user_without_mounts() {
     nothing_runs(Some(NOBODY), false);
 }
 
+/// A repository in a folder that no call can name, or that cannot be read, is found too.
+#[test]
+fn no_repository_is_hidden_by_its_name_or_mode() {
+    let world = World::new(nix::unistd::geteuid().is_root().then_some(NOBODY));
+    let (folder, _) = world.project(0, "");
+    let script = "git init -q closed; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> closed/.git/config; \
+        deep=$(printf 'd%.0s' $(seq 200)); for n in 1 2 3 4 5; do deep=$deep/$(printf 'd%.0s' $(seq 200)); done; \
+        for name in \"$(printf 'x\\001')\" \"$(printf 'x\\377')\" $deep; do mkdir -p \"$name\"; cp -r closed/.git \"$name\"; done; \
+        chmod 0 closed";
+    let ran = world.command(0, script, true);
+    let found = world.as_person(&folder, "chmod 700 closed; grep -rl fsmonitor . --include=config");
+    assert_eq!(found, "", "{ran}");
+    let kept = world.as_person(&folder, "find . -name 'config.ken-disabled*' | wc -l");
+    assert_eq!(kept.trim(), "4", "{ran}");
+}
+
 /// A kill between a change of the configuration and its end: the next change of the workspace takes it back.
 #[test]
 fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
