@@ -149,11 +149,7 @@ const COMPARISONS: [&str; 7] = ["more", "less", "fewer", "longer", "later", "one
 
 /// Returns whether the words end with a verb whose object can be denied with "no": "has no access", "there is no bug".
 fn owns(words: &[&str]) -> bool {
-    match words {
-        [.., "has" | "have" | "had"] => true,
-        ["there", "is" | "are" | "was" | "were"] => true,
-        _ => false,
-    }
+    matches!(words, [.., "has" | "have" | "had"] | ["there", "is" | "are" | "was" | "were"])
 }
 
 /// Joins the words without an indefinite article after "has" or "there is", because the denial with "no" has none: "has no
