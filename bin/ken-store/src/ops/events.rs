@@ -1,6 +1,7 @@
 //! Incoming events: a message or a command from a chat, or a prompt that is sent directly to an instance. One change stores the event, its
 //! session and its submission.
 
+use ken_types::fence::Outside;
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -15,6 +16,9 @@ use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 
 /// The `workflow` of internal prompts, which transcripts and titles leave out.
 const PREFLIGHT: &str = "tui.startup-preflight";
+
+/// The origin of a message that a user has forwarded.
+const FORWARD: &str = "forward";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
@@ -113,7 +117,14 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));
-    Some(Entry { id: id.clone(), kind, policy, hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT) })
+    let is_forwarded = context.is_some_and(|context| context.get("forwarded").is_some());
+    Some(Entry {
+        id: id.clone(),
+        kind,
+        policy,
+        hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
+        outside: is_forwarded.then(|| FORWARD.to_owned()).into_iter().collect(),
+    })
 }
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
@@ -199,8 +210,13 @@ impl Write for SubmissionsAdmit {
             }
             Err(error) => return Err(error),
         };
-        let entry =
-            Entry { id: args.submission_id.clone(), kind: SubmissionKind::Prompt, policy: args.policy, hidden: false };
+        let entry = Entry {
+            id: args.submission_id.clone(),
+            kind: SubmissionKind::Prompt,
+            policy: args.policy,
+            hidden: false,
+            outside: Outside::new(),
+        };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         let event = insert_prompt(tables, scope, args, &admitted, change)?;
         blobs::refer(tables, &args.blobs, event)?;
