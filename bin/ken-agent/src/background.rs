@@ -29,6 +29,8 @@ const COMPACTED: u32 = 1_000;
 const SOURCES: u32 = 10;
 /// How much of a long prompt is used as the search query, in bytes.
 const QUERY_BYTES: usize = 2_048;
+/// The share of the words of the prompt that a text from outside must contain to be given to a turn at its start.
+const MIN_OUTSIDE_SCORE: f64 = 0.5;
 /// The estimated number of tokens of the marks around a source.
 const MARK_TOKENS: u64 = 40;
 /// The internal prompt that opens a new terminal session.
@@ -79,6 +81,8 @@ impl Background {
             search,
         };
         let mut history = store.history(request).await?;
+        history.known.retain(|found| is_given(&found.entry.outside, found.score));
+        history.remembered.retain(|found| is_given(&found.entry.outside, found.score));
         let outside = outside(&history);
         let sources = sources(&mut history, claim);
         let fence = Fence::of(&claim.mark);
@@ -264,6 +268,12 @@ pub(crate) fn search(claim: &Claim) -> Option<Search> {
         limit: SOURCES,
         vector: None,
     })
+}
+
+/// Whether a search result is given to a turn that has not asked for it. Text from outside makes a person approve what a rule
+/// would have permitted, so a few common words are not enough for it. The tools of the agent find it nevertheless.
+fn is_given(outside: &Outside, score: f64) -> bool {
+    outside.is_empty() || score >= MIN_OUTSIDE_SCORE
 }
 
 /// Returns the origins of outside text in a history and in its search results.

@@ -368,10 +368,12 @@ fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Gen
         timestamp: 0,
     });
     let listed: String = unsupported.iter().map(|sentence| format!("- {sentence}\n")).collect();
-    request.messages.push(user(format!(
+    let note = format!(
         "The sources do not carry these sentences of your answer:\n{listed}Write the whole answer again: leave them out, or \
          say only what the sources say."
-    )));
+    );
+    // A note, so that the sources stay with the question, where the provider's cache has them.
+    request.messages.push(Message::Signal { content: vec![Block::text(note)], timestamp: 0 });
     request
 }
 

@@ -70,7 +70,7 @@ mod tests {
         );
         let sources = sources::fenced(&request).unwrap();
         assert!(sources.contains("\n--- begin m [kb-1] \"Ports\"\nIt is 3940.\n--- end m\n"), "{sources}");
-        let start = &format!("Be brief.\n\nUser: Hi\nAssistant: Hello.\n{sources}\nUser: Which port?\nAssistant:");
+        let start = format!("Be brief.\n\nUser: Hi\nAssistant: Hello.\n{sources}\nUser: Which port?\nAssistant:");
         assert_eq!(of(&request), start);
         request.prefix = "It is".into();
         assert_eq!(of(&request), format!("{start} It is"));

@@ -17,8 +17,9 @@ use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 /// The `workflow` of internal prompts, which transcripts and titles leave out.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
-/// The origin of a message that a user has forwarded.
+/// The origins of a message that a user has forwarded, and of files and images that came with a message.
 const FORWARD: &str = "forward";
+const ATTACHMENT: &str = "attachment";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
@@ -117,13 +118,14 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));
-    let is_forwarded = context.is_some_and(|context| context.get("forwarded").is_some());
+    let origins = [("forwarded", FORWARD), ("attached", ATTACHMENT)].into_iter();
+    let has = |field: &str| context.is_some_and(|context| context.get(field).is_some());
     Some(Entry {
         id: id.clone(),
         kind,
         policy,
         hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
-        outside: is_forwarded.then(|| FORWARD.to_owned()).into_iter().collect(),
+        outside: origins.filter(|(field, _)| has(field)).map(|(_, origin)| origin.to_owned()).collect(),
     })
 }
 
@@ -215,7 +217,7 @@ impl Write for SubmissionsAdmit {
             kind: SubmissionKind::Prompt,
             policy: args.policy,
             hidden: false,
-            outside: Outside::new(),
+            outside: args.images.first().map(|_| ATTACHMENT.to_owned()).into_iter().collect(),
         };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         let event = insert_prompt(tables, scope, args, &admitted, change)?;
