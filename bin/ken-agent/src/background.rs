@@ -476,7 +476,7 @@ mod tests {
             for prompt in prompts.chain(request.messages.iter().map(Message::text)) {
                 let rest = without_fenced(&prompt);
                 // The author of a forwarded message is named in the sentence before it, in quotation marks.
-                let named = format!("{:?}", author.replace("the-mark", ""));
+                let named = format!("{author:?}").replace("the-mark", "\u{fffd}");
                 prop_assert!(!rest.replace(&named, "").contains("FOREIGN"), "{}", prompt);
             }
         }
