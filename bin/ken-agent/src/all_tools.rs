@@ -43,10 +43,10 @@ impl Tools for AllTools {
 
     fn outside(&self, name: &str) -> Option<String> {
         // The built-in tools say with each result where its text comes from.
-        match self.is_built_in(name) {
-            true => None,
-            false => self.wire.outside(name),
+        if self.is_built_in(name) {
+            return None;
         }
+        self.wire.outside(name)
     }
 
     fn approval(&self, name: &str) -> Option<Approval> {

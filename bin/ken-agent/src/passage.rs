@@ -30,10 +30,10 @@ pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
 /// Returns where a text came from that a turn has written, as the end of a sentence. Empty if the turn had read nothing from
 /// outside.
 pub(crate) fn having_read(outside: &Outside) -> String {
-    match outside.is_empty() {
-        true => String::new(),
-        false => format!(" in a turn that had read text from outside ({})", named(outside)),
+    if outside.is_empty() {
+        return String::new();
     }
+    format!(" in a turn that had read text from outside ({})", named(outside))
 }
 
 /// Returns the place of an entry: `entry`, or a file with its line.

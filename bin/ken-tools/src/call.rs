@@ -8,7 +8,6 @@ use ken_types::event::{Block, ToolResult};
 use ken_types::json;
 use ken_types::ops::tools::{CallTool, Called, Preview};
 use ken_wire::Pool;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};

@@ -100,10 +100,10 @@ fn follow_outside(tables: &dyn Tables, found: &SubmissionRow, fresh: &[Box<RawVa
     for event in fresh.iter().filter(|event| check::event_type(event.get()) == "turn_start") {
         outside.extend(record::read::<Shown>(event.get())?.outside);
     }
-    match outside == found.outside {
-        true => Ok(()),
-        false => tables.set_outside(found.key, &outside),
+    if outside != found.outside {
+        tables.set_outside(found.key, &outside)?;
     }
+    Ok(())
 }
 
 /// Updates the list of approvals that a submission waits for.
