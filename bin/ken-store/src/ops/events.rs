@@ -1,7 +1,6 @@
 //! Incoming events: a message or a command from a chat, or a prompt that is sent directly to an instance. One change stores the event, its
 //! session and its submission.
 
-use ken_types::fence::Outside;
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
