@@ -36,6 +36,8 @@ fn reply(request: &ReceivedRequest) -> Reply {
         let arguments = json!({"output": output, "offset": 100_000, "limit": 64}).to_string();
         Reply::Stream(openai(&[], &[("part", "read_output", &arguments)]))
     };
+    // Past turns stand before what the user has written.
+    let prompt = prompt.rsplit("The message:\n\n").next().unwrap_or_default();
     match (prompt.strip_prefix("read "), results.as_slice()) {
         (Some(output), []) => part(output),
         (None, []) => Reply::Stream(openai(&[], &[("long", "count", "{}")])),

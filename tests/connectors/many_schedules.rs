@@ -38,6 +38,7 @@ pub(crate) fn fill(
                 progress,
                 chat_is_configured: false,
                 expect: None,
+                turn: None,
             };
             if waiting.len() == 64 {
                 waiting.join_next().await.unwrap().unwrap();

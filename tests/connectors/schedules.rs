@@ -713,8 +713,9 @@ fn the_prompt_says_that_a_turn_is_scheduled() {
     let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     assert_eq!(ended.text("/resultText"), "Done.");
     let received = provider.received().remove(0).body;
-    let reported = received["messages"][0]["content"].to_string();
-    assert!(reported.contains("A scheduled turn") && reported.contains("{\\\"a\\\":\\\"b\\\"}"), "{reported}");
+    let [system, prompt] = [0, 1].map(|at| received["messages"][at]["content"].as_str().unwrap());
+    assert!(system.contains("A scheduled turn") && !system.contains(r#"{"a":"b"}"#), "{system}");
+    assert!(prompt.contains("data that were given with the schedule\n{\"a\":\"b\"}\n--- end "), "{prompt}");
 }
 
 /// With `targetAgent`, the worker itself runs the turn, with its own instructions, tools and workspace.

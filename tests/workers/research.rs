@@ -351,8 +351,12 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     // sentence.
     let requests = provider.received();
     assert_eq!(requests.len(), 2);
-    let reported = requests[0].body["messages"][0]["content"].as_str().unwrap();
+    let reported = requests[0].body["messages"][1]["content"].as_str().unwrap();
     assert!(requests[0].body.get("tools").is_none() && reported.contains("--- begin "), "{reported}");
+    assert!(
+        !requests[0].body["messages"][0].to_string().contains("Norddeich"),
+        "the page is not in the system message"
+    );
     let last = requests[1].body["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
     assert!(last.contains("It was built in Helsinki in 1974.") && !last.contains("leaves Norddeich"), "{last}");
     // The record and the stream agree.

@@ -41,6 +41,14 @@ impl Tools for AllTools {
         }
     }
 
+    fn outside(&self, name: &str) -> Option<String> {
+        // The built-in tools say with each result where its text comes from.
+        if self.is_built_in(name) {
+            return None;
+        }
+        self.wire.outside(name)
+    }
+
     fn approval(&self, name: &str) -> Option<Approval> {
         match self.is_built_in(name) {
             true => Some(Approval::None),

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use ken_text::{head, is_filler, same_stem, stem, words};
+use ken_types::fence::{Outside, named};
 use ken_types::ops::store::KnowledgeRecord;
 use serde_json::Value;
 
@@ -14,8 +15,29 @@ const LEAD_BYTES: usize = 512;
 /// The maximum number of words of the question that are used.
 const WORDS: usize = 16;
 
-/// Returns the origin of an entry: `entry`, or a file with its line.
+/// Returns who has written an entry, in words. Only a person who may give ken orders writes entries with the source `api`.
 pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
+    let place = || place(entry);
+    match entry.source.as_str() {
+        "api" => "an entry that a person wrote".to_owned(),
+        "agent" => format!("an entry that an agent wrote{}", having_read(&entry.outside)),
+        "share" => format!("a part of the documentation of ken, {}", place()),
+        "workspace" => format!("a part of a file of the workspace, {}", place()),
+        _ => format!("a part of a document that a person imported, {}", place()),
+    }
+}
+
+/// Returns where a text came from that a turn has written, as the end of a sentence. Empty if the turn had read nothing from
+/// outside.
+pub(crate) fn having_read(outside: &Outside) -> String {
+    if outside.is_empty() {
+        return String::new();
+    }
+    format!(" in a turn that had read text from outside ({})", named(outside))
+}
+
+/// Returns the place of an entry: `entry`, or a file with its line.
+pub(crate) fn place(entry: &KnowledgeRecord) -> String {
     let field = |name: &str| entry.metadata.get(name).and_then(Value::as_str).unwrap_or_default();
     let Some(line) = entry.metadata.get("line") else {
         return "entry".to_owned();

@@ -103,6 +103,8 @@ mod tests {
             prompt: "p".repeat(bytes),
             answer: String::new(),
             at: Default::default(),
+            forwarded: None,
+            outside: Default::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
+use ken_types::fence::Outside;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
 use ken_types::ops::tools::{Approval, CallTool};
@@ -63,6 +64,11 @@ pub(crate) trait Tools: Send + Sync {
         false
     }
 
+    /// Returns the origin of outside text in the results of the tool, if there can be any.
+    fn outside(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// Whether a person has to approve calls of the tool, if that is known.
     fn approval(&self, _name: &str) -> Option<Approval> {
         None
@@ -92,6 +98,8 @@ pub(crate) struct Caller {
     pub(crate) depth: u32,
     /// The governing rules that apply to it.
     pub(crate) rules: Arc<Governance>,
+    /// The origins of outside text that it has read.
+    pub(crate) outside: Outside,
 }
 
 /// The maximum depth of workers that give tasks to workers.
@@ -102,6 +110,7 @@ impl Caller {
     pub(crate) fn root(claim: Arc<Claim>) -> Caller {
         Caller {
             agent: scheduled::agent(&claim).to_owned(),
+            outside: claim.outside.clone(),
             claim,
             session: SessionName::default(),
             task: None,
@@ -119,6 +128,7 @@ impl Caller {
             task: Some(task.to_owned()),
             depth: self.depth + 1,
             rules: self.rules.clone(),
+            outside: self.outside.clone(),
         }
     }
 
@@ -182,7 +192,8 @@ pub(crate) struct RequestedCall {
 impl RequestedCall {
     /// The call in the form that other parts accept, without a grant.
     pub(crate) fn request(&self) -> CallTool {
-        request(&self.caller.claim, &self.caller.agent, &self.call, self.ask)
+        let outside = self.caller.outside.clone();
+        CallTool { outside, ..request(&self.caller.claim, &self.caller.agent, &self.call, self.ask) }
     }
 }
 
@@ -196,6 +207,8 @@ pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> Cal
         session: Some(claim.instance.clone()),
         grant: None,
         ask,
+        // What the store knows. While the turn goes on, its caller may have read more.
+        outside: claim.outside.clone(),
     }
 }
 

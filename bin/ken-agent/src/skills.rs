@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_skills::{GREETING, Project, Skill, Sources};
-use ken_types::Error;
-use ken_types::fence::fence_as;
+use ken_types::fence::Fence;
 use tokio::time::Instant;
 
 /// How long the texts are used before they are read again.
@@ -92,10 +91,10 @@ impl Skills {
     }
 
     /// Returns the rules of the project in the workspace, marked as such. Empty if there are none.
-    pub(crate) fn project_rules(&self) -> Result<String, Error> {
+    pub(crate) fn project_rules(&self, fence: &Fence) -> String {
         match &self.known().project {
-            Some(project) => Ok(format!("\n# Project rules\n\n{}\n", fence_as(PROJECT, project.text.trim())?)),
-            None => Ok(String::new()),
+            Some(project) => format!("\n# Project rules\n\n{}\n", fence.enclose(PROJECT, project.text.trim())),
+            None => String::new(),
         }
     }
 }

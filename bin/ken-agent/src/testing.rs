@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use ken_skills::Sources;
 use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
+use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
 use ken_types::ops::store::{
@@ -39,6 +40,8 @@ pub(crate) fn claim(text: &str) -> Claim {
         last_timestamp: None,
         time_left_ms: 3_600_000,
         verdict: None,
+        mark: "the-mark".into(),
+        outside: Outside::new(),
     }
 }
 

@@ -81,6 +81,10 @@ impl Tools for WireTools {
         self.find(name).is_some_and(|tool| tool.idempotent)
     }
 
+    fn outside(&self, name: &str) -> Option<String> {
+        self.find(name)?.outside
+    }
+
     fn approval(&self, name: &str) -> Option<Approval> {
         self.find(name).map(|tool| tool.approval)
     }

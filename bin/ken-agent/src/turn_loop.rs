@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use ken_types::event::Body;
+use ken_types::fence::Outside;
 use ken_types::id::random;
 use ken_types::ops::model::{Delta, ModelState};
 use ken_types::{Error, Timestamp};
@@ -79,7 +80,12 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             }
             match self.journal.state().next(&self.plan) {
                 Step::Record(body, None) if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
-                Step::Record(body, task) => self.journal.record(*body, task).await?,
+                Step::Record(mut body, task) => {
+                    if let Body::TurnStart { outside, .. } = &mut *body {
+                        *outside = self.origins();
+                    }
+                    self.journal.record(*body, task).await?
+                }
                 Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
                 Step::CallModel { model } => {
                     self.leave_if_stopping().await?;
@@ -91,7 +97,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                     // crash.
                     self.journal.flush().await?;
                     let repeats = self.journal.state().repeats;
-                    let running = Running::start(self.seams, &self.caller, calls, repeats);
+                    let caller = Caller { outside: self.origins(), ..self.caller.clone() };
+                    let running = Running::start(self.seams, &caller, calls, repeats);
                     self.run_tools(running).await?;
                 }
                 Step::Settle => return Ok(()),
@@ -112,6 +119,14 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         }
         self.journal.flush().await?;
         Err(Error::cancelled("it continues in the next process: this agent stops"))
+    }
+
+    /// Returns the origins of all outside text that the agent has read: from the store, from the agent that gave its task, in its
+    /// background, and since.
+    fn origins(&self) -> Outside {
+        let background = self.background.iter().flat_map(|background| &background.outside);
+        let read = self.caller.outside.iter().chain(background).chain(&self.journal.state().outside);
+        read.cloned().collect()
     }
 
     /// Whether the submission has cost more than a rule allows. If so, the submission ends. Only the orchestrator

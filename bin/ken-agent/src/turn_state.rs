@@ -13,6 +13,7 @@ use ken_types::Timestamp;
 use ken_types::event::{
     Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage, joined,
 };
+use ken_types::fence::Outside;
 use ken_types::rule::Patterns;
 
 pub(crate) use events::{Settlement, Stop, since};
@@ -72,6 +73,8 @@ pub(crate) struct TurnState {
     /// The number of notes to the model about required tools, and about answers that failed validation.
     reminders: u32,
     pub(crate) revisions: u32,
+    /// The origins of outside text that this agent or a worker has read.
+    pub(crate) outside: Outside,
     /// Tools that were called successfully by this agent or by a worker.
     used: BTreeSet<String>,
     /// The result of validating the last answer.
@@ -200,6 +203,7 @@ impl TurnState {
         self.next_index = self.next_index.max(event.place.event_index + 1);
         self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
         let is_own = event.place.session == self.session.as_str();
+        self.add_outside(&event.body);
         match &event.body {
             Body::Turn { usage, .. } if !is_own => self.usage += *usage,
             Body::Tool { tool_name, is_error: false, .. } => _ = self.used.insert(tool_name.clone()),
@@ -208,6 +212,15 @@ impl TurnState {
         self.apply_approval(event);
         if let Some(agent) = self.agent_of(&event.place.session) {
             agent.apply_own(event);
+        }
+    }
+
+    /// Adds the origins of text that an agent is shown, or will be shown when it is called again.
+    fn add_outside(&mut self, body: &Body) {
+        match body {
+            Body::TurnStart { outside, .. } => self.outside.extend(outside.iter().cloned()),
+            Body::Tool { result, .. } => self.outside.extend(result.outside.iter().cloned()),
+            _ => {}
         }
     }
 
@@ -259,6 +272,7 @@ impl TurnState {
     fn apply_own(&mut self, event: &Event) {
         let at = event.place.timestamp;
         self.last_timestamp = self.last_timestamp.max(at);
+        self.add_outside(&event.body);
         match &event.body {
             Body::SubmissionResumed { attempt } => self.resumed_for = *attempt,
             Body::OperationStart { operation_kind } => {
@@ -274,7 +288,7 @@ impl TurnState {
             Body::AgentEnd { .. } => self.agent = Span::Ended,
             Body::CompactionStart { .. } => self.start_compaction(at),
             Body::Compaction { is_error, .. } => self.end_compaction(*is_error),
-            Body::TurnStart { purpose } => {
+            Body::TurnStart { purpose, .. } => {
                 let id = event.place.turn_id.clone().unwrap_or_default();
                 self.turn = Some(Turn::new(id, *purpose, at));
                 self.backoff_done = false;
@@ -443,7 +457,8 @@ impl TurnState {
     pub(crate) fn found(&self) -> Vec<(String, String)> {
         let results = self.messages.iter().filter_map(|message| match message {
             Message::ToolResult { tool_call_id, tool_name, details, is_error: false, .. } => match tool_name.as_str() {
-                TASK_TOOL => Some(vec![(tool_call_id.clone(), message.text())]),
+                // The text of the message stands between marks, the details are the result itself.
+                TASK_TOOL => Some(vec![(tool_call_id.clone(), details.as_str().unwrap_or_default().to_owned())]),
                 SEARCH_TOOL => Some(entries(details)),
                 _ => None,
             },

@@ -42,7 +42,7 @@ pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: 
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.
     let (_, abort) = watch::channel(false);
     let journal = Relay::new(&caller, &task, events, Mint::fresh()?);
-    let background = Background::of_worker(seams, &caller)?;
+    let background = Background::of_worker(seams, &caller);
     let budget = Budget::of(&info);
     let plan = Plan::of_worker(task.prompt, info.models);
     let mut turns = TurnLoop::new(journal, model, seams, caller, plan, abort);

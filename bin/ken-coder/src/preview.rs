@@ -30,6 +30,7 @@ pub(crate) struct Preview {
     pub(crate) action: Value,
     pub(crate) diff: Option<String>,
     pub(crate) fingerprint: String,
+    pub(crate) trusted: bool,
 }
 
 /// The data that a fingerprint covers, in this order.
@@ -56,6 +57,7 @@ impl Preview {
         diff: Option<String>,
         (sandbox, state): (&str, &Value),
     ) -> Preview {
+        let trusted = settings.trusts(target);
         let target = target.or_dot().to_owned();
         let exact = FingerprintData {
             action_type,
@@ -76,6 +78,7 @@ impl Preview {
             action,
             diff,
             fingerprint,
+            trusted,
         }
     }
 

@@ -10,7 +10,7 @@ use ken_types::id::Mint;
 use ken_types::places::Places;
 use serde::Deserialize;
 
-use crate::place::FOLDERS;
+use crate::place::{FOLDERS, Place};
 
 /// The maximum length of a run's id, in bytes.
 const RUN_BYTES: usize = 64;
@@ -41,7 +41,10 @@ impl Settings {
     /// Reads `ken.toml`, and creates missing folders.
     pub(crate) fn load() -> Result<Settings, Error> {
         let places = places()?;
-        let workspace = read(&places.config)?;
+        let mut workspace = read(&places.config)?;
+        if text("KEN_OUTSIDE").is_some() {
+            workspace.distrust();
+        }
         let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
         let root = create_folder(&root, 0o755, &FOLDERS)?;
@@ -63,6 +66,15 @@ impl Settings {
             session: text("KEN_SESSION"),
             has_gate: text("KEN_GATE").is_some(),
         })
+    }
+
+    /// Whether the rule for a target, and every rule for a part of it, also counts in turns that have read outside text.
+    pub(crate) fn trusts(&self, target: &Place) -> bool {
+        let folders =
+            self.workspace.rules.iter().filter_map(|rule| Some((Place::parse(&rule.path).ok()?, rule.trusted)));
+        let (above, below): (Vec<_>, Vec<_>) = folders.partition(|(folder, _)| target.is_in(folder));
+        let is_trusted_below = below.iter().all(|(folder, trusted)| *trusted || !folder.is_in(target));
+        above.first().is_some_and(|(_, trusted)| *trusted) && is_trusted_below
     }
 
     /// Returns the same settings for another folder that is only read.

@@ -229,6 +229,7 @@ impl Research {
             title: found.entry.title,
             text: found.entry.content,
             score: found.score,
+            origin: "an entry of the knowledge base".to_owned(),
         });
         Ok(Material { entries: entries.collect(), ..material })
     }
@@ -325,7 +326,7 @@ where
     }
 }
 
-const SYSTEM: &str = "You answer a question from the sources below, and from nothing else. Name the id of each source that a \
+const SYSTEM: &str = "You answer a question from the sources in the message, and from nothing else. Name the id of each source that a \
                       sentence rests on in brackets after it, as in [web-1]. Where sources disagree, say so. What they do not \
                       tell, say that they do not tell it.";
 
@@ -336,6 +337,7 @@ fn request(question: &Question, found: &Material) -> Generate {
         title: format!("{} ({})", page.title, page.url),
         text: page.text.clone(),
         score: page.score.clamp(0.0, 1.0),
+        origin: "a page of the web, which anybody may have written".to_owned(),
     });
     Generate {
         model: None,
@@ -366,10 +368,12 @@ fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Gen
         timestamp: 0,
     });
     let listed: String = unsupported.iter().map(|sentence| format!("- {sentence}\n")).collect();
-    request.messages.push(user(format!(
+    let note = format!(
         "The sources do not carry these sentences of your answer:\n{listed}Write the whole answer again: leave them out, or \
          say only what the sources say."
-    )));
+    );
+    // A note, so that the sources stay with the question, where the provider's cache has them.
+    request.messages.push(Message::Signal { content: vec![Block::text(note)], timestamp: 0 });
     request
 }
 

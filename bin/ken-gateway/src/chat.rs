@@ -52,6 +52,9 @@ struct Message {
     /// The only model that can answer, as `provider/model`.
     #[serde(default, deserialize_with = "given")]
     model: Option<String>,
+    /// Whether the text contains files that others may have written.
+    #[serde(default)]
+    attached: bool,
     raw: Option<Value>,
 }
 
@@ -120,6 +123,9 @@ impl Message {
                 check_length(&pointer(name), value, 0, IDENTITY_CHARACTERS)?;
                 context.insert(name.to_owned(), value.as_str().into());
             }
+        }
+        if self.attached {
+            context.insert("attached".to_owned(), true.into());
         }
         Ok((!context.is_empty()).then_some(Value::Object(context)))
     }

@@ -62,6 +62,7 @@ impl Entry {
             conversation_id: identity("conversationId", self.conversation_id)?,
             source: "api".to_owned(),
             created_by: "api".to_owned(),
+            turn: None,
         })
     }
 }

@@ -83,7 +83,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let replace = flag(&body, "replace")?;
     let fields = fields(body, &["slug", "replace"])?;
     let work = async |mut mint: Mint| {
-        let args = CreateSchedule { id: mint.ulid(), slug, owner: None, replace, fields };
+        let args = CreateSchedule { id: mint.ulid(), slug, owner: None, replace, fields, turn: None };
         let schedule = change::<SchedulesCreate>(&gateway, &args).await?;
         ReplayableResponse::json(201, &json!({"schedule": schedule}))
     };

@@ -2,7 +2,7 @@
 //! immediate replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after
 //! a crash completes what is missing and does nothing twice.
 
-use ken_chat::{Connector, Effect, Inbound, Prepared, Received};
+use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, Received};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
@@ -118,6 +118,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
         ("actorDisplayName", &message.sender_name),
         ("messageId", &message.message_id),
         ("businessId", &message.business_id),
+        (FORWARDED, &message.forwarded),
     ] {
         if let Some(value) = value {
             context.insert(name.to_owned(), value.as_str().into());

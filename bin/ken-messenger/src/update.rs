@@ -39,6 +39,8 @@ pub(crate) struct Message {
     pub(crate) sender_name: Option<String>,
     /// The text, else the caption.
     pub(crate) text: String,
+    /// Who wrote the text, if the sender has only forwarded it.
+    pub(crate) forwarded: Option<String>,
     /// Usernames that the text mentions, in lower case without `@`; ids of users that it names without a username.
     pub(crate) mentions: Vec<String>,
     /// The user whose message it replies to: id, and username in lower case.
@@ -117,9 +119,24 @@ fn message(fields: &Value) -> Content {
         sender_id,
         sender_name: name(sender),
         text,
+        forwarded: forwarded(fields),
         mentions,
         replies_to: fields.pointer("/reply_to_message/from").and_then(|user| Some((id(user)?, username(user)))),
     })
+}
+
+/// The author of a forwarded message: that of `forward_origin`, or of the fields that platforms had before it. The name may be
+/// unknown, but a forwarded message always has an author.
+fn forwarded(fields: &Value) -> Option<String> {
+    let origin = fields.get("forward_origin");
+    if origin.is_none() && fields.get("forward_date").is_none() {
+        return None;
+    }
+    let of_origin = ["sender_user", "sender_chat", "chat"].iter().filter_map(|name| origin?.get(*name)).find_map(name);
+    let of_fields = ["forward_from", "forward_from_chat"].iter().filter_map(|field| fields.get(*field)).find_map(name);
+    let hidden = || origin?.get("sender_user_name").or(fields.get("forward_sender_name"))?.as_str().map(str::to_owned);
+    let known = of_origin.or(of_fields).or_else(hidden);
+    Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(NAME_CHARACTERS).collect())
 }
 
 fn press(fields: &Value) -> Content {

@@ -16,6 +16,7 @@ mod remote;
 mod rules;
 mod script;
 mod secrets;
+mod sources;
 mod telemetry;
 mod usage;
 

@@ -4,6 +4,8 @@
 use ken_types::event::{Block, Usage, estimated_tokens};
 use ken_types::ops::model::{Delta, Generate};
 
+use crate::sources::LINES_TOKENS;
+
 /// Returns the usage of a call. Its input is everything in the request that the model is shown.
 pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     let input = input_tokens(request);
@@ -37,7 +39,10 @@ pub(crate) fn thought_tokens(request: &Generate) -> u64 {
 
 pub(crate) fn input_tokens(request: &Generate) -> u64 {
     let sources = request.sources.iter();
-    let sources = sources.map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
+    let sources = sources.map(|source| {
+        let texts = [&source.title, &source.origin, &source.text];
+        LINES_TOKENS + texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
+    });
     let blocks = request.messages.iter().flat_map(|message| message.content());
     let fixed = estimated_tokens(&request.system) + estimated_tokens(&request.prefix);
     fixed + sources.sum::<u64>() + blocks.map(block_tokens).sum::<u64>()

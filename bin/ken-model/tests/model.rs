@@ -140,13 +140,13 @@ fn rules_answers_from_a_source_and_names_it() {
     let reply = &answer.1["ok"];
     assert_eq!((&reply["stop_reason"], &reply["model"]["id"]), (&json!("stop"), &json!("rules-1")));
     let usage = &reply["usage"];
-    // One token for every four bytes of the prompt, the sources and the answer.
+    // One token for every four bytes of the prompt, the sources and the answer, and 40 for the marks of each source.
     assert_eq!(usage["output"], text.len().div_ceil(4));
     let request = canteen();
     let shown =
         ["/messages/0/content/0/text", "/sources/0/title", "/sources/0/text", "/sources/1/title", "/sources/1/text"];
     let bytes = shown.map(|at| request.pointer(at).unwrap().as_str().unwrap().len());
-    assert_eq!(usage["input"], bytes.map(|bytes| bytes.div_ceil(4)).iter().sum::<usize>());
+    assert_eq!(usage["input"], 2 * 40 + bytes.map(|bytes| bytes.div_ceil(4)).iter().sum::<usize>());
     assert_eq!(usage["cost"]["total"], 0);
 }
 

@@ -115,6 +115,7 @@ impl Scheduler {
                 progress: Progress { anchor: now, mark, next: timing.next(mark) },
                 chat_is_configured: false,
                 expect: old.as_ref().map(|old| old.generation),
+                turn: args.turn.clone(),
             };
             match self.put(put).await {
                 // Another caller has changed the schedule that this one replaces, so try again.
@@ -185,6 +186,7 @@ impl Scheduler {
             progress: Progress { anchor, mark, next: timing.next(mark) },
             chat_is_configured: false,
             expect: Some(old.generation),
+            turn: None,
         })
     }
 

@@ -1,6 +1,7 @@
 //! A call whose tool, agent and arguments have been checked, and the processes that run for it.
 
 use ken_types::Error;
+use ken_types::fence::named;
 use ken_types::ops::tools::CallTool;
 use serde_json::Value;
 
@@ -38,7 +39,8 @@ impl Admitted<'_> {
     /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `max`
     /// bytes.
     pub(crate) async fn process(&self, command: &[String], may_change: bool, max: usize) -> Result<Ended, String> {
-        let (variables, input) = (self.variables(), self.call.arguments.to_string());
+        let (outside, input) = (named(&self.call.outside), self.call.arguments.to_string());
+        let variables = self.variables(&outside);
         let (entry, variables) = (self.entry, &*variables);
         process::run(&Work { entry, command, input: &input, may_change, max, variables }).await
     }
@@ -49,14 +51,16 @@ impl Admitted<'_> {
         D: FnOnce(String) -> W,
         W: Future<Output = bool>,
     {
-        let (variables, input) = (self.variables(), self.call.arguments.to_string());
+        let (outside, input) = (named(&self.call.outside), self.call.arguments.to_string());
+        let variables = self.variables(&outside);
         let (entry, command, variables) = (self.entry, &*self.entry.command, &*variables);
         process::run_asking(&Work { entry, command, input: &input, may_change: true, max, variables }, decide).await
     }
 
-    fn variables(&self) -> Vec<(&'static str, &str)> {
+    fn variables<'a>(&'a self, outside: &'a str) -> Vec<(&'static str, &'a str)> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
-        let variables = [("KEN_RUN", run), ("KEN_SESSION", session)];
+        let outside = Some(outside).filter(|origins| !origins.is_empty());
+        let variables = [("KEN_RUN", run), ("KEN_SESSION", session), ("KEN_OUTSIDE", outside)];
         variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }

@@ -8,7 +8,6 @@ use ken_types::event::{Block, ToolResult};
 use ken_types::json;
 use ken_types::ops::tools::{CallTool, Called, Preview};
 use ken_wire::Pool;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};
@@ -115,7 +114,11 @@ async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Re
     let written = written(entry, ended, &entry.ok_status, max)?;
     if entry.writes == OutputFormat::Text {
         let output = outputs.show(&ken_service::redacted(written.to_owned())).await;
-        return Ok(ToolResult { content: vec![Block::text(output.text)], details: Value::Null, output: output.output });
+        return Ok(ToolResult {
+            content: vec![Block::text(output.text)],
+            output: output.output,
+            ..ToolResult::default()
+        });
     }
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
@@ -137,5 +140,6 @@ async fn read(entry: &Entry, ended: &Ended, max: usize, outputs: &Outputs) -> Re
         content: vec![Block::text(output.text)],
         details: details(value, compact.len()),
         output: output.output,
+        ..ToolResult::default()
     })
 }

@@ -56,6 +56,7 @@ struct File {
     approval: Approval,
     preview: Option<Vec<String>>,
     agents: Option<Vec<String>>,
+    outside: Option<String>,
 }
 
 /// The format of the tool's standard output.
@@ -139,7 +140,6 @@ impl Entry {
             command: resolved(file.command, folder),
             preview: file.preview.map(|command| resolved(command, folder)),
             writes: file.writes,
-            touch: file.touch,
             sandbox: file.sandbox,
             env: file.env,
             secrets: file.secrets,
@@ -157,7 +157,10 @@ impl Entry {
                 approval: file.approval,
                 agents: file.agents.unwrap_or(WORKERS.map(str::to_owned).into()),
                 file: path.display().to_string(),
+                // What a tool reads on a network may come from anybody.
+                outside: file.outside.or_else(|| file.touch.is_networked().then(|| "network".to_owned())),
             },
+            touch: file.touch,
         })
     }
 }
@@ -172,6 +175,9 @@ impl File {
         if !(1..=DESCRIPTION_CHARACTERS).contains(&self.description.trim().chars().count()) {
             let wanted = format!("1 to {DESCRIPTION_CHARACTERS} characters");
             return invalid("/description", wanted);
+        }
+        if self.outside.as_deref().is_some_and(|origin| !is_name(origin)) {
+            return invalid("/outside", "an origin is one word of a-z, 0-9 and _, beginning with a letter".to_owned());
         }
         if lacks_program(&self.command) {
             return invalid("/command", "the program is missing".to_owned());

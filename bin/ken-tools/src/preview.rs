@@ -1,5 +1,6 @@
 //! Previews: what a call would do, for the person who decides about it.
 
+use ken_types::fence::{Outside, named};
 use ken_types::limits::BLOB_BYTES;
 use ken_types::ops::tools::{Approval, Need, Preview, Risk, Whole};
 use ken_types::{Error, hex, json};
@@ -40,8 +41,21 @@ fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
+    if preview.approval == Need::Ask && !call.call.outside.is_empty() {
+        preview.reason = Some(with_origins(preview.reason.as_deref().unwrap_or_default(), &call.call.outside));
+    }
     preview.fingerprint = fingerprint(call, &preview.fingerprint);
     preview
+}
+
+/// Returns the reason, and where the agent that makes the call has read what others wrote: the person who decides has to know
+/// that the call may be their idea.
+fn with_origins(reason: &str, outside: &Outside) -> String {
+    let origins = format!("this turn has read text from outside ({})", named(outside));
+    match reason {
+        "" => origins,
+        reason => format!("{reason}; {origins}"),
+    }
 }
 
 /// Runs the preview command of the tool and returns its preview.
@@ -97,6 +111,7 @@ fn default_preview(call: &Admitted<'_>) -> Preview {
         diff: None,
         whole: None,
         fingerprint: String::new(),
+        trusted: false,
     }
 }
 

@@ -13,6 +13,9 @@ use serde_json::Value;
 use crate::command::{Command, CommandName, list};
 use crate::name::check_name;
 
+/// The field of the context that names the author of a message which the user has only forwarded. It counts as text from outside.
+pub const FORWARDED: &str = "forwarded";
+
 /// The connector that received a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connector {
@@ -146,7 +149,7 @@ pub struct Prepared {
 impl Prepared {
     /// Determines session and action. `mint` creates all ids except that of the event.
     pub fn new(id: EventId, mint: &mut Mint, inbound: Inbound) -> Prepared {
-        let (kind, plan) = match Command::parse(&inbound.text) {
+        let (kind, plan) = match command(&inbound.text, inbound.context.as_ref()) {
             Some(command) => (COMMAND, Plan::of(&command, &inbound, mint)),
             None => ("chat.message", Plan::prompt(&inbound, mint)),
         };
@@ -168,7 +171,7 @@ impl Prepared {
 
     /// Returns the result, given the reply of the store.
     pub fn received(self, accepted: Accepted) -> Result<Received, Error> {
-        let command = Command::parse(&self.args.event.text);
+        let command = command(&self.args.event.text, self.args.event.context.as_ref());
         let kind = if command.is_some() { COMMAND } else { "chat.message" };
         let done = match (accepted.refused, &command) {
             (Some(error), _) => Effect::Refused(error),
@@ -184,6 +187,12 @@ impl Prepared {
         };
         Ok(Received { event_id: accepted.event_id, received_at: accepted.received_at, kind, done })
     }
+}
+
+/// Returns the command in a text. A text that somebody else wrote and the user has only forwarded is never a command.
+fn command<'a>(text: &'a str, context: Option<&Value>) -> Option<Command<'a>> {
+    let is_forwarded = context.is_some_and(|context| context.get(FORWARDED).is_some());
+    Command::parse(text).filter(|_| !is_forwarded)
 }
 
 /// The kind of a command's event.

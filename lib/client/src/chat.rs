@@ -82,6 +82,8 @@ pub struct Prompt {
     pub model: Option<String>,
     /// At most 8 images.
     pub images: Vec<Image>,
+    /// Whether the text contains files. They count as text from outside.
+    pub attached: bool,
     /// The workflow to which the prompt belongs. It is stored with the prompt's event. Transcripts leave out the
     /// prompts of internal workflows.
     pub workflow: Option<String>,
@@ -117,6 +119,7 @@ impl Prompt {
             session: None,
             model: None,
             images: Vec::new(),
+            attached: false,
             workflow: None,
             key: None,
         }
@@ -191,6 +194,9 @@ impl Gateway {
         body.insert("text".to_owned(), prompt.text.as_str().into());
         for (name, value) in [("session", &prompt.session), ("model", &prompt.model), ("workflow", &prompt.workflow)] {
             body.extend(value.as_deref().map(|value| (name.to_owned(), value.into())));
+        }
+        if prompt.attached {
+            body.insert("attached".to_owned(), true.into());
         }
         let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
         Ok(Accepted { body })

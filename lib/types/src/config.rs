@@ -291,6 +291,10 @@ pub struct WorkspaceRule {
     #[serde(default)]
     pub path: String,
     pub policy: WorkspacePolicy,
+    /// Whether the rule also counts in a turn that has read outside text. Without it, a person is asked in such a turn,
+    /// because what a page says is then as likely the reason for the call as what the person wants.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted: bool,
     /// Commands that run without approval in the folders of this rule.
     #[serde(default)]
     pub commands: Vec<ListedCommand>,
@@ -384,6 +388,14 @@ impl Workspace {
             Some(folder) => folder,
             None if self.root.is_empty() => state.join("workspace"),
             None => PathBuf::from(&self.root),
+        }
+    }
+
+    /// Removes the permissions of all rules that are not `trusted`. What a rule denies stays denied.
+    pub fn distrust(&mut self) {
+        for rule in self.rules.iter_mut().filter(|rule| !rule.trusted) {
+            rule.policy = rule.policy.max(WorkspacePolicy::Ask);
+            rule.commands.clear();
         }
     }
 

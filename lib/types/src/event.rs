@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::fence::Outside;
 use crate::id::{RunId, SubmissionId};
 use crate::time::Timestamp;
 
@@ -107,6 +108,9 @@ pub enum Body {
     AgentStart,
     TurnStart {
         purpose: Purpose,
+        /// The origins of outside text that the request contains.
+        #[serde(default, skip_serializing_if = "Outside::is_empty")]
+        outside: Outside,
     },
     MessageStart {
         message: Message,
@@ -351,6 +355,9 @@ pub struct ToolResult {
     /// Where the whole text is stored, if the content shows only its beginning and end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
+    /// The origins of outside text in the content.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 impl ToolResult {

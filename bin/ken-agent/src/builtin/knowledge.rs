@@ -5,8 +5,8 @@ use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search}
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, result, store, tool};
-use crate::passage::{origin, passage};
+use super::{Builtin, Parts, arguments, fenced, result, store, tool};
+use crate::passage::{origin, passage, place};
 use crate::seams::Caller;
 
 /// The maximum number of entries that a search returns.
@@ -83,16 +83,18 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         json!({
             "id": entry.id,
             "title": entry.title,
-            "source": origin(entry),
+            "source": place(entry),
+            "origin": origin(entry),
             "text": passage(&entry.content, &args.query),
             "score": found.score,
         })
     });
-    let mut found = json!({ "entries": entries.collect::<Vec<_>>() });
-    if let (Some(note), Some(fields)) = (note, found.as_object_mut()) {
+    let mut shown = json!({ "entries": entries.collect::<Vec<_>>() });
+    if let (Some(note), Some(fields)) = (note, shown.as_object_mut()) {
         fields.insert("note".to_owned(), note.into());
     }
-    Ok(result(found))
+    let outside = found.iter().flat_map(|found| found.entry.outside.iter().cloned()).collect();
+    Ok(fenced(&caller, "what the search of the knowledge base has found", shown, outside))
 }
 
 #[derive(Deserialize)]
@@ -131,6 +133,7 @@ async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, S
         actor_id: Some(scope.actor_id),
         source: "agent".to_owned(),
         created_by: format!("{}:{}", caller.agent, caller.claim.lease.submission_id),
+        turn: Some(caller.claim.lease.submission_id.clone()),
     };
     let added = store::<KnowledgePut>(&parts, &put).await?;
     Ok(result(json!({ "id": added.id, "scope": added.scope })))

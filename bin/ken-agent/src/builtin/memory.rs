@@ -5,7 +5,7 @@ use ken_types::ops::store::MemorySearch;
 use serde_json::{Value, json};
 
 use super::knowledge::{SearchArgs, search_properties};
-use super::{Builtin, Parts, arguments, result, store, tool};
+use super::{Builtin, Parts, arguments, fenced, store, tool};
 use crate::passage::passage;
 use crate::seams::Caller;
 
@@ -35,5 +35,7 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
             "score": found.score,
         })
     });
-    Ok(result(json!({ "turns": turns.collect::<Vec<_>>() })))
+    let shown = json!({ "turns": turns.collect::<Vec<_>>() });
+    let outside = found.iter().flat_map(|found| found.entry.outside.iter().cloned()).collect();
+    Ok(fenced(&caller, "what the search of past conversations has found", shown, outside))
 }

@@ -2,11 +2,12 @@
 //! is compacted, and are available to every agent that works for it.
 
 use ken_types::event::ToolResult;
+use ken_types::fence::Outside;
 use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutNote};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, result, store, tool};
+use super::{Builtin, Parts, arguments, fenced, result, store, tool};
 use crate::seams::Caller;
 
 /// The name of the checklist if a call gives none.
@@ -106,11 +107,12 @@ struct ListArgs {
 async fn read_lists(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let which: ListArgs = arguments(given)?;
     let lists = list(&parts, &caller, NoteKind::Checklist, which.list.as_deref()).await?;
-    let lists = lists.iter().map(|list| {
+    let shown = lists.iter().map(|list| {
         let items: Value = serde_json::from_str(&list.body).unwrap_or_default();
         json!({"list": list.name, "items": items, "updatedAt": list.updated_at})
     });
-    Ok(result(json!({ "lists": lists.collect::<Vec<_>>() })))
+    let shown = json!({ "lists": shown.collect::<Vec<_>>() });
+    Ok(fenced(&caller, "checklists that agents have written in this conversation", shown, outside(&lists)))
 }
 
 #[derive(Deserialize)]
@@ -136,12 +138,24 @@ struct NoteName {
 async fn read_notes(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let which: NoteName = arguments(given)?;
     let notes = list(&parts, &caller, NoteKind::Note, which.name.as_deref()).await?;
-    let notes = notes.iter().map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
-    Ok(result(json!({ "notes": notes.collect::<Vec<_>>() })))
+    let shown = notes.iter().map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
+    let shown = json!({ "notes": shown.collect::<Vec<_>>() });
+    Ok(fenced(&caller, "notes that agents have written in this conversation", shown, outside(&notes)))
+}
+
+/// Returns the origins of outside text that the turns had read that wrote the notes.
+fn outside(notes: &[Note]) -> Outside {
+    notes.iter().flat_map(|note| note.outside.iter().cloned()).collect()
 }
 
 async fn put(parts: &Parts, caller: &Caller, kind: NoteKind, name: &str, body: String) -> Result<(), String> {
-    let note = PutNote { instance: caller.claim.instance.clone(), kind, name: name.to_owned(), body };
+    let note = PutNote {
+        instance: caller.claim.instance.clone(),
+        kind,
+        name: name.to_owned(),
+        body,
+        turn: Some(caller.claim.lease.submission_id.clone()),
+    };
     store::<NotesPut>(parts, &note).await.map(drop)
 }
 

@@ -63,7 +63,7 @@ async fn read(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, 
     Ok(ToolResult {
         content: vec![Block::text(fence_as(&about, text).map_err(|error| error.message)?)],
         details: json!({"output": get.id, "offset": from, "end": until, "bytes": piece.length}),
-        output: None,
+        ..ToolResult::default()
     })
 }
 

@@ -145,6 +145,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
             deliver_to: (new.deliver != Some(false)).then_some(Some(here)),
             ..Fields::default()
         },
+        turn: Some(caller.claim.lease.submission_id.clone()),
     };
     let made = call::<SchedulesCreate>(&parts, &args).await?;
     Ok(result(json!({"slug": made.slug, "timezone": made.settings.timezone, "next": at(made.next_fire_at)})))

@@ -33,6 +33,6 @@ fn read(parts: &Parts, given: Value) -> Result<ToolResult, String> {
     Ok(ToolResult {
         content: vec![Block::text(skill.body())],
         details: json!({"name": skill.name, "sha256": skill.sha256}),
-        output: None,
+        ..ToolResult::default()
     })
 }

@@ -175,7 +175,7 @@ fn ending(events: &[Event]) -> Option<Ending> {
 /// and recorded that there was nothing to compact.
 fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
-    let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction });
+    let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction, .. });
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
     let min = match segment.events.iter().any(ends_here) {
         true => 0,

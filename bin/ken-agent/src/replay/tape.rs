@@ -63,7 +63,8 @@ fn lane(event: &Event) -> Lane {
     (event.session().to_owned(), within)
 }
 
-/// Returns the part of an event that is compared: its own fields without times.
+/// Returns the part of an event that is compared: its own fields without times, and without the origins of outside text, which
+/// may be others by now in the knowledge and the conversation that the record was made from.
 fn comparable(event: &Event) -> Result<Value, Error> {
     let text = written(event)?;
     let mut value: Value = serde_json::from_str(text.get())
@@ -78,17 +79,17 @@ fn comparable(event: &Event) -> Result<Value, Error> {
         // Records of earlier versions name the worker only by the session of the event.
         fields.retain(|name, _| !["agent", "workerSession"].contains(&name.as_str()));
     }
-    without_times(&mut value);
+    without_varying(&mut value);
     Ok(value)
 }
 
-fn without_times(value: &mut Value) {
+fn without_varying(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !["timestamp", "durationMs"].contains(&name.as_str()));
-            fields.values_mut().for_each(without_times);
+            fields.retain(|name, _| !["timestamp", "durationMs", "outside"].contains(&name.as_str()));
+            fields.values_mut().for_each(without_varying);
         }
-        Value::Array(items) => items.iter_mut().for_each(without_times),
+        Value::Array(items) => items.iter_mut().for_each(without_varying),
         _ => {}
     }
 }
@@ -459,7 +460,7 @@ fn answers(events: &[Event], all: &[Event]) -> HashMap<String, VecDeque<Recorded
         answers.entry(session.to_owned()).or_default().push_back(answer);
     }
     for (at, event) in events.iter().enumerate() {
-        if let Body::TurnStart { purpose } = event.body {
+        if let Body::TurnStart { purpose, .. } = event.body {
             let session = &event.place.session;
             let answer = answer(purpose, session, events.get(at + 1..).unwrap_or_default());
             answers.entry(session.clone()).or_default().push_back(answer);
@@ -474,7 +475,7 @@ fn unanswered<'a>(events: impl Iterator<Item = &'a Event>) -> HashMap<&'a str, P
     for event in events {
         let session = event.place.session.as_str();
         match &event.body {
-            Body::TurnStart { purpose } => _ = open.insert(session, *purpose),
+            Body::TurnStart { purpose, .. } => _ = open.insert(session, *purpose),
             Body::Turn { .. } | Body::MessageStart { message: Message::Assistant { .. } } => _ = open.remove(session),
             _ => {}
         }

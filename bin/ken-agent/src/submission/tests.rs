@@ -145,6 +145,8 @@ fn history(exchanges: usize, text: &str) -> History {
         prompt: format!("{text} {number}?"),
         answer: format!("{text} {number}."),
         at: Timestamp::from_millis(0),
+        forwarded: None,
+        outside: Default::default(),
     };
     History { exchanges: (0..exchanges).map(exchange).collect(), turns: exchanges as u64, ..History::default() }
 }
@@ -561,7 +563,8 @@ fn a_full_window_is_compacted_before_the_prompt() {
         line(&ended.events)
     );
     let requests = case.model.requests.lock().unwrap();
-    assert!(requests[1].system.contains("A summary.") && requests[1].messages.len() == 1);
+    let earlier: Vec<&str> = requests[1].sources.iter().map(|source| source.text.as_str()).collect();
+    assert_eq!((earlier, requests[1].messages.len()), (vec!["A summary."], 1));
     assert_eq!(ended.settled.summary.as_deref(), Some("A summary."));
     check(&ended.events);
 }

@@ -94,7 +94,7 @@ impl TurnState {
     fn another_turn(&self, purpose: Purpose) -> Option<Step> {
         match self.retry.pause_ms() {
             Some(base_ms) if !self.backoff_done => Some(Step::Backoff { base_ms, least_ms: self.retry_after_ms }),
-            _ => record(Body::TurnStart { purpose }),
+            _ => record(Body::TurnStart { purpose, outside: self.outside.clone() }),
         }
     }
 

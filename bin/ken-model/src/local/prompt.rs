@@ -1,21 +1,25 @@
 //! Renders a request as plain text, for a model that has no chat format.
 
 use ken_types::event::{Block, Message};
-use ken_types::ops::model::{Generate, Source};
+use ken_types::ops::model::Generate;
+
+use crate::sources;
 
 /// Stop sequences: where the model would begin to write somebody else's message.
 pub(super) const STOPS: [&str; 4] = ["\nUser:", "\nAssistant:", "\nNote:", "\nTool "];
 
-/// Returns the rules, the sources, the conversation and the beginning of the answer. The text does not mention tools, because a model of
-/// this kind cannot call them.
+/// Returns the rules, the conversation with the sources before its last message, and the beginning of the answer. The text does not
+/// mention tools, because a model of this kind cannot call them.
 pub(super) fn of(request: &Generate) -> String {
     let mut parts = Vec::new();
     let system = request.system.trim();
     if !system.is_empty() {
         parts.push(format!("{system}\n"));
     }
-    parts.extend(request.sources.iter().map(source));
-    parts.extend(request.messages.iter().map(message));
+    let (earlier, last) = request.messages.split_at(last_of_user(request));
+    parts.extend(earlier.iter().map(message));
+    parts.extend(sources::fenced(request));
+    parts.extend(last.iter().map(message));
     parts.push(match request.prefix.as_str() {
         "" => "Assistant:".to_owned(), // the model's first token begins with the space
         text => format!("Assistant: {text}"),
@@ -23,8 +27,10 @@ pub(super) fn of(request: &Generate) -> String {
     parts.join("\n")
 }
 
-fn source(source: &Source) -> String {
-    format!("[{}] {}: {}", source.id, source.title, source.text)
+/// Returns the index of the user's last message; that of the end if there is none.
+fn last_of_user(request: &Generate) -> usize {
+    let is_of_user = |message: &Message| matches!(message, Message::User { .. });
+    request.messages.iter().rposition(is_of_user).unwrap_or(request.messages.len())
 }
 
 fn message(message: &Message) -> String {
@@ -60,10 +66,11 @@ mod tests {
         let mut request = read(
             r#"{"system":"Be brief.\n","messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."},
             {"role":"user","content":"Which port?"}],
-            "sources":[{"id":"kb-1","kind":"knowledge","title":"Ports","text":"It is 3940.","score":1}]}"#,
+            "sources":[{"id":"kb-1","kind":"knowledge","title":"Ports","text":"It is 3940.","score":1}],"mark":"m"}"#,
         );
-        let start =
-            "Be brief.\n\n[kb-1] Ports: It is 3940.\nUser: Hi\nAssistant: Hello.\nUser: Which port?\nAssistant:";
+        let sources = sources::fenced(&request).unwrap();
+        assert!(sources.contains("\n--- begin m [kb-1] \"Ports\"\nIt is 3940.\n--- end m\n"), "{sources}");
+        let start = format!("Be brief.\n\nUser: Hi\nAssistant: Hello.\n{sources}\nUser: Which port?\nAssistant:");
         assert_eq!(of(&request), start);
         request.prefix = "It is".into();
         assert_eq!(of(&request), format!("{start} It is"));

@@ -8,7 +8,7 @@ use ken_types::ops::model::{Delta, Generate, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
+use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
 use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
@@ -37,9 +37,8 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     let messages: Vec<Value> =
         messages.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect();
     let mut body = json!({"model": model, "max_tokens": max_tokens, "messages": messages, "stream": true});
-    let system = system(request);
-    if !system.trim().is_empty() {
-        body["system"] = json!(system);
+    if !request.system.trim().is_empty() {
+        body["system"] = json!(request.system);
     }
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool).collect();

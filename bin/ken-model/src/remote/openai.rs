@@ -8,13 +8,13 @@ use ken_types::ops::model::{Delta, Generate, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
+use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
 use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
 /// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
-    let mut messages = vec![json!({"role": "system", "content": system(request)})];
+    let mut messages = vec![json!({"role": "system", "content": request.system})];
     for entry in entries(request) {
         match entry {
             Entry::User(parts) => messages.push(json!({"role": "user", "content": user(&parts)})),

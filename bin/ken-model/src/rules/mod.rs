@@ -125,7 +125,14 @@ mod tests {
     }
 
     pub(super) fn knowledge(id: &str, title: &str, text: &str) -> Source {
-        Source { id: id.into(), kind: SourceKind::Knowledge, title: title.into(), text: text.into(), score: 1.0 }
+        Source {
+            id: id.into(),
+            kind: SourceKind::Knowledge,
+            title: title.into(),
+            text: text.into(),
+            score: 1.0,
+            origin: String::new(),
+        }
     }
 
     pub(super) fn memory(id: &str, prompt: &str, answer: &str) -> Source {

@@ -138,6 +138,7 @@ impl Candidate<'_> {
 
 fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     match source.kind {
+        SourceKind::Context => {}
         SourceKind::Knowledge | SourceKind::File | SourceKind::Web => {
             of_text(source, contained_terms(&source.title, terms), terms, into)
         }

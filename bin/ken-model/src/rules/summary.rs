@@ -2,19 +2,20 @@
 
 use ken_text::sentences;
 use ken_types::event::Message;
-use ken_types::ops::model::Generate;
+use ken_types::ops::model::{Generate, SourceKind};
 
 /// The maximum size of a sentence, in bytes. A longer one is cut.
 const SENTENCE_BYTES: usize = 240;
 
 /// Returns the summary, in fewer than `max` bytes. If not all exchanges fit, the newest are kept.
 pub(super) fn of(request: &Generate, max: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
+    // An earlier summary is kept as it is.
+    let earlier = request.sources.iter().filter(|source| source.kind == SourceKind::Context);
+    let mut lines: Vec<String> = earlier.map(|source| source.text.clone()).collect();
     for message in &request.messages {
         match message {
             Message::User { .. } => lines.push(format!("- User: {}", first(&message.text()))),
             Message::Assistant { .. } => lines.push(format!("  Answer: {}", first(&message.text()))),
-            // An earlier summary is kept as it is.
             Message::Signal { .. } => lines.push(message.text()),
             Message::ToolResult { .. } => {}
         }

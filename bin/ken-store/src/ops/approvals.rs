@@ -117,7 +117,12 @@ fn insert(
     if was_approved {
         request.reason = format!("what was approved has changed; {}", request.reason);
     }
-    let granted = tables.session_grant(session, &request.fingerprint)?;
+    // A grant for the session was given for what the person wanted then. A turn that has read outside text may want something else.
+    let granted = if found.outside.is_empty() || args.preview.trusted {
+        tables.session_grant(session, &request.fingerprint)?
+    } else {
+        None
+    };
     let (status, decision) = approvals::initial_status(&request.id, args, granted, change.now);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let scope = scope.map(|scope| tables.scope_key(&scope)).transpose()?;

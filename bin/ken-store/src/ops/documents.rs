@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ken_types::Error;
+use ken_types::fence::Outside;
 use ken_types::ops::Nothing;
 use ken_types::ops::documents::*;
 use ken_types::ops::store::PutKnowledge;
@@ -162,6 +163,7 @@ fn entry(source: &str, piece: &Piece) -> PutKnowledge {
         conversation_id: None,
         source: source.to_owned(),
         created_by: source.to_owned(),
+        turn: None,
     }
 }
 
@@ -200,7 +202,7 @@ fn put(
             synced.kept += 1;
         } else {
             let place = DocumentPlace { document, line: piece.line };
-            let key = tables.put_knowledge(&id, &entry(source, piece), Some(place), change.now)?;
+            let key = tables.put_knowledge(&id, &entry(source, piece), &Outside::new(), Some(place), change.now)?;
             knowledge::index(tables, key)?;
             synced.added += 1;
         }

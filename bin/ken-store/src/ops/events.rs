@@ -16,6 +16,10 @@ use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 /// The `workflow` of internal prompts, which transcripts and titles leave out.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
+/// The origins of a message that a user has forwarded, and of files and images that came with a message.
+const FORWARD: &str = "forward";
+const ATTACHMENT: &str = "attachment";
+
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
 }
@@ -113,7 +117,15 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));
-    Some(Entry { id: id.clone(), kind, policy, hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT) })
+    let origins = [("forwarded", FORWARD), ("attached", ATTACHMENT)].into_iter();
+    let has = |field: &str| context.is_some_and(|context| context.get(field).is_some());
+    Some(Entry {
+        id: id.clone(),
+        kind,
+        policy,
+        hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
+        outside: origins.filter(|(field, _)| has(field)).map(|(_, origin)| origin.to_owned()).collect(),
+    })
 }
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
@@ -199,8 +211,13 @@ impl Write for SubmissionsAdmit {
             }
             Err(error) => return Err(error),
         };
-        let entry =
-            Entry { id: args.submission_id.clone(), kind: SubmissionKind::Prompt, policy: args.policy, hidden: false };
+        let entry = Entry {
+            id: args.submission_id.clone(),
+            kind: SubmissionKind::Prompt,
+            policy: args.policy,
+            hidden: false,
+            outside: args.images.first().map(|_| ATTACHMENT.to_owned()).into_iter().collect(),
+        };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         let event = insert_prompt(tables, scope, args, &admitted, change)?;
         blobs::refer(tables, &args.blobs, event)?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::search::candidates;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write, turns};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
@@ -65,7 +65,8 @@ impl Write for KnowledgePut {
 
     fn run(tables: &dyn Tables, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error> {
         let id = id(args);
-        let key = tables.put_knowledge(&id, args, None, change.now)?;
+        let outside = turns::outside_of(tables, args.turn.as_ref())?;
+        let key = tables.put_knowledge(&id, args, &outside, None, change.now)?;
         index(tables, key)?;
         change.push(Effect::Documents);
         change.publish("knowledge.added", json!({"id": id, "status": "ok"}));

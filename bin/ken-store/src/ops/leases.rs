@@ -68,6 +68,8 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         time_left_ms: left(found, change.now),
         verdict,
         stream: log.name,
+        mark: turns::mark(tables, &found.id)?,
+        outside: found.outside.clone(),
     }))
 }
 

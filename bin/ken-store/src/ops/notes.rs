@@ -5,7 +5,7 @@ use ken_types::ops::Nothing;
 use ken_types::ops::store::{ListNotes, Notes, NotesList, NotesPut, PutNote};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write, turns};
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
 
@@ -40,7 +40,8 @@ impl Write for NotesPut {
             let message = format!("there are {NOTES} notes of this kind already");
             return Err(Error::conflict(message).hint("write an empty one to delete it"));
         }
-        tables.put_note(stream, args, change.now)?;
+        let outside = turns::outside_of(tables, args.turn.as_ref())?;
+        tables.put_note(stream, args, &outside, change.now)?;
         Ok(Nothing {})
     }
 }

@@ -1,6 +1,7 @@
 //! The queue of an instance: adding submissions and stopping them.
 
 use ken_types::Error;
+use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 
@@ -17,6 +18,8 @@ pub(super) struct Entry {
     pub(super) policy: Policy,
     /// Whether this is an internal prompt, which transcripts and titles leave out.
     pub(super) hidden: bool,
+    /// The origins of outside text in the prompt itself.
+    pub(super) outside: Outside,
 }
 
 /// Returns the queue of an instance if it has room for another submission. Fails with `conflict` if it is not empty and the policy is
@@ -52,6 +55,7 @@ pub(super) fn enqueue(
         place: entrance.place,
         recorded_from: log.entries,
         next_index: 0,
+        outside: &entry.outside,
     })?;
     if entrance.open {
         change.push(Effect::Claimable(Work::Turns));

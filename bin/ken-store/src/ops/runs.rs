@@ -3,6 +3,7 @@
 
 use ken_types::Error;
 use ken_types::event::{Body, Failure, Outcome, RunEvent};
+use ken_types::fence::Outside;
 use ken_types::id::{RunId, SubmissionId};
 use ken_types::limits::{EVENT_BYTES, PAGE_RUNS, RUN_BYTES, RUNS, WAITING_RUNS};
 use ken_types::ops::Nothing;
@@ -77,6 +78,7 @@ impl Write for RunsAdmit {
             place: 1,
             recorded_from: log.entries,
             next_index: log.entries,
+            outside: &Outside::new(),
         })?;
         tables.insert_run(submission, &args.workflow, change.now)?;
         change.push(Effect::Claimable(Work::Runs));

@@ -146,6 +146,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         created_at: change.now,
         updated_at: change.now,
         deleted: false,
+        outside: turns::outside_of(tables, args.turn.as_ref())?,
     };
     row.key = tables.insert_schedule(&row)?;
     publish("schedule.created", &row.slug, change);
@@ -163,6 +164,11 @@ fn update(
         (false, true) => "schedule.resumed",
         _ => "schedule.updated",
     };
+    // A new prompt has a new author: the agent that replaces the schedule, or a person.
+    let outside = match (&args.turn, old.prompt == args.prompt) {
+        (None, true) => old.outside.clone(),
+        (turn, _) => turns::outside_of(tables, turn.as_ref())?,
+    };
     let row = ScheduleRow {
         generation: old.generation + 1,
         settings: args.settings.clone(),
@@ -175,6 +181,7 @@ fn update(
         enabled: args.enabled,
         progress: progress_of(args),
         updated_at: change.now,
+        outside,
         ..old
     };
     tables.update_schedule(&row)?;
@@ -532,7 +539,8 @@ fn submit(
         images: &[],
         answer: "{}",
     })?;
-    let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false };
+    let outside = schedule.outside.clone();
+    let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false, outside };
     let queue = queue::queue_if_not_full(tables, log.key, entry.policy)?;
     queue::enqueue(tables, &log, event, &entry, &queue, change)?;
     run.submission = Some(id);
@@ -826,6 +834,7 @@ fn post(
         place: 0,
         recorded_from,
         next_index: 0,
+        outside: &turns::outside_of(tables, run.submission.as_ref())?,
     })?;
     let message = |content, stop_reason| Message::Assistant {
         content,

@@ -122,6 +122,7 @@ impl Read for SubmissionsRecord {
             return Err(Error::conflict(format!("submission {} has not ended", found.id)).at("/id"));
         }
         let log = tables.log_by_key(found.stream)?;
+        let mark = turns::mark(tables, &found.id)?;
         Ok(Claim {
             lease: Lease { submission_id: found.id, number: 0 },
             attempt: 1,
@@ -139,6 +140,8 @@ impl Read for SubmissionsRecord {
             last_timestamp: None,
             time_left_ms: 0,
             verdict: None,
+            mark,
+            outside: found.outside,
         })
     }
 }
@@ -165,6 +168,7 @@ fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
         continues: known.is_some(),
         turns: instance.turns,
         compactions: instance.compactions,
+        outside: tables.outside_of_stream(log.key)?,
         ..History::default()
     })
 }

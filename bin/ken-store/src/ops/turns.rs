@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ken_types::event::{Body, Event, Outcome, Place, VERSION, is_dispatched};
+use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset};
@@ -14,7 +15,7 @@ use crate::ops::{approvals, blobs, exchanges, logs, memory, outbox, telemetry};
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::stream_names::is_scheduled;
 use crate::rules::telemetry::Fold;
-use crate::rules::{check, record};
+use crate::rules::{check, digest, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
 /// The fields of an event `submission.*` of the system's stream.
@@ -70,7 +71,39 @@ pub(super) fn add_events(
     logs::append(tables, log, fresh, change)?;
     tables.set_next_index(found.key, first_index + events.len() as u64)?;
     blobs::refer_to_outputs(tables, found.key, fresh)?;
+    follow_outside(tables, found, fresh)?;
     follow_approvals(tables, found, fresh, change)
+}
+
+/// Returns the mark of the lines around outside text in the prompts of a submission. Nobody who does not know the key can guess it: it is
+/// half of the digest, from which the digest of a longer text cannot be computed.
+pub(super) fn mark(tables: &dyn Tables, id: &SubmissionId) -> Result<String, Error> {
+    let key = tables.stored_value("fence.key")?;
+    Ok(digest::of(&[key.as_deref(), Some(id.as_str())], 16))
+}
+
+/// Returns the origins of outside text that a turn has read so far. A turn that is no longer stored has read none.
+pub(super) fn outside_of(tables: &dyn Tables, turn: Option<&SubmissionId>) -> Result<Outside, Error> {
+    let found = turn.map(|turn| tables.submission(turn.as_str())).transpose()?.flatten();
+    Ok(found.map(|found| found.outside).unwrap_or_default())
+}
+
+/// Adds the origins that the model is shown from now on. Each event with them is stored before the model is called, and so before
+/// anything is written that the model has made of them.
+fn follow_outside(tables: &dyn Tables, found: &SubmissionRow, fresh: &[Box<RawValue>]) -> Result<(), Error> {
+    #[derive(serde::Deserialize)]
+    struct Shown {
+        #[serde(default)]
+        outside: Outside,
+    }
+    let mut outside = found.outside.clone();
+    for event in fresh.iter().filter(|event| check::event_type(event.get()) == "turn_start") {
+        outside.extend(record::read::<Shown>(event.get())?.outside);
+    }
+    if outside != found.outside {
+        tables.set_outside(found.key, &outside)?;
+    }
+    Ok(())
 }
 
 /// Updates the list of approvals that a submission waits for.

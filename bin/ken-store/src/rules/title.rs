@@ -1,11 +1,13 @@
 //! The title that a session gets automatically.
 
+use ken_text::for_terminal;
 use ken_types::limits::TITLE_CHARACTERS;
 
-/// Returns the text with runs of white space collapsed, cut to the length of a title.
+/// Returns the text as one line that shows everything in it: with runs of white space collapsed and control characters replaced,
+/// and cut to the length of a title.
 pub(crate) fn title(text: &str) -> String {
     let collapsed = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    shorten(&collapsed, TITLE_CHARACTERS)
+    shorten(&for_terminal(&collapsed), TITLE_CHARACTERS)
 }
 
 /// Returns at most `max` characters, of which the last three are `...` if the text was cut.
@@ -23,6 +25,7 @@ mod tests {
     #[test]
     fn blanks_collapse_and_long_ones_are_cut() {
         assert_eq!(title("  do \n\t the tests   pass? "), "do the tests pass?");
+        assert_eq!(title("a\r\nb\u{2028}c \u{202e}d\x1b[31m"), "a b c \u{fffd}d␛[31m");
         let eighty = "é".repeat(80);
         assert_eq!(title(&eighty), eighty);
         assert_eq!(title(&format!("{eighty}é")), format!("{}...", "é".repeat(77)));

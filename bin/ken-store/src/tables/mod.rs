@@ -6,6 +6,7 @@
 pub mod sqlite;
 
 use ken_types::event::{Failure, Output, TurnResult};
+use ken_types::fence::Outside;
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{
     Approval, CallWithApproval, Decision, ListAllApprovals, ListApprovals, Request, Status,
@@ -229,6 +230,8 @@ pub struct SubmissionRow {
     pub first_claim_at: Option<i64>,
     pub waiting_since: Option<i64>,
     pub waited_ms: i64,
+    /// The origins of outside text that the submission has read.
+    pub outside: Outside,
 }
 
 #[derive(Debug, Clone)]
@@ -243,6 +246,8 @@ pub struct NewSubmission<'a> {
     pub place: i64,
     pub recorded_from: u64,
     pub next_index: u64,
+    /// The origins of outside text in the prompt itself.
+    pub outside: &'a Outside,
 }
 
 /// A submission with everything that its holder needs.
@@ -291,6 +296,9 @@ pub trait Submissions {
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
     fn set_abort(&self, key: i64) -> Result<(), Error>;
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error>;
+    fn set_outside(&self, key: i64, outside: &Outside) -> Result<(), Error>;
+    /// Returns the origins of outside text that any submission of the stream has read.
+    fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error>;
     /// Stores the approvals, the state and the time spent waiting.
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error>;
     /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
@@ -491,6 +499,7 @@ pub trait Knowledge {
         &self,
         id: &str,
         entry: &PutKnowledge,
+        outside: &Outside,
         place: Option<DocumentPlace>,
         now: Timestamp,
     ) -> Result<i64, Error>;
@@ -735,7 +744,7 @@ pub struct ReservationRow {
 
 /// The notes of instances, by kind and name.
 pub trait Notes {
-    fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error>;
+    fn put_note(&self, stream: i64, note: &PutNote, outside: &Outside, now: Timestamp) -> Result<(), Error>;
     fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error>;
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error>;
 }
@@ -840,6 +849,8 @@ pub struct ScheduleRow {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub deleted: bool,
+    /// The origins of outside text that the turn of the agent had read that created the schedule.
+    pub outside: Outside,
 }
 
 /// A schedule whose progress has been updated.

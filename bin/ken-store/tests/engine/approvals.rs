@@ -37,6 +37,7 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
             diff: Some("-a\n+b\n".into()),
             whole: None,
             fingerprint: mark(letter),
+            trusted: false,
         },
         tool: "edit".into(),
         expires_in_ms: HOUR_MS,

@@ -87,6 +87,9 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         "DROP INDEX scopes_by_actor",
         "DROP INDEX knowledge_by_document",
         "DROP INDEX knowledge_by_source",
+        "DROP INDEX submissions_outside",
+        "ALTER TABLE submissions DROP COLUMN outside",
+        "ALTER TABLE knowledge DROP COLUMN outside",
         "ALTER TABLE knowledge DROP COLUMN document",
         "ALTER TABLE knowledge DROP COLUMN line",
         "ALTER TABLE jobs DROP COLUMN collection",
@@ -216,6 +219,7 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
         conversation_id: None,
         source: "api".into(),
         created_by: "api".into(),
+        turn: None,
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ken.db");

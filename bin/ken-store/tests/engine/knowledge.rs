@@ -14,6 +14,7 @@ fn entry(title: &str, content: &str) -> PutKnowledge {
         conversation_id: None,
         source: "api".into(),
         created_by: "api".into(),
+        turn: None,
     }
 }
 

@@ -41,7 +41,12 @@ pub(crate) async fn read(
         return Err(text);
     }
     let bytes = structured.to_string().len();
-    Ok(ToolResult { content: vec![Block::text(text)], details: details(structured, bytes), output: shown.output })
+    Ok(ToolResult {
+        content: vec![Block::text(text)],
+        details: details(structured, bytes),
+        output: shown.output,
+        ..ToolResult::default()
+    })
 }
 
 const UNKNOWN: &str = "[something that is not shown]";

@@ -17,6 +17,8 @@ use crate::input::{read_bytes, read_text, words_or_stdin};
 pub(super) struct Message {
     pub(super) text: String,
     pub(super) images: Vec<Image>,
+    /// Whether the text contains attached files.
+    pub(super) attached: bool,
 }
 
 /// Reads all texts and files before anything is sent. If one cannot be used, returns an `invalid` error that names the
@@ -31,18 +33,21 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
         parts.push(read_text("--fragment", path, PROMPT_BYTES as u64)?);
     }
     parts.push(text);
-    let mut images = Vec::new();
+    let (mut images, mut attached) = (Vec::new(), false);
     for path in &chat.attach {
         match attachment(path)? {
             Attachment::Image(image) => images.push(image),
-            Attachment::Text(text) => parts.push(fenced(path, &text)),
+            Attachment::Text(text) => {
+                parts.push(fenced(path, &text));
+                attached = true;
+            }
         }
     }
     if images.len() > IMAGES {
         let message = format!("{} images, at most {IMAGES} can be sent", images.len());
         return Err(Error::invalid("--attach", message));
     }
-    Ok(Message { text: parts.join("\n\n"), images })
+    Ok(Message { text: parts.join("\n\n"), images, attached })
 }
 
 enum Attachment {

@@ -77,6 +77,7 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let mut gateway = gateway::find(globals)?.retry_for(chat.wait);
     let mut prompt = Prompt::new(Identity::local(), &message.text);
     prompt.images = message.images;
+    prompt.attached = message.attached;
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();

@@ -37,7 +37,8 @@ pub struct Generate {
     pub model: Option<String>,
     /// The system prompt: the governing rules, and any other text that precedes the conversation.
     pub system: String,
-    /// Sources found for this turn. An answer that uses a source contains its id.
+    /// Sources found for this turn. A model is shown them in the last message of the user, each between marks. An answer
+    /// that uses a source contains its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
     /// Past exchanges of the conversation, oldest first. They come before `messages`. An exchange is shorter than the
@@ -62,6 +63,8 @@ pub struct Generate {
     pub unlisted: bool,
     /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
+    /// The mark of the lines around the sources ([`crate::fence`]). If absent, ken-model makes a new one for each call.
+    pub mark: Option<String>,
 }
 
 /// The hint for a user whose configured models cannot be called.
@@ -136,17 +139,23 @@ pub struct Source {
     pub text: String,
     /// The score of the search, 0 to 1.
     pub score: f64,
+    /// Where the text comes from, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     Knowledge,
-    /// A piece of a file in the workspace. Its text is untrusted and is shown to the model like a web page.
+    /// A piece of a file in the workspace.
     File,
     Memory,
-    /// A web page. Its text is untrusted, and is shown to the model between random marks.
+    /// A web page.
     Web,
+    /// A text that belongs to the message rather than to its topic: the summary of the conversation before it, or the
+    /// data of a schedule. No answer quotes it.
+    Context,
 }
 
 /// A tool that the model may call.

@@ -329,6 +329,10 @@ pub struct CreateSchedule {
     #[serde(default)]
     pub replace: bool,
     pub fields: Fields,
+    /// The submission whose agent creates the schedule. Its runs begin with the origins of outside text of that turn,
+    /// because their prompt may come from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<SubmissionId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -429,6 +433,9 @@ pub struct PutSchedule {
     /// The generation that this one replaces. `conflict` if the stored generation differs. If absent, there must be no
     /// schedule with this slug.
     pub expect: Option<u64>,
+    /// As in [`CreateSchedule`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<SubmissionId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

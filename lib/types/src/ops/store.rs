@@ -10,6 +10,7 @@ use super::streams::PublicPage;
 use super::telemetry::ByWork;
 use super::{Nothing, Page};
 use crate::event::{Failure, Outcome, TurnResult};
+use crate::fence::Outside;
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
 use crate::{Error, Offset, Timestamp};
 
@@ -264,7 +265,7 @@ pub struct InboundEvent {
     pub kind: String,
     pub text: String,
     pub received_at: Timestamp,
-    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task` and `model`, if given. The `workflow`
+    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, `model` and `forwarded`, if given. The `workflow`
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
     pub context: Option<Value>,
     /// Data of the connector that is stored with the event. It is JSON in a string, so that it can be nested as deeply
@@ -510,6 +511,13 @@ pub struct Claim {
     pub time_left_ms: i64,
     /// If set, the submission must be ended for this reason and not be continued.
     pub verdict: Option<Verdict>,
+    /// The mark of the lines around outside text in this submission's prompts ([`crate::fence`]): a digest of its id and of
+    /// a key that only the store has. Equal for every claim of the submission.
+    #[serde(default)]
+    pub mark: String,
+    /// The origins of outside text that the submission has read so far.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 crate::named! {
@@ -652,6 +660,9 @@ pub struct History {
     /// The governing rules of users that are switched on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<StoredRule>,
+    /// The origins of outside text that any submission of the instance has read, and so of the exchanges and the summary.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 /// A prompt and its answer.
@@ -663,6 +674,12 @@ pub struct PastExchange {
     pub prompt: String,
     pub answer: String,
     pub at: Timestamp,
+    /// Who wrote the prompt, if the user has only forwarded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarded: Option<String>,
+    /// The origins of outside text that the submission has read.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 #[serde_with::skip_serializing_none]
@@ -766,6 +783,8 @@ pub struct PutKnowledge {
     /// The origin: `api`, `agent`, or for a document `import`, `share` or `workspace`.
     pub source: String,
     pub created_by: String,
+    /// The submission whose agent writes the entry. The entry gets its origins of outside text.
+    pub turn: Option<SubmissionId>,
 }
 
 /// A knowledge entry as the HTTP contract shows it.
@@ -790,6 +809,9 @@ pub struct KnowledgeRecord {
     /// 0 to 1. Present only in the response to a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
+    /// The origins of outside text that the turn of the agent had read that wrote the entry.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -892,6 +914,9 @@ pub struct PutNote {
     pub name: String,
     /// At most 64 KiB. For a checklist, its items as JSON.
     pub body: String,
+    /// The submission whose agent writes the note. The note gets its origins of outside text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<SubmissionId>,
 }
 
 crate::named! {
@@ -919,6 +944,8 @@ pub struct Note {
     pub name: String,
     pub body: String,
     pub updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

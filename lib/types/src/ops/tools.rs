@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::model::{SchemaText, ToolSpec};
 use crate::Error;
 use crate::event::ToolResult;
+use crate::fence::Outside;
 
 crate::operations! {
     /// Returns the tools that an agent may call.
@@ -52,6 +53,9 @@ pub struct Tool {
     pub agents: Vec<String>,
     /// The file that describes it.
     pub file: String,
+    /// The origin of outside text in its results, such as `web`, if there can be any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<String>,
 }
 
 /// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
@@ -64,6 +68,8 @@ struct FlatTool {
     approval: Approval,
     agents: Vec<String>,
     file: String,
+    #[serde(default)]
+    outside: Option<String>,
 }
 
 impl From<FlatTool> for Tool {
@@ -74,6 +80,7 @@ impl From<FlatTool> for Tool {
             approval: read.approval,
             agents: read.agents,
             file: read.file,
+            outside: read.outside,
         }
     }
 }
@@ -114,6 +121,10 @@ pub struct CallTool {
     pub session: Option<String>,
     /// The id of the approval that allows this call.
     pub grant: Option<String>,
+    /// The origins of outside text that the caller has read, which the tool gets as `KEN_OUTSIDE`. A rule of the operator
+    /// then permits the call only if it says `trusted`.
+    #[serde(default, skip_serializing_if = "Outside::is_empty")]
+    pub outside: Outside,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -154,6 +165,9 @@ pub struct Preview {
     /// SHA-256 of everything that must stay the same between the decision and the call, in hexadecimal.
     #[serde(default)]
     pub fingerprint: String,
+    /// Whether a rule of the operator lets a turn that has read outside text do this like any other turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trusted: bool,
 }
 
 /// A text that is kept as a blob, because it is too long for a request.

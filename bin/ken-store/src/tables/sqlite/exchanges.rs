@@ -13,7 +13,8 @@ use crate::rules::queue::elapsed;
 use crate::rules::stream_names;
 use crate::tables::{Exchanges, InstanceRow, NewExchange, RunList, RunRow, Runs};
 
-const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at
+const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at, s.outside,
+      json_extract(e.context, '$.forwarded') AS forwarded
     FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
     JOIN streams ON streams.stream = x.stream";
 
@@ -25,6 +26,8 @@ fn past(row: &Row<'_>) -> rusqlite::Result<PastExchange> {
         prompt: row.get("prompt")?,
         answer: row.get("answer")?,
         at: time(row, "received_at")?,
+        forwarded: row.get("forwarded")?,
+        outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }
 

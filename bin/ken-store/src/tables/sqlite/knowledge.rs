@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use ken_types::fence::Outside;
 use ken_types::ops::store::{Job, KnowledgeRecord, PutKnowledge};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 
-use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, outside, rows, run, stored, time, to_json, unique};
 use crate::rules::terms::indexed;
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
@@ -36,6 +37,7 @@ fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         score: None,
+        outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }
 
@@ -71,12 +73,13 @@ impl Knowledge for Database {
         &self,
         id: &str,
         entry: &PutKnowledge,
+        origins: &Outside,
         place: Option<DocumentPlace>,
         now: Timestamp,
     ) -> Result<i64, Error> {
         let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at,
-                     document, line)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11)
+                     document, line, outside)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12)
                    ON CONFLICT (id) DO UPDATE SET tags = excluded.tags, updated_at = max(updated_at, excluded.updated_at)
                    RETURNING entry";
         let values = params![
@@ -91,6 +94,7 @@ impl Knowledge for Database {
             now.millis(),
             place.map(|place| place.document),
             place.map(|place| place.line.cast_signed()),
+            outside(origins)?,
         ];
         unique(self, sql, values, |row| row.get(0))
     }

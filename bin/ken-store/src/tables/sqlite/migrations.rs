@@ -35,10 +35,23 @@ pub(crate) const STEPS: &[&str] = &[
     ENDED_MESSAGES,
     STEMS,
     WHOLE_DIFFS,
+    OUTSIDE,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// The origins of outside text, as a JSON array, and the key of the marks in prompts. What agents wrote before may come from
+/// anywhere.
+const OUTSIDE: &str = "
+ALTER TABLE submissions ADD COLUMN outside TEXT;
+ALTER TABLE knowledge ADD COLUMN outside TEXT;
+ALTER TABLE notes ADD COLUMN outside TEXT;
+ALTER TABLE schedules ADD COLUMN outside TEXT;
+CREATE INDEX submissions_outside ON submissions (stream) WHERE outside IS NOT NULL;
+UPDATE knowledge SET outside = '[\"unknown\"]' WHERE source = 'agent';
+INSERT INTO facts (name, value) VALUES ('fence.key', lower(hex(randomblob(32))));
+";
 
 /// An index of finished messages by the time of their end. It replaces one by the time of their creation.
 const ENDED_MESSAGES: &str = "

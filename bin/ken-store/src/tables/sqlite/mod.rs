@@ -27,6 +27,7 @@ mod submissions;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use ken_types::fence::Outside;
 use ken_types::ops::store::Scope;
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
@@ -326,6 +327,11 @@ fn to_json(value: &impl Serialize) -> Result<String, Error> {
 /// Converts an optional value to JSON for a column.
 fn json(value: Option<&(impl Serialize + ?Sized)>) -> Result<Option<String>, Error> {
     value.map(|value| record::write(&value)).transpose()
+}
+
+/// Converts origins of outside text to JSON for a column, which is NULL if there are none.
+fn outside(origins: &Outside) -> Result<Option<String>, Error> {
+    json(Some(origins).filter(|origins| !origins.is_empty()))
 }
 
 /// Reads a value from a column that contains JSON or NULL.

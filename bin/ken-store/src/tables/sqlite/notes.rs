@@ -1,16 +1,18 @@
 //! Notes of instances.
 
+use ken_types::fence::Outside;
 use ken_types::ops::store::{Note, NoteKind, PutNote};
 use ken_types::{Error, Timestamp};
 use rusqlite::params;
 
-use super::{Database, all, run, time};
+use super::{Database, all, outside, run, stored, time};
 use crate::tables::Notes;
 
 impl Notes for Database {
-    fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT OR REPLACE INTO notes (stream, kind, name, body, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![stream, note.kind.name(), note.name, note.body, now.millis()];
+    fn put_note(&self, stream: i64, note: &PutNote, origins: &Outside, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT OR REPLACE INTO notes (stream, kind, name, body, updated_at, outside)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let values = params![stream, note.kind.name(), note.name, note.body, now.millis(), outside(origins)?];
         run(self, sql, values).map(drop)
     }
 
@@ -20,9 +22,14 @@ impl Notes for Database {
     }
 
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error> {
-        let sql = "SELECT name, body, updated_at FROM notes WHERE stream = ?1 AND kind = ?2 ORDER BY name";
+        let sql = "SELECT name, body, updated_at, outside FROM notes WHERE stream = ?1 AND kind = ?2 ORDER BY name";
         all(self, sql, params![stream, kind.name()], |row| {
-            Ok(Note { name: row.get("name")?, body: row.get("body")?, updated_at: time(row, "updated_at")? })
+            Ok(Note {
+                name: row.get("name")?,
+                body: row.get("body")?,
+                updated_at: time(row, "updated_at")?,
+                outside: stored(row, "outside")?.unwrap_or_default(),
+            })
         })
     }
 }

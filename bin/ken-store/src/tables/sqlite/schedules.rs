@@ -11,7 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Database, all, count, first, insert, json, optional_word, rows, run, stored, time, to_json, unique, word};
+use super::{
+    Database, all, count, first, insert, json, optional_word, outside, rows, run, stored, time, to_json, unique, word,
+};
 use crate::tables::{ActiveRuns, FiredRow, NewScheduleRun, ScheduleRow, ScheduleRunRow, Schedules};
 
 /// Returns the name of an enum value in the form in which columns contain it.
@@ -63,6 +65,7 @@ fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         deleted: row.get::<_, Option<i64>>("deleted_at")?.is_some(),
+        outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }
 
@@ -137,8 +140,8 @@ impl Schedules for Database {
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
         let sql =
             "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
-                     next_slot, next_fire, created_at, updated_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)";
+                     next_slot, next_fire, created_at, updated_at, outside)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14)";
         let next = schedule.progress.next;
         let values = params![
             schedule.id,
@@ -154,6 +157,7 @@ impl Schedules for Database {
             next.map(|next| next.slot),
             next.map(|next| next.fire),
             schedule.created_at.millis(),
+            outside(&schedule.outside)?,
         ];
         insert(self, sql, values)
     }
@@ -162,7 +166,7 @@ impl Schedules for Database {
         let sql =
             "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
                      anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
-                     failures = ?14, updated_at = ?15
+                     failures = ?14, updated_at = ?15, outside = ?16
                    WHERE schedule = ?1";
         let next = schedule.progress.next;
         let values = params![
@@ -181,6 +185,7 @@ impl Schedules for Database {
             name(&schedule.last_status)?,
             schedule.failures,
             schedule.updated_at.millis(),
+            outside(&schedule.outside)?,
         ];
         run(self, sql, values).map(drop)
     }

@@ -1,11 +1,12 @@
 //! Submissions and their leases.
 
+use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique, word};
+use super::{Database, all, count, first, insert, outside, rows, run, scope, stored, to_json, unique, word};
 use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
 /// Selects the submissions that can be claimed, with one statement for each kind of work. Each statement uses an index of its own.
@@ -41,6 +42,7 @@ fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
         first_claim_at: row.get("first_claim_at")?,
         waiting_since: row.get("waiting_since")?,
         waited_ms: row.get("waited_ms")?,
+        outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }
 
@@ -67,8 +69,8 @@ impl Submissions for Database {
 
     fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<i64, Error> {
         let sql = "INSERT INTO submissions
-                     (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index)
-                   VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8, ?9)";
+                     (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index, outside)
+                   VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10)";
         let values = params![
             new.id.as_str(),
             new.stream,
@@ -79,6 +81,7 @@ impl Submissions for Database {
             new.place,
             new.recorded_from.cast_signed(),
             new.next_index.cast_signed(),
+            outside(new.outside)?,
         ];
         insert(self, sql, values)
     }
@@ -135,6 +138,17 @@ impl Submissions for Database {
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET next_index = ?2 WHERE submission = ?1";
         run(self, sql, [key, next.cast_signed()]).map(drop)
+    }
+
+    fn set_outside(&self, key: i64, origins: &Outside) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET outside = ?2 WHERE submission = ?1";
+        run(self, sql, params![key, outside(origins)?]).map(drop)
+    }
+
+    fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error> {
+        let sql = "SELECT DISTINCT origin.value FROM submissions, json_each(outside) AS origin
+                   WHERE stream = ?1 AND outside IS NOT NULL";
+        Ok(all(self, sql, [stream], |row| row.get(0))?.into_iter().collect())
     }
 
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
