@@ -7,6 +7,7 @@ mod command;
 mod embedder;
 mod filter;
 mod http;
+mod limit;
 mod local;
 mod pieces;
 mod prices;

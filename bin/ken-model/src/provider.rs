@@ -8,6 +8,9 @@ use ken_types::event::{ModelName, StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, Generated};
 use ken_types::{Code, Error};
 
+use crate::limit::LimitedSink;
+use crate::usage::estimate;
+
 /// The future that a method of a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -69,6 +72,16 @@ pub(crate) struct Window {
     pub(crate) reserve: u64,
 }
 
+/// Returns the end of an answer that exceeded the limit after this number of bytes. The provider did not report its use.
+fn cut_off(provider: &dyn Provider, request: &Generate, bytes: usize) -> Completion {
+    let mut usage = estimate(request, (bytes as u64).div_ceil(4));
+    let rates = provider.rates();
+    usage.cost.input = rates.input * usage.input as f64;
+    usage.cost.output = rates.output * usage.output as f64;
+    usage.cost.total = usage.cost.input + usage.cost.output;
+    Completion { stop_reason: StopReason::Length, usage }
+}
+
 /// Receives the deltas of an answer.
 pub(crate) trait DeltaSink: Send + Sync {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>>;
@@ -93,7 +106,11 @@ pub(crate) async fn generate(
     }
     sink.send(Delta::Start { provider: name.provider.clone(), model: name.id.clone(), api: provider.api().to_owned() })
         .await?;
-    let completion = provider.answer(request, sink).await?;
+    let limited = LimitedSink::new(sink);
+    let completion = match provider.answer(request, &limited).await {
+        Err(_) if limited.is_cut() => cut_off(provider, request, limited.bytes()),
+        answered => answered?,
+    };
     Ok(Generated {
         model: name.clone(),
         api: provider.api().to_owned(),
