@@ -110,7 +110,8 @@ fn kept_apart(worker: WorkerRef, body: &mut Body) -> Option<WorkerRef> {
     }
 }
 
-/// Returns the event as JSON. If it exceeds the limit, its longest texts are shortened, with a note.
+/// Returns the event as JSON. If it exceeds the limit, it is shortened for its readers, with notes. What a later holder
+/// needs is never lost by that: long texts and the arguments of calls are recorded as deltas too.
 pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     let unwritable = |error| Error::internal(format!("an event could not be written as JSON: {error}"));
     let raw = serde_json::value::to_raw_value(event).map_err(unwritable)?;
@@ -120,21 +121,28 @@ pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     cut(event).and_then(|value| serde_json::value::to_raw_value(&value)).map_err(unwritable)
 }
 
-/// Returns the event with its longest texts halved until it fits. The envelope is short and is not changed.
+/// Returns the event shortened until it fits: first its longest texts, then the arguments of calls, then its longest
+/// lists. The envelope is short and is not changed.
 fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     let mut fields = serde_json::to_value(&event.body)?;
     let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_default();
-    loop {
-        let length = serde_json::to_string(&fields)?.len();
-        if length + ENVELOPE_BYTES <= EVENT_BYTES || !shorten(&mut fields) {
-            break;
-        }
+    let is_too_long = |fields: &Value| fields.to_string().len() + ENVELOPE_BYTES > EVENT_BYTES;
+    let mut most = EVENT_BYTES;
+    while is_too_long(&fields) && most > SHORT {
+        most /= 2;
+        shorten_texts(&mut fields, most);
     }
+    if is_too_long(&fields) {
+        shorten_arguments(&mut fields);
+    }
+    while is_too_long(&fields) && halve_longest_list(&mut fields) {}
     Ok(Shortened { v: event.v, kind, fields, place: event.place.clone() })
 }
 
 /// An upper bound for the size of the envelope, in bytes, with the longest instance id escaped.
-const ENVELOPE_BYTES: usize = 16 * 1024;
+pub(crate) const ENVELOPE_BYTES: usize = 16 * 1024;
+/// Texts of this size, in bytes, and arguments of this size as JSON are not shortened further.
+const SHORT: usize = 1_024;
 
 #[derive(serde::Serialize)]
 struct Shortened {
@@ -147,32 +155,54 @@ struct Shortened {
     place: Place,
 }
 
-/// Halves the longest text. If all texts are short, drops the older half of the longest list instead. Returns false if
-/// there is nothing to shorten.
-fn shorten(value: &mut Value) -> bool {
-    const SHORT: usize = 1_024;
-    if let Some(text) = longest_text(value).filter(|text| text.len() > SHORT) {
-        let half = head(text, text.len() / 2).len();
-        text.truncate(half);
-        text.push_str(" […cut: more than an event may hold]");
-        return true;
-    }
-    match longest_list(value) {
-        Some(list) if list.len() > 1 => {
-            list.drain(..list.len() / 2);
-            true
-        }
-        _ => false,
+fn values(value: &mut Value) -> Box<dyn Iterator<Item = &mut Value> + '_> {
+    match value {
+        Value::Array(items) => Box::new(items.iter_mut()),
+        Value::Object(fields) => Box::new(fields.values_mut()),
+        _ => Box::new(std::iter::empty()),
     }
 }
 
-fn longest_text(value: &mut Value) -> Option<&mut String> {
-    match value {
-        Value::String(text) => Some(text),
-        Value::Array(items) => items.iter_mut().filter_map(longest_text).max_by_key(|text| text.len()),
-        Value::Object(fields) => fields.values_mut().filter_map(longest_text).max_by_key(|text| text.len()),
-        _ => None,
+/// Cuts every text to at most `most` bytes and a note.
+fn shorten_texts(value: &mut Value, most: usize) {
+    if let Value::Object(fields) = value
+        && let Some(opaque) =
+            fields.get_mut("opaque").filter(|seal| seal.as_str().is_some_and(|seal| seal.len() > most))
+    {
+        // A part of a signature is not valid. Without one, the thought is not sent back to the provider.
+        *opaque = Value::Null;
     }
+    match value {
+        Value::String(text) if text.len() > most => *text = cut_text(text, most),
+        other => values(other).for_each(|inner| shorten_texts(inner, most)),
+    }
+}
+
+fn cut_text(text: &str, most: usize) -> String {
+    format!("{} […cut: more than an event may hold]", head(text, most))
+}
+
+/// Replaces long arguments of calls by the beginning of their JSON text.
+fn shorten_arguments(value: &mut Value) {
+    let Value::Object(fields) = value else {
+        return values(value).for_each(shorten_arguments);
+    };
+    for (name, inner) in fields {
+        if matches!(name.as_str(), "arguments" | "args") {
+            let text = inner.to_string();
+            if text.len() > SHORT {
+                *inner = serde_json::json!({ "cut": cut_text(&text, SHORT / 2) });
+            }
+        } else {
+            shorten_arguments(inner);
+        }
+    }
+}
+
+/// Drops the older half of the longest list. Returns false if there is nothing to drop.
+fn halve_longest_list(value: &mut Value) -> bool {
+    let list = longest_list(value).filter(|list| list.len() > 1);
+    list.map(|list| list.drain(..list.len() / 2)).is_some()
 }
 
 fn longest_list(value: &mut Value) -> Option<&mut Vec<Value>> {
@@ -215,6 +245,23 @@ mod tests {
         let Body::Turn { output, .. } = event.body else { panic!() };
         assert!(serde_json::to_string(&output).unwrap().contains("[…cut"));
         assert_eq!(output.get(1), Some(&Block::text("short")));
+    }
+
+    #[test]
+    fn a_call_with_long_arguments_keeps_its_id_and_short_texts() {
+        let fields = (0..5_000).map(|number| (number.to_string(), "y".repeat(200).into()));
+        let many = Value::Object(fields.collect());
+        for (arguments, kept) in
+            [(serde_json::json!({"path": "a.txt", "content": "x".repeat(1_900_000)}), "a.txt"), (many, "yyy")]
+        {
+            let args = arguments.clone();
+            let body = Body::ToolStart { tool_name: "t".into(), tool_call_id: "call_7".into(), args, tools: None };
+            let written = written(&wrapped(body)).unwrap();
+            assert!(written.get().len() <= EVENT_BYTES);
+            for part in ["call_7", kept, "[…cut"] {
+                assert!(written.get().contains(part), "{part}");
+            }
+        }
     }
 
     #[test]

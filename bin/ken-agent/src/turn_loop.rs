@@ -77,9 +77,15 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             if let Some(ending) = self.journal.ended() {
                 self.plan.ending = Some(ending);
             }
+            self.note_approvals();
             match self.journal.state().next(&self.plan) {
                 Step::Record(body, None) if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
-                Step::Record(body, task) => self.journal.record(*body, task).await?,
+                Step::Record(mut body, task) => {
+                    if let Body::ToolStart { tool_name, tools, .. } = &mut *body {
+                        *tools = self.seams.tools.process(tool_name);
+                    }
+                    self.journal.record(*body, task).await?;
+                }
                 Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
                 Step::CallModel { model } => {
                     self.leave_if_stopping().await?;
