@@ -1,7 +1,7 @@
 //! One call of a tool: checks the arguments, runs the process and checks the result.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
@@ -9,6 +9,7 @@ use ken_types::json;
 use ken_types::ops::tools::{CallTool, Called, Preview};
 use ken_wire::Pool;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::admitted::{Admitted, failed, written};
 use crate::begun::Begun;
@@ -28,6 +29,8 @@ const MAX_CALLS_OF_SESSION: usize = 8;
 /// The same for previews, which have places of their own, so that a person sees what waits however long the calls take.
 const MAX_PREVIEWS: usize = 16;
 const MAX_PREVIEWS_OF_SESSION: usize = 4;
+/// How long a call waits for a place. After the deadline of the request, its caller could not know that it never began.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The maximum nesting of a result.
 const MAX_DEPTH: usize = 64;
 
@@ -69,7 +72,11 @@ impl Caller {
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
         let call = Admitted::new(listing, call)?;
-        let _place = self.calls.take(call.call.session.as_deref()).await;
+        let place = timeout(PLACE_TIMEOUT, self.calls.take(call.call.session.as_deref())).await;
+        let _place = place.map_err(|_| {
+            let message = format!("no place was free for {} s, so the call was not made", PLACE_TIMEOUT.as_secs());
+            Error::busy(message, 1_000)
+        })?;
         let started = Instant::now();
         let result = match self.gate.asked_by(call.entry) {
             Some(approver) => self.run_asking(&call, approver).await?,
