@@ -142,7 +142,7 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
     }
     // The list of approvals shows that there is standard input.
     let preview = home.preview("run", &json!({"argv": ["sh"], "cwd": "repos/plain", "stdin": "rm a"}));
-    assert_eq!(preview["summary"], "Run sh in repos/plain with 4 bytes of standard input");
+    assert_eq!(preview["summary"], "Run sh in repos/plain, with 4 bytes of standard input");
     assert_eq!(preview["risk"], "high");
     // A command that nobody approves ends after a minute, unless the rule lists it.
     for (argv, cwd, seconds) in [

@@ -4,12 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+use ken_types::Error;
 use ken_types::event::{ModelName, StopReason, Usage};
-use ken_types::ops::model::{Delta, Generate, Generated};
-use ken_types::{Code, Error};
-
-use crate::limit::LimitedSink;
-use crate::usage::estimate;
+use ken_types::ops::model::{Delta, Generate};
 
 /// The future that a method of a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -72,16 +69,6 @@ pub(crate) struct Window {
     pub(crate) reserve: u64,
 }
 
-/// Returns the end of an answer that exceeded the limit after this number of bytes. The provider did not report its use.
-fn cut_off(provider: &dyn Provider, request: &Generate, bytes: usize) -> Completion {
-    let mut usage = estimate(request, (bytes as u64).div_ceil(4));
-    let rates = provider.rates();
-    usage.cost.input = rates.input * usage.input as f64;
-    usage.cost.output = rates.output * usage.output as f64;
-    usage.cost.total = usage.cost.input + usage.cost.output;
-    Completion { stop_reason: StopReason::Length, usage }
-}
-
 /// Receives the deltas of an answer.
 pub(crate) trait DeltaSink: Send + Sync {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>>;
@@ -92,29 +79,4 @@ pub(crate) trait DeltaSink: Send + Sync {
 pub(crate) struct Completion {
     pub(crate) stop_reason: StopReason,
     pub(crate) usage: Usage,
-}
-
-/// Makes one call: sends the start and the answer, and returns the end.
-pub(crate) async fn generate(
-    provider: &dyn Provider,
-    request: &Generate,
-    sink: &dyn DeltaSink,
-) -> Result<Generated, Error> {
-    let name = provider.name();
-    if let Some(why) = provider.unusable() {
-        return Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)"));
-    }
-    sink.send(Delta::Start { provider: name.provider.clone(), model: name.id.clone(), api: provider.api().to_owned() })
-        .await?;
-    let limited = LimitedSink::new(sink);
-    let completion = match provider.answer(request, &limited).await {
-        Err(_) if limited.is_cut() => cut_off(provider, request, limited.bytes()),
-        answered => answered?,
-    };
-    Ok(Generated {
-        model: name.clone(),
-        api: provider.api().to_owned(),
-        stop_reason: completion.stop_reason,
-        usage: completion.usage,
-    })
 }

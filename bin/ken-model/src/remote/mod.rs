@@ -22,8 +22,8 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::generate::{MAX_ANSWER_BYTES, too_long};
 use crate::http::{self, Http};
-use crate::limit::{MAX_ANSWER_BYTES, too_long};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window, full_name};
 use crate::usage::{delta_bytes, estimate, request_tokens, thought_tokens};

@@ -1,14 +1,16 @@
-//! The limit of an answer: text, thoughts and the arguments of calls together, for every provider.
+//! Makes one call of a provider, with the limit that its answer has: text, thoughts and the arguments of calls together,
+//! for every provider.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ken_text::head;
-use ken_types::Error;
+use ken_types::event::StopReason;
 use ken_types::limits::WIRE_LINE_BYTES;
-use ken_types::ops::model::Delta;
+use ken_types::ops::model::{Delta, Generate, Generated};
+use ken_types::{Code, Error};
 
-use crate::provider::{DeltaSink, Pending};
-use crate::usage::delta_bytes;
+use crate::provider::{Completion, DeltaSink, Pending, Provider};
+use crate::usage::{delta_bytes, estimate};
 
 /// The maximum size of an answer, in bytes. A call with its arguments has to fit into one line of the wire, together with
 /// names and ids.
@@ -25,8 +27,43 @@ pub(crate) fn too_long() -> Error {
         .hint("ask for the work in smaller parts")
 }
 
+/// Makes one call: sends the start and the answer, and returns the end.
+pub(crate) async fn generate(
+    provider: &dyn Provider,
+    request: &Generate,
+    sink: &dyn DeltaSink,
+) -> Result<Generated, Error> {
+    let name = provider.name();
+    if let Some(why) = provider.unusable() {
+        return Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)"));
+    }
+    sink.send(Delta::Start { provider: name.provider.clone(), model: name.id.clone(), api: provider.api().to_owned() })
+        .await?;
+    let limited = LimitedSink::new(sink);
+    let completion = match provider.answer(request, &limited).await {
+        Err(_) if limited.is_cut() => cut_off(provider, request, limited.bytes()),
+        answered => answered?,
+    };
+    Ok(Generated {
+        model: name.clone(),
+        api: provider.api().to_owned(),
+        stop_reason: completion.stop_reason,
+        usage: completion.usage,
+    })
+}
+
+/// Returns the end of an answer that exceeded the limit after this number of bytes. The provider did not report its use.
+fn cut_off(provider: &dyn Provider, request: &Generate, bytes: usize) -> Completion {
+    let mut usage = estimate(request, (bytes as u64).div_ceil(4));
+    let rates = provider.rates();
+    usage.cost.input = rates.input * usage.input as f64;
+    usage.cost.output = rates.output * usage.output as f64;
+    usage.cost.total = usage.cost.input + usage.cost.output;
+    Completion { stop_reason: StopReason::Length, usage }
+}
+
 /// Passes on an answer up to the limit.
-pub(crate) struct LimitedSink<'a> {
+struct LimitedSink<'a> {
     sink: &'a dyn DeltaSink,
     bytes: AtomicUsize,
     calls: AtomicUsize,
@@ -34,16 +71,16 @@ pub(crate) struct LimitedSink<'a> {
 }
 
 impl<'a> LimitedSink<'a> {
-    pub(crate) fn new(sink: &'a dyn DeltaSink) -> LimitedSink<'a> {
+    fn new(sink: &'a dyn DeltaSink) -> LimitedSink<'a> {
         LimitedSink { sink, bytes: AtomicUsize::new(0), calls: AtomicUsize::new(0), is_cut: AtomicBool::new(false) }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a text or a thought exceeded the limit and was cut off.
-    pub(crate) fn is_cut(&self) -> bool {
+    fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
 
@@ -84,7 +121,7 @@ impl DeltaSink for LimitedSink<'_> {
         Box::pin(async move {
             let delta = self.limited(delta)?;
             self.sink.send(delta).await?;
-            // The error ends the provider's answer; `generate` then ends it as cut off.
+            // The error ends the provider's answer; [`generate`] then ends it as cut off.
             if self.is_cut() { Err(too_long()) } else { Ok(()) }
         })
     }
