@@ -287,3 +287,38 @@ fn a_long_file_is_written_whole_after_any_part_was_killed() {
     // An event of the stream is never longer than 256 KiB.
     assert!(events.iter().all(|event| event.to_string().len() <= 256 * 1024));
 }
+
+/// A turn goes on after calls whose arguments together do not fit into a request to the model.
+#[test]
+fn several_long_files_are_written_in_one_task() {
+    let text = long_text();
+    let task = json!({"agent": "coding-worker", "prompt": "write the long file"}).to_string();
+    let write = |number: usize| json!({"path": format!("repos/site/long{number}.txt"), "content": text}).to_string();
+    let writes: Vec<String> = (0..3).map(write).collect();
+    let provider = Provider::answering(move |request: &ReceivedRequest| {
+        let messages = request.body["messages"].as_array().unwrap();
+        let results = messages.iter().filter(|message| message["role"] == "tool").count();
+        let calls: Vec<(&str, &str, &str)> =
+            match (request.body["messages"].to_string().contains("sum is wrong"), results) {
+                (true, 0) => vec![("t", "task", &task)],
+                (true, _) => Vec::new(),
+                (false, done) => {
+                    writes.get(done).map(|write| ("w", "write_file", write.as_str())).into_iter().collect()
+                }
+            };
+        Reply::Stream(openai(if calls.is_empty() { &["Done."] } else { &[] }, &calls))
+    });
+    let system = Builder::default()
+        .config("[workspace]\nrules = [{ path = \"repos/site\", policy = \"auto-edit\" }]\n")
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("OPENAI_API_KEY", "sk-test")
+        .start();
+    std::fs::create_dir_all(site(&system)).unwrap();
+    let answer = prompt(&system).join().unwrap().expect(200);
+    assert_eq!(answer.text("/result/text"), "Done.");
+    for number in 0..3 {
+        let written = std::fs::read_to_string(site(&system).join(format!("long{number}.txt"))).unwrap();
+        assert!(written == long_text(), "{number}: {} bytes", written.len());
+    }
+}

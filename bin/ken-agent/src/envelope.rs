@@ -1,6 +1,5 @@
 //! The envelope that every event of a submission has in addition to its own fields, and writing the event.
 
-use ken_text::head;
 use ken_types::event::{AskingWorker, Body, Event, Place, VERSION, is_dispatched};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::limits::EVENT_BYTES;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::seams::Caller;
+use crate::shorten::{SHORT, shorten_arguments, shorten_texts};
 use crate::turn_state::{SessionName, TaskRef, TurnState, WorkerRef};
 
 #[derive(Debug)]
@@ -130,10 +130,10 @@ fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     let mut most = EVENT_BYTES;
     while is_too_long(&fields) && most > SHORT {
         most /= 2;
-        shorten_texts(&mut fields, most);
+        shorten_texts(&mut fields, most, NOTE);
     }
     if is_too_long(&fields) {
-        shorten_arguments(&mut fields);
+        shorten_calls(&mut fields);
     }
     while is_too_long(&fields) && halve_longest_list(&mut fields) {}
     Ok(Shortened { v: event.v, kind, fields, place: event.place.clone() })
@@ -141,8 +141,7 @@ fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
 
 /// An upper bound for the size of the envelope, in bytes, with the longest instance id escaped.
 pub(crate) const ENVELOPE_BYTES: usize = 16 * 1024;
-/// Texts of this size, in bytes, and arguments of this size as JSON are not shortened further.
-const SHORT: usize = 1_024;
+const NOTE: &str = " […cut: more than an event may hold]";
 
 #[derive(serde::Serialize)]
 struct Shortened {
@@ -155,47 +154,15 @@ struct Shortened {
     place: Place,
 }
 
-fn values(value: &mut Value) -> Box<dyn Iterator<Item = &mut Value> + '_> {
+/// Shortens the arguments of all calls in an event.
+fn shorten_calls(value: &mut Value) {
     match value {
-        Value::Array(items) => Box::new(items.iter_mut()),
-        Value::Object(fields) => Box::new(fields.values_mut()),
-        _ => Box::new(std::iter::empty()),
-    }
-}
-
-/// Cuts every text to at most `most` bytes and a note.
-fn shorten_texts(value: &mut Value, most: usize) {
-    if let Value::Object(fields) = value
-        && let Some(opaque) =
-            fields.get_mut("opaque").filter(|seal| seal.as_str().is_some_and(|seal| seal.len() > most))
-    {
-        // A part of a signature is not valid. Without one, the thought is not sent back to the provider.
-        *opaque = Value::Null;
-    }
-    match value {
-        Value::String(text) if text.len() > most => *text = cut_text(text, most),
-        other => values(other).for_each(|inner| shorten_texts(inner, most)),
-    }
-}
-
-fn cut_text(text: &str, most: usize) -> String {
-    format!("{} […cut: more than an event may hold]", head(text, most))
-}
-
-/// Replaces long arguments of calls by the beginning of their JSON text.
-fn shorten_arguments(value: &mut Value) {
-    let Value::Object(fields) = value else {
-        return values(value).for_each(shorten_arguments);
-    };
-    for (name, inner) in fields {
-        if matches!(name.as_str(), "arguments" | "args") {
-            let text = inner.to_string();
-            if text.len() > SHORT {
-                *inner = serde_json::json!({ "cut": cut_text(&text, SHORT / 2) });
-            }
-        } else {
-            shorten_arguments(inner);
-        }
+        Value::Array(items) => items.iter_mut().for_each(shorten_calls),
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, inner)| match name.as_str() {
+            "arguments" | "args" => shorten_arguments(inner, NOTE),
+            _ => shorten_calls(inner),
+        }),
+        _ => {}
     }
 }
 
