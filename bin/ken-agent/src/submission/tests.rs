@@ -536,6 +536,7 @@ impl Policy for LostApproval {
                     action_type: "shell.execute".into(),
                     risk: "high".into(),
                     expires_at: Timestamp::from_millis(0),
+                    worker: None,
                 })
                 .await;
             Err("nobody can be asked for the approval now".to_owned())
