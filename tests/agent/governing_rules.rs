@@ -272,6 +272,27 @@ fn a_required_tool_is_demanded_and_an_answer_without_it_fails() {
     assert_eq!(answer.expect(200).text("/result/text"), "Never.");
 }
 
+/// A call that failed is no use of the tool that a rule requires.
+#[test]
+fn a_failed_call_of_a_required_tool_does_not_count() {
+    let system = Builder::default()
+        .script(&[
+            // The arguments lack the query.
+            json!({"when": "obey", "after_tools": 0, "events": [{"tool": {"name": "knowledge_search", "arguments": {}}}]}),
+            script_line("obey", 1, "It failed, never mind."),
+            json!({"when": "The rule look wants", "after_tools": 0, "events": [
+                {"tool": {"name": "knowledge_search", "arguments": {"query": "x"}}}]}),
+            script_line("The rule look wants", 1, "Looked up."),
+        ])
+        .start();
+    add(&system, &json!({"name": "look", "directives": [{"require_tool": "knowledge_search"}]}));
+    let (answer, events) = say(&system, "a", "obey", &json!({}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Looked up.");
+    let ended: Vec<&Value> =
+        events.iter().filter(|event| event["type"] == "tool").map(|event| &event["isError"]).collect();
+    assert_eq!(ended, [&json!(true), &json!(false)]);
+}
+
 #[test]
 fn a_turn_over_its_cost_limit_ends() {
     let usage = json!({"input": 1, "output": 1, "totalTokens": 2, "cost": {"total": 0.3}});

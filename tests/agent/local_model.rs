@@ -256,3 +256,24 @@ fn an_unusable_model_directory_is_reported_and_search_is_by_words() {
     let answer = system.say(&session, "Where is the doctor?").expect(200);
     assert!(answer.text("/result/text").contains("room 12"));
 }
+
+/// A text generator that writes much to its standard error does not stop, and neither does the call.
+#[test]
+fn standard_error_of_the_generator_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(binary("ken-model"), folder.path().join("ken-model")).unwrap();
+    let generator = "#!/bin/sh\ncase \" $* \" in *--lines*) ;; *) exit;; esac\nwhile read -r line; do\n\
+        head -c 1000000 /dev/zero | tr '\\0' e >&2\necho '{\"delta\": \"Hello.\"}'\n\
+        echo '{\"stop_reason\": \"stop\", \"prompt_tokens\": 1, \"completion_tokens\": 1}'\ndone\n";
+    let file = folder.path().join("ken-textgen");
+    std::fs::write(&file, generator).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "30"])
+        .arg(folder.path().join("ken-model"))
+        .args(["--model", "local/tiny", "--text", "Hello"])
+        .output()
+        .unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert_eq!(answer["text"], "Hello.", "{:?}", output.status);
+}

@@ -362,17 +362,6 @@ fn a_whole_turn_is_composed_in_a_shell() {
 }
 
 #[test]
-fn an_endless_answer_is_cut() {
-    let long = "x".repeat(1024 * 1024);
-    let texts: Vec<&str> = (0..10).map(|_| long.as_str()).collect();
-    let provider = Provider::start(vec![stream(openai(&texts, &[]))]);
-    let got = answer(&provider, "openai/m", "Hello");
-    assert_eq!(got["stopReason"], "length");
-    let length = got["text"].as_str().unwrap().len();
-    assert!((1 << 20..3 << 20).contains(&length), "{length}");
-}
-
-#[test]
 fn list_and_try() {
     let models = json!({"data": [{"id": "m-1"}, {"id": "m-2"}]}).to_string();
     let list = || Reply::Status(200, vec![("content-type", "application/json".into())], models.clone());
@@ -731,4 +720,58 @@ fn a_provider_behind_tls_is_trusted_only_by_its_root() {
         .start();
     let answer = system.say(&system.session(), "Hello").expect(200);
     assert_eq!(answer.text("/result/text"), "Hello from behind the lock.");
+}
+
+/// Text, thoughts and arguments share one limit of 4 MiB, whatever the provider. A text is cut off; a call is not.
+#[test]
+fn an_answer_has_at_most_four_mebibytes() {
+    const LIMIT: usize = 4 * 1024 * 1024;
+    let piece = "x".repeat(64 * 1024);
+    let data = |event: Value| Piece::Bytes(format!("data: {event}\n\n").into_bytes());
+    let delta = |delta: Value| data(json!({"choices": [{"index": 0, "delta": delta}]}));
+    let block =
+        |index: usize, delta: Value| data(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+    let tool = json!({"type": "tool_use", "id": "c", "name": "sum", "input": {}});
+    let begin = data(json!({"type": "content_block_start", "index": 0, "content_block": tool}));
+    let arguments = |text: &str| {
+        delta(json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "sum", "arguments": text}}]}))
+    };
+    // The arguments never end; the caller leaves when the limit is reached.
+    let endless = |first: Vec<Piece>, more: &Piece| {
+        first.into_iter().chain(std::iter::repeat_n(more.clone(), 200)).chain([Piece::UntilGone]).collect::<Vec<_>>()
+    };
+    let more = arguments(&piece);
+    let half = delta(json!({"content": "y".repeat(LIMIT / 2)}));
+    for (models, pieces) in [
+        ("openai/m", endless(vec![arguments("{\"a\":\"")], &more)),
+        ("openai/m", endless(vec![half.clone(), arguments("{\"a\":\"")], &more)),
+        ("anthropic/m", endless(vec![begin], &block(0, json!({"type": "input_json_delta", "partial_json": piece})))),
+    ] {
+        let provider = Provider::start(vec![stream(pieces)]);
+        let error = error(&provider, models, "Hello");
+        assert!(error["message"].as_str().unwrap().contains("4 MiB"), "{models}: {error}");
+        assert_eq!(error["code"], "invalid", "{models}: {error}");
+    }
+    for thought in [false, true] {
+        let name = if thought { "reasoning_content" } else { "content" };
+        let pieces = endless(vec![half.clone()], &delta(json!({name: piece})));
+        let answered = answer(&Provider::start(vec![stream(pieces)]), "openai/m", "Hello");
+        assert_eq!(answered["stopReason"], "length");
+        let length = answered["text"].as_str().unwrap().len();
+        assert!(length <= LIMIT && (thought || length > LIMIT - 128 * 1024), "{length}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = |event: Value| {
+        let file = folder.path().join("script.jsonl");
+        std::fs::write(&file, json!({"events": [event]}).to_string()).unwrap();
+        let mut command = filter(&Provider::start(Vec::new()), "script", &[]);
+        command.env("KEN_SCRIPT", file);
+        run(command, "Hello")
+    };
+    let output = script(json!({"text": "z".repeat(LIMIT + 1)}));
+    let answered: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answered["stopReason"], "length");
+    assert!(answered["text"].as_str().unwrap().len() <= LIMIT);
+    let output = script(json!({"tool": {"name": "sum", "arguments": {"text": "z".repeat(LIMIT)}}}));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("4 MiB"), "{:?}", output.status);
 }

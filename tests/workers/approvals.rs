@@ -401,11 +401,11 @@ fn an_interrupted_call_is_not_repeated_without_approval() {
     assert_eq!(runs(&system, "cut"), 1);
 }
 
-/// Adds a tool whose preview waits until the file `go` exists, and then requires an approval.
-fn add_tool_with_slow_preview(system: &System) -> PathBuf {
+/// Adds a tool whose preview waits until the file `go` exists, and then says whether it needs an approval.
+fn add_tool_with_slow_preview(system: &System, need: &str) -> PathBuf {
     let go = scratch(system).join("go");
     let preview = format!(
-        r#"cat >/dev/null; while ! test -e '{}'; do sleep 0.02; done; printf '{{"approval":"ask","fingerprint":"%064d"}}' 0"#,
+        r#"cat >/dev/null; while ! test -e '{}'; do sleep 0.02; done; printf '{{"approval":"{need}","fingerprint":"%064d"}}' 0"#,
         go.display()
     );
     add_gated(system, json!({"approval": "preview", "preview": ["sh", "-c", preview]}));
@@ -432,7 +432,7 @@ fn ran_once_with_an_approval(system: &System, word: &str) {
 #[test]
 fn a_call_interrupted_before_its_request_still_needs_approval() {
     let system = Builder::default().script(&words(&["early"])).start();
-    let go = add_tool_with_slow_preview(&system);
+    let go = add_tool_with_slow_preview(&system, "ask");
     begin(&system, "early");
     for part in ["agent", "approver"] {
         system.kill(part);
@@ -442,11 +442,23 @@ fn a_call_interrupted_before_its_request_still_needs_approval() {
     ran_once_with_an_approval(&system, "early");
 }
 
+/// A call that needs no approval, and whose process had not begun at the crash, is made by the next agent.
+#[test]
+fn a_call_interrupted_before_it_began_is_made() {
+    let system = Builder::default().script(&words(&["early"])).start();
+    let go = add_tool_with_slow_preview(&system, "none");
+    begin(&system, "early");
+    system.kill("agent");
+    std::fs::write(&go, "").unwrap();
+    let events = settled(&system, "early", 1);
+    assert_eq!((tool_result(&events).as_str(), runs(&system, "early")), ("did it", 1));
+}
+
 /// If the agent is killed after the request was stored and before its event, the event is still written to the stream.
 #[test]
 fn a_request_decided_before_its_event_still_gets_its_event() {
     let system = Builder::default().script(&words(&["untold"])).start();
-    let go = add_tool_with_slow_preview(&system);
+    let go = add_tool_with_slow_preview(&system, "ask");
     begin(&system, "untold");
     let agent = system.pid("agent").to_string();
     let stopped = std::process::Command::new("kill").args(["-STOP", &agent]).status();
@@ -475,6 +487,12 @@ fn rules_require_approvals_and_workers_wait() {
     let ruled = run_with_input(&mut system.command(&["rules", "add", "-"]), rule.to_string().as_bytes());
     assert!(ruled.status.success(), "{ruled:?}");
     add_gated(&system, json!({"approval": "none", "agents": ["orchestrator", "coding-worker"]}));
+    // ken-tools itself refuses such a call without a grant, although its tool needs no approval.
+    let call = json!({"name": "gated", "arguments": {"word": "unasked"}, "agent": "orchestrator", "ask": true});
+    let refused =
+        run_with_input(&mut system.command(&["call", "tools", "tools.call", "-"]), call.to_string().as_bytes());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("a person has to approve"), "{refused:?}");
+    assert_eq!(runs(&system, "unasked"), 0);
     for (word, by) in [("ruled", "orchestrator"), ("below", "coding-worker")] {
         prompt(&system, word);
         let request = pending(&system, word);
@@ -677,6 +695,64 @@ fn a_scheduled_turn_requests_no_approval() {
     assert!(tool_result(&events).contains("policy denied it"), "{}", tool_result(&events));
     assert_eq!(get(&system, PENDING).json(), json!([]));
     assert_eq!(runs(&system, "night"), 0);
+}
+
+/// The calls of a worker are denied as well if a schedule started the turn.
+#[test]
+fn a_worker_of_a_scheduled_turn_requests_no_approval() {
+    let task = json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": "work on dusk"}}});
+    let lines = [
+        json!({"when": "Do dusk", "after_tools": 0, "events": [task]}),
+        json!({"when": "Do dusk", "events": [{"text": "Done."}]}),
+        json!({"when": "work on dusk", "after_tools": 0, "events": [{"tool": {"name": "gated", "arguments": {"word": "dusk"}}}]}),
+        json!({"when": "work on dusk", "events": [{"text": "Worked."}]}),
+    ];
+    let system = started(&lines, "", json!({"agents": ["coding-worker"]}));
+    let target = "/agents/orchestrator/schedule:01:02";
+    post(&system, target, "dusk", &json!({"message": "Do dusk"})).expect(202);
+    let events = settled(&system, "schedule:01:02", 1);
+    assert!(tool_result(&events).contains("policy denied it"), "{}", tool_result(&events));
+    assert_eq!((get(&system, PENDING).json(), runs(&system, "dusk")), (json!([]), 0));
+}
+
+/// Sixteen endless readers of one session, which nobody has to approve, delay neither a call of another session nor its
+/// preview.
+#[test]
+fn one_session_cannot_take_the_places_of_all() {
+    let reader = json!({"tool": {"name": "run_command", "arguments":
+        {"argv": ["cat", "/dev/zero"], "cwd": "repos", "timeoutSeconds": 590}}});
+    let task = json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": "hog all"}}});
+    let mut lines = vec![
+        json!({"when": "Do hog", "after_tools": 0, "events": [task]}),
+        json!({"when": "hog all", "after_tools": 0, "events": vec![reader; 16]}),
+    ];
+    lines.extend(words(&["honest"]));
+    let system = started(&lines, "", json!({}));
+    std::fs::create_dir_all(system.home().join("state/workspace/repos")).unwrap();
+    prompt(&system, "hog");
+    let running = || system.call("tools", "service.stats", &[])["calls_running"].as_u64().unwrap_or_default();
+    until("the readers run", || running() >= 8);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(running(), 8, "the places of one session");
+    let begun = Instant::now();
+    prompt(&system, "honest");
+    let request = pending(&system, "honest");
+    decide(&system, &id(&request), true).expect(200);
+    assert_eq!(tool_result(&settled(&system, "honest", 1)), "did it");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    // A command that nobody has approved ends soon.
+    let preview = json!({"name": "run_command", "agent": "coding-worker",
+        "arguments": {"argv": ["cat", "/dev/zero"], "cwd": "repos", "timeoutSeconds": 590}});
+    let preview =
+        run_with_input(&mut system.command(&["call", "tools", "tools.preview", "-"]), preview.to_string().as_bytes());
+    let preview: Value = serde_json::from_slice(&preview.stdout).unwrap();
+    assert_eq!(
+        (&preview["approval"], &preview["action"]["timeoutSeconds"]),
+        (&json!("none"), &json!(60.0)),
+        "{preview}"
+    );
+    post(&system, "/agents/orchestrator/hog/abort", "abort", &json!({})).expect(200);
+    until("the readers have ended", || running() == 0);
 }
 
 #[test]

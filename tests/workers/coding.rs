@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;
 
+use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};
 use ken_tests::{Answer, Builder, Client, System, until};
 use serde_json::{Value, json};
 
@@ -179,5 +180,145 @@ fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
         assert_eq!(sum != WRONG, approved, "{sum}");
         assert_eq!(site(&system).join("NOTE").exists(), approved);
         assert!(!site(&system).join("OTHER").exists());
+    }
+}
+
+/// A text of 1.9 million characters, with letters of several bytes and everything that JSON escapes.
+fn long_text() -> String {
+    let line = |number: usize| format!("{number:08} \"quoted\" \\ tab\t é 語 ");
+    let mut text: String = (0..60_000).map(|number| line(number) + "\n").collect();
+    let room = 1_900_000 - text.chars().count();
+    text.extend(std::iter::repeat_n('x', room));
+    text
+}
+
+/// A model over HTTP: gives a task to the coding worker, which writes the text to a file.
+fn writer_of(text: &str) -> Provider {
+    let write = json!({"path": "repos/site/long.txt", "content": text}).to_string();
+    let task = json!({"agent": "coding-worker", "prompt": "write the long file"}).to_string();
+    Provider::answering(move |request: &ReceivedRequest| {
+        let messages = request.body["messages"].as_array().unwrap();
+        let has_result = messages.iter().any(|message| message["role"] == "tool");
+        let is_worker = messages.iter().any(|message| {
+            message["role"] == "user" && message["content"].as_str().is_some_and(|text| text.contains("write the long"))
+        });
+        let calls: &[(&str, &str, &str)] = match (has_result, is_worker) {
+            (true, _) => &[],
+            (false, true) => &[("call_w", "write_file", &write)],
+            (false, false) => &[("call_t", "task", &task)],
+        };
+        Reply::Stream(openai(if has_result { &["Done."] } else { &[] }, calls))
+    })
+}
+
+fn pending(system: &System) -> Value {
+    let mut found = Value::Null;
+    until("a request is pending", || {
+        let list = Client::try_connect(system.address())
+            .and_then(|mut client| client.request("GET", "/api/approvals/pending").try_send());
+        let list = list.ok().filter(|answer| answer.status == 200).map(|answer| answer.json());
+        found = list.and_then(|list| list.get(0).cloned()).unwrap_or_default();
+        !found.is_null()
+    });
+    found
+}
+
+/// The events of the instance, from all pages.
+fn all_events(system: &System) -> Vec<Value> {
+    let (mut events, mut offset) = (Vec::new(), "-1".to_owned());
+    loop {
+        let page = system.get(&format!("/agents/orchestrator/site?offset={offset}")).expect(200);
+        let more = page.json().as_array().unwrap().clone();
+        if more.is_empty() {
+            return events;
+        }
+        events.extend(more);
+        page.header("stream-next-offset").unwrap().clone_into(&mut offset);
+    }
+}
+
+/// A call with long arguments waits for its approval while each part is killed. The request stays the same one, and the
+/// file gets exactly the text of the model, once.
+#[test]
+fn a_long_file_is_written_whole_after_any_part_was_killed() {
+    let text = long_text();
+    let provider = writer_of(&text);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("OPENAI_API_KEY", "sk-test")
+        .start();
+    std::fs::create_dir_all(site(&system)).unwrap();
+    system.post("/agents/orchestrator/site", &json!({"message": "sum is wrong"})).expect(202);
+    let request = pending(&system);
+    assert_eq!(request["request"]["actionType"], "file.edit", "{}", request["request"]["summary"]);
+    for part in ["agent", "store", "approver", "tools", "gateway", "model"] {
+        system.kill(part);
+        system.wait_until_stable(part);
+        let same = pending(&system);
+        for field in ["id", "fingerprint"] {
+            assert_eq!(same["request"][field], request["request"][field], "{field} after a kill of {part}");
+        }
+        let state = system.call(
+            "store",
+            "approvals.of",
+            &[&format!("submission_id={}", request["request"]["metadata"]["submissionId"].as_str().unwrap())],
+        );
+        assert_eq!(state["calls"].as_array().map(Vec::len), Some(1), "after a kill of {part}: {state}");
+    }
+    assert!(!site(&system).join("long.txt").exists());
+    let mut decision = json!({"decidedBy": "a test", "approved": true});
+    if let Some(digest) = request["request"]["metadata"]["whole"]["digest"].as_str() {
+        decision["digest"] = digest.into();
+    }
+    let target = format!("/api/approvals/{}/decision", request["requestId"].as_str().unwrap());
+    system.post(&target, &decision).expect(200);
+    let mut events = Vec::new();
+    until("the turn has ended", || {
+        events = all_events(&system);
+        events.last().is_some_and(|event| event["type"] == "submission_settled")
+    });
+    let ends: Vec<&Value> = events.iter().filter(|event| event["type"] == "tool").collect();
+    assert!(ends.iter().all(|event| event["isError"] == false), "{ends:?}");
+    assert_eq!(events.last().unwrap()["outcome"], "completed", "{:?}", events.last());
+    let written = std::fs::read_to_string(site(&system).join("long.txt")).unwrap();
+    assert!(written == text, "{} of {} bytes were written", written.len(), text.len());
+    run_of(&system); // exactly one run has changed files
+    // An event of the stream is never longer than 256 KiB.
+    assert!(events.iter().all(|event| event.to_string().len() <= 256 * 1024));
+}
+
+/// A turn goes on after calls whose arguments together do not fit into a request to the model.
+#[test]
+fn several_long_files_are_written_in_one_task() {
+    let text = long_text();
+    let task = json!({"agent": "coding-worker", "prompt": "write the long file"}).to_string();
+    let write = |number: usize| json!({"path": format!("repos/site/long{number}.txt"), "content": text}).to_string();
+    let writes: Vec<String> = (0..3).map(write).collect();
+    let provider = Provider::answering(move |request: &ReceivedRequest| {
+        let messages = request.body["messages"].as_array().unwrap();
+        let results = messages.iter().filter(|message| message["role"] == "tool").count();
+        let calls: Vec<(&str, &str, &str)> =
+            match (request.body["messages"].to_string().contains("sum is wrong"), results) {
+                (true, 0) => vec![("t", "task", &task)],
+                (true, _) => Vec::new(),
+                (false, done) => {
+                    writes.get(done).map(|write| ("w", "write_file", write.as_str())).into_iter().collect()
+                }
+            };
+        Reply::Stream(openai(if calls.is_empty() { &["Done."] } else { &[] }, &calls))
+    });
+    let system = Builder::default()
+        .config("[workspace]\nrules = [{ path = \"repos/site\", policy = \"auto-edit\" }]\n")
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("OPENAI_API_KEY", "sk-test")
+        .start();
+    std::fs::create_dir_all(site(&system)).unwrap();
+    let answer = prompt(&system).join().unwrap().expect(200);
+    assert_eq!(answer.text("/result/text"), "Done.");
+    for number in 0..3 {
+        let written = std::fs::read_to_string(site(&system).join(format!("long{number}.txt"))).unwrap();
+        assert!(written == long_text(), "{number}: {} bytes", written.len());
     }
 }

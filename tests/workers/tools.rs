@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Builder, Client, System, until};
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ fn until_listed(system: &System, name: &str) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == name))
     });
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    std::thread::sleep(Duration::from_millis(600));
 }
 
 #[test]
@@ -131,12 +132,14 @@ fn an_abort_kills_the_tool_with_its_children() {
     until_listed(&system, "endless");
     let answer = prompt(&system, "endless");
     until("the tool runs", || runs(&system) == 1);
+    let aborted = Instant::now();
     system.post("/agents/orchestrator/endless/abort", &json!({})).expect(200);
     answer.join().unwrap().expect(500);
     let clock = || std::fs::metadata(scratch(&system).join("clock")).map(|file| file.len()).unwrap_or_default();
     until("the tool has ended", || {
         let before = clock();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         clock() == before
     });
+    assert!(aborted.elapsed() < Duration::from_secs(5), "it ended {:?} after the abort", aborted.elapsed());
 }

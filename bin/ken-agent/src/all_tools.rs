@@ -49,6 +49,10 @@ impl Tools for AllTools {
         self.wire.outside(name)
     }
 
+    fn process(&self, name: &str) -> Option<String> {
+        if self.is_built_in(name) { None } else { self.wire.process(name) }
+    }
+
     fn approval(&self, name: &str) -> Option<Approval> {
         match self.is_built_in(name) {
             true => Some(Approval::None),

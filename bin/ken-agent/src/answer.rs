@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use ken_text::head;
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Message, Purpose, StopReason};
+use ken_types::limits::EVENT_BYTES;
 use ken_types::ops::model::{Delta, Generated};
 
+use crate::envelope::ENVELOPE_BYTES;
 use crate::turn_state::{Draft, MessageState, Stop, Turn, TurnState, since};
 
 /// The maximum size of a text delta in an event, in bytes. A longer delta becomes several events, so that each stays
@@ -109,7 +111,8 @@ impl Answer {
         draft.thoughts.extend(draft.thinking.take());
         let stop = Stop { reason: self.stop_reason(generated.stop_reason), usage: generated.usage, error: None };
         let message = draft.message(self.blocks(&draft), Some(stop), at);
-        thought.into_iter().chain([Body::MessageEnd { message }]).collect()
+        let arguments = long_arguments(&message);
+        thought.into_iter().chain(arguments).chain([Body::MessageEnd { message }]).collect()
     }
 
     /// An answer with tool calls always waits for their results, even if the provider gave another stop reason.
@@ -172,6 +175,21 @@ fn stop_thinking(turn: &Turn) -> Option<Body> {
     }
 }
 
+/// Returns the arguments of all calls of a message as deltas, if the event that ends the message cannot contain it whole.
+/// Its calls are run with these arguments after a crash, too.
+fn long_arguments(message: &Message) -> Vec<Body> {
+    let fits = serde_json::to_string(message).is_ok_and(|text| text.len() + ENVELOPE_BYTES <= EVENT_BYTES);
+    let calls = message.content().iter().filter(|_| !fits).filter_map(|block| match block {
+        Block::ToolCall { id, arguments, .. } => Some((id, arguments.to_string())),
+        _ => None,
+    });
+    let deltas = calls.flat_map(|(id, arguments)| {
+        let delta = |part: &str| Body::ToolCallDelta { tool_call_id: id.clone(), delta: part.to_owned() };
+        parts(&arguments).map(delta).collect::<Vec<_>>()
+    });
+    deltas.collect()
+}
+
 fn text_deltas(text: &str) -> impl Iterator<Item = Body> {
     parts(text).map(|part| Body::TextDelta { text: part.to_owned() })
 }
@@ -189,4 +207,68 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!part.is_empty()).then_some(part)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Envelope, written};
+    use crate::testing::claim;
+    use ken_types::event::{Event, ModelName, Usage};
+    use ken_types::id::Mint;
+    use serde_json::{Value, json};
+
+    /// The state after an answer: of the holder that received it, and of one that reads its events.
+    fn states(deltas: Vec<Delta>) -> (TurnState, TurnState) {
+        let mut envelope = Envelope::of(&claim("hello"), Mint::of(Timestamp::from_millis(0), &[1; 16]));
+        let (mut live, mut read) = (TurnState::default(), TurnState::default());
+        let mut record = |live: &mut TurnState, body: Body| {
+            let event = envelope.wrap(live, body, None, Timestamp::from_millis(5));
+            let stored = written(&event).unwrap();
+            assert!(stored.get().len() <= EVENT_BYTES);
+            read.apply(&serde_json::from_str::<Event>(stored.get()).unwrap());
+            live.apply(&event);
+        };
+        record(&mut live, Body::TurnStart { purpose: Purpose::Agent, outside: Default::default() });
+        let mut answer = Answer::default();
+        for delta in deltas {
+            for body in answer.add(&live, delta) {
+                record(&mut live, body);
+            }
+        }
+        let generated = Generated {
+            model: ModelName::default(),
+            api: String::new(),
+            stop_reason: StopReason::ToolUse,
+            usage: Usage::default(),
+        };
+        for body in answer.end(&live, &generated, Timestamp::from_millis(6)) {
+            record(&mut live, body);
+        }
+        (live, read)
+    }
+
+    #[test]
+    fn a_later_holder_has_the_same_calls_with_all_of_their_arguments() {
+        let call = |id: &str, arguments: Value| Delta::ToolCall { id: id.into(), name: "write_file".into(), arguments };
+        let long = json!({"path": "a", "content": "é\"\n".repeat(400_000)});
+        let many: Value = (0..20_000).map(|number| json!({"number": number, "text": "x"})).collect();
+        for calls in [
+            vec![call("a", long), call("b", json!({"path": "b"}))],
+            vec![call("a", json!({"many": many}))],
+            (0..100).map(|number| call(&number.to_string(), json!({"text": "y".repeat(20_000)}))).collect(),
+            vec![call("a", "not an object".repeat(30_000).into())],
+        ] {
+            let start = Delta::Start { provider: "p".into(), model: "m".into(), api: "a".into() };
+            let deltas = [start, Delta::Think { delta: "t".repeat(300_000), opaque: None }];
+            let (live, read) = states(deltas.into_iter().chain(calls).collect());
+            let (live, read) = (live.turn.unwrap(), read.turn.unwrap());
+            let of = |turn: &Turn| {
+                turn.calls.iter().map(|call| (call.id.clone(), call.arguments.clone())).collect::<Vec<_>>()
+            };
+            assert!(!live.calls.is_empty() && of(&live) == of(&read), "{} calls", read.calls.len());
+            let (MessageState::Ended(live), MessageState::Ended(read)) = (live.message, read.message) else { panic!() };
+            assert!(live.content() == read.content());
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! The envelope that every event of a submission has in addition to its own fields, and writing the event.
 
-use ken_text::head;
 use ken_types::event::{AskingWorker, Body, Event, Place, VERSION, is_dispatched};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::limits::EVENT_BYTES;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::seams::Caller;
+use crate::shorten::{SHORT, shorten_arguments, shorten_texts};
 use crate::turn_state::{SessionName, TaskRef, TurnState, WorkerRef};
 
 #[derive(Debug)]
@@ -110,7 +110,8 @@ fn kept_apart(worker: WorkerRef, body: &mut Body) -> Option<WorkerRef> {
     }
 }
 
-/// Returns the event as JSON. If it exceeds the limit, its longest texts are shortened, with a note.
+/// Returns the event as JSON. If it exceeds the limit, it is shortened for its readers, with notes. What a later holder
+/// needs is never lost by that: long texts and the arguments of calls are recorded as deltas too.
 pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     let unwritable = |error| Error::internal(format!("an event could not be written as JSON: {error}"));
     let raw = serde_json::value::to_raw_value(event).map_err(unwritable)?;
@@ -120,21 +121,27 @@ pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     cut(event).and_then(|value| serde_json::value::to_raw_value(&value)).map_err(unwritable)
 }
 
-/// Returns the event with its longest texts halved until it fits. The envelope is short and is not changed.
+/// Returns the event shortened until it fits: first its longest texts, then the arguments of calls, then its longest
+/// lists. The envelope is short and is not changed.
 fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     let mut fields = serde_json::to_value(&event.body)?;
     let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_default();
-    loop {
-        let length = serde_json::to_string(&fields)?.len();
-        if length + ENVELOPE_BYTES <= EVENT_BYTES || !shorten(&mut fields) {
-            break;
-        }
+    let is_too_long = |fields: &Value| fields.to_string().len() + ENVELOPE_BYTES > EVENT_BYTES;
+    let mut most = EVENT_BYTES;
+    while is_too_long(&fields) && most > SHORT {
+        most /= 2;
+        shorten_texts(&mut fields, most, NOTE);
     }
+    if is_too_long(&fields) {
+        shorten_calls(&mut fields);
+    }
+    while is_too_long(&fields) && halve_longest_list(&mut fields) {}
     Ok(Shortened { v: event.v, kind, fields, place: event.place.clone() })
 }
 
 /// An upper bound for the size of the envelope, in bytes, with the longest instance id escaped.
-const ENVELOPE_BYTES: usize = 16 * 1024;
+pub(crate) const ENVELOPE_BYTES: usize = 16 * 1024;
+const NOTE: &str = " […cut: more than an event may hold]";
 
 #[derive(serde::Serialize)]
 struct Shortened {
@@ -147,32 +154,22 @@ struct Shortened {
     place: Place,
 }
 
-/// Halves the longest text. If all texts are short, drops the older half of the longest list instead. Returns false if
-/// there is nothing to shorten.
-fn shorten(value: &mut Value) -> bool {
-    const SHORT: usize = 1_024;
-    if let Some(text) = longest_text(value).filter(|text| text.len() > SHORT) {
-        let half = head(text, text.len() / 2).len();
-        text.truncate(half);
-        text.push_str(" […cut: more than an event may hold]");
-        return true;
-    }
-    match longest_list(value) {
-        Some(list) if list.len() > 1 => {
-            list.drain(..list.len() / 2);
-            true
-        }
-        _ => false,
+/// Shortens the arguments of all calls in an event.
+fn shorten_calls(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(shorten_calls),
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, inner)| match name.as_str() {
+            "arguments" | "args" => shorten_arguments(inner, NOTE),
+            _ => shorten_calls(inner),
+        }),
+        _ => {}
     }
 }
 
-fn longest_text(value: &mut Value) -> Option<&mut String> {
-    match value {
-        Value::String(text) => Some(text),
-        Value::Array(items) => items.iter_mut().filter_map(longest_text).max_by_key(|text| text.len()),
-        Value::Object(fields) => fields.values_mut().filter_map(longest_text).max_by_key(|text| text.len()),
-        _ => None,
-    }
+/// Drops the older half of the longest list. Returns false if there is nothing to drop.
+fn halve_longest_list(value: &mut Value) -> bool {
+    let list = longest_list(value).filter(|list| list.len() > 1);
+    list.map(|list| list.drain(..list.len() / 2)).is_some()
 }
 
 fn longest_list(value: &mut Value) -> Option<&mut Vec<Value>> {
@@ -215,6 +212,23 @@ mod tests {
         let Body::Turn { output, .. } = event.body else { panic!() };
         assert!(serde_json::to_string(&output).unwrap().contains("[…cut"));
         assert_eq!(output.get(1), Some(&Block::text("short")));
+    }
+
+    #[test]
+    fn a_call_with_long_arguments_keeps_its_id_and_short_texts() {
+        let fields = (0..5_000).map(|number| (number.to_string(), "y".repeat(200).into()));
+        let many = Value::Object(fields.collect());
+        for (arguments, kept) in
+            [(serde_json::json!({"path": "a.txt", "content": "x".repeat(1_900_000)}), "a.txt"), (many, "yyy")]
+        {
+            let args = arguments.clone();
+            let body = Body::ToolStart { tool_name: "t".into(), tool_call_id: "call_7".into(), args, tools: None };
+            let written = written(&wrapped(body)).unwrap();
+            assert!(written.get().len() <= EVENT_BYTES);
+            for part in ["call_7", kept, "[…cut"] {
+                assert!(written.get().contains(part), "{part}");
+            }
+        }
     }
 
     #[test]

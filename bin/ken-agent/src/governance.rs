@@ -151,3 +151,24 @@ fn facts(claim: &Claim) -> Facts<'_> {
         workflow: context("workflow"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::claim;
+    use serde_json::json;
+
+    #[test]
+    fn of_several_minimums_of_a_score_the_highest_applies() {
+        let rule = |name: &str, priority: i32, first: f64, third: f64| {
+            let directive = json!({"require_validation": {"law1_architectural_intelligence": first, "law3_truth_foundation": third}});
+            serde_json::from_value::<Rule>(json!({"name": name, "priority": priority, "directives": [directive]}))
+                .unwrap()
+        };
+        for (high, low) in [(2, 1), (1, 2)] {
+            let rules = [rule("a", high, 90.0, 10.0), rule("b", low, 20.0, 80.0)];
+            let demand = Governance::of(&claim("hello"), &rules, Vec::new()).unwrap().validation().unwrap();
+            assert_eq!(demand.value.into_values().collect::<Vec<_>>(), [90.0, 80.0]);
+        }
+    }
+}

@@ -22,6 +22,7 @@ mod retry;
 mod scheduled;
 mod seams;
 mod share;
+mod shorten;
 mod skills;
 mod store;
 mod submission;

@@ -69,6 +69,11 @@ pub(crate) trait Tools: Send + Sync {
         None
     }
 
+    /// Returns the process of ken-tools that now runs calls of the tool. `None` for tools of the agent itself.
+    fn process(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// Whether a person has to approve calls of the tool, if that is known.
     fn approval(&self, _name: &str) -> Option<Approval> {
         None
@@ -209,7 +214,14 @@ pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> Cal
         ask,
         // What the store knows. While the turn goes on, its caller may have read more.
         outside: claim.outside.clone(),
+        key: Some(call.key()),
+        repeated: call.repeated.clone(),
     }
+}
+
+/// Returns the result of a call whose outcome is unknown.
+pub(crate) fn interrupted(tool: &str) -> String {
+    format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
 }
 
 /// Agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.

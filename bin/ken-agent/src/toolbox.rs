@@ -6,12 +6,12 @@ use std::time::Duration;
 use ken_types::event::{NO_TOOL, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
-use ken_types::ops::tools::{Approval, CallTool, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
+use ken_types::ops::tools::{Approval, CallTool, Called, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
 use ken_types::{Code, Error};
 use ken_wire::Pool;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::seams::{Grant, Pending, RequestedCall, Tools, reason};
+use crate::seams::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
 
 /// How long the list of tools is used before it is read again. A turn that begins later sees new
 /// files in `tools.d`.
@@ -19,6 +19,9 @@ const CACHE_TIME: Duration = Duration::from_millis(500);
 /// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
+/// How long a call waits for ken-tools while it restarts.
+const MAX_UNREACHABLE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
 /// The maximum deadline, because ken-tools applies the tool's own timeout, which is shorter.
 const CALL_TIMEOUT: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
@@ -32,6 +35,7 @@ pub(crate) struct WireTools {
 #[derive(Default)]
 struct Known {
     tools: Arc<Vec<Tool>>,
+    process: String,
     read: Option<Instant>,
 }
 
@@ -59,7 +63,8 @@ impl Tools for WireTools {
             }
             match self.pool.call::<ToolsList>(&ListTools::default(), LIST).await {
                 Ok(list) => {
-                    *self.lock() = Known { tools: Arc::new(list.tools), read: Some(Instant::now()) };
+                    let tools = Arc::new(list.tools);
+                    *self.lock() = Known { tools, process: list.process, read: Some(Instant::now()) };
                 }
                 Err(error) => {
                     // The failed attempt counts as read, so that not every turn waits for a part
@@ -85,6 +90,11 @@ impl Tools for WireTools {
         self.find(name)?.outside
     }
 
+    fn process(&self, name: &str) -> Option<String> {
+        let process = self.lock().process.clone();
+        self.find(name).map(|_| process).filter(|process| !process.is_empty())
+    }
+
     fn approval(&self, name: &str) -> Option<Approval> {
         self.find(name).map(|tool| tool.approval)
     }
@@ -104,13 +114,9 @@ impl Tools for WireTools {
             let Some(tool) = tool else {
                 return Err(format!("{NO_TOOL}{}`.", args.name));
             };
-            // After a lost connection, a call is repeated only if the tool is idempotent.
             let called = match tool.idempotent {
                 true => pool.call::<ToolsCall>(&args, CALL_TIMEOUT).await,
-                false => match pool.connection(Instant::now() + LIST).await {
-                    Ok(connection) => connection.call::<ToolsCall>(&args, CALL_TIMEOUT).await,
-                    Err(error) => Err(error),
-                },
+                false => call_once(&pool, &args).await,
             };
             match called {
                 Ok(called) if called.is_error => Err(called.result.text()),
@@ -121,12 +127,30 @@ impl Tools for WireTools {
     }
 }
 
+/// Calls a tool that is not idempotent. The call is repeated only as long as it cannot have been sent.
+async fn call_once(pool: &Pool, args: &CallTool) -> Result<Called, Error> {
+    let until = Instant::now() + MAX_UNREACHABLE;
+    loop {
+        let called = match pool.connection(Instant::now() + LIST).await {
+            Ok(connection) => connection.call::<ToolsCall>(args, CALL_TIMEOUT).await,
+            Err(error) => Err(error),
+        };
+        let is_unsent = |error: &Error| error.code == Code::Unavailable && !error.is_outcome_unknown();
+        match called {
+            Err(error) if is_unsent(&error) && Instant::now() < until => sleep(PAUSE).await,
+            called => return called,
+        }
+    }
+}
+
 /// Returns the message of a refused call, for the model.
 fn message(tool: &str, error: &Error) -> String {
     match error.code {
-        Code::Unavailable | Code::Deadline => {
-            format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
+        Code::Unavailable if !error.is_outcome_unknown() => {
+            format!("The tool {tool} cannot be reached now; the call was not made.")
         }
+        Code::Unavailable | Code::Deadline => interrupted(tool),
+        Code::Conflict if error.at.as_deref() == Some("/repeated") => interrupted(tool),
         _ => format!("The call of {tool} was refused: {}", reason(error)),
     }
 }

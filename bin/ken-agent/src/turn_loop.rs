@@ -19,6 +19,7 @@ use crate::journal::Journal;
 use crate::model::{Model, ModelError, Reply};
 use crate::retry::{failure, jittered};
 use crate::seams::{CallMessage, Caller, Seams};
+use crate::shorten::shorten_calls;
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
 use crate::validation;
@@ -29,6 +30,11 @@ const MAX_DEATHS: u32 = 3;
 /// pauses at the start of a submission.
 const PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSES: u32 = 100;
+
+/// The maximum size of the messages of a request, as JSON. A request is one line of the wire, with room for its other
+/// fields. An answer can fill a line alone, so the arguments of earlier calls are left out where there are several.
+const MAX_MESSAGES_BYTES: usize = 3 * 1024 * 1024;
+const LEFT_OUT: &str = " […the rest is left out here; the call was made with all of it]";
 
 pub(crate) struct TurnLoop<'a, J, M> {
     pub(crate) journal: J,
@@ -78,13 +84,17 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             if let Some(ending) = self.journal.ended() {
                 self.plan.ending = Some(ending);
             }
+            self.note_approvals();
             match self.journal.state().next(&self.plan) {
                 Step::Record(body, None) if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
                 Step::Record(mut body, task) => {
                     if let Body::TurnStart { outside, .. } = &mut *body {
                         *outside = self.origins();
                     }
-                    self.journal.record(*body, task).await?
+                    if let Body::ToolStart { tool_name, tools, .. } = &mut *body {
+                        *tools = self.seams.tools.process(tool_name);
+                    }
+                    self.journal.record(*body, task).await?;
                 }
                 Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
                 Step::CallModel { model } => {
@@ -269,6 +279,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         let state = self.journal.state();
         let mut request = background.request(&self.caller, state, self.seams, budget);
         request.model = self.plan.models.get(model).cloned();
+        shorten_calls(&mut request.messages, MAX_MESSAGES_BYTES, LEFT_OUT);
         if let Some(MessageState::Open(draft)) = state.turn.as_ref().map(|turn| &turn.message) {
             request.prefix.clone_from(&draft.text);
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use ken_types::Timestamp;
 use ken_types::event::{
-    Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage, joined,
+    Block, Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage, joined,
 };
 use ken_types::fence::Outside;
 use ken_types::rule::Patterns;
@@ -174,6 +174,15 @@ impl TurnState {
     /// Creates the state of a worker that begins.
     pub(crate) fn of_worker(session: SessionName) -> TurnState {
         TurnState { session, ..TurnState::default() }
+    }
+
+    /// Replaces the prompt of a worker, of which an event may contain only a part.
+    pub(crate) fn complete_prompt(&mut self, prompt: &str) {
+        for message in self.messages.first_mut().into_iter().chain(self.open_message.as_deref_mut()) {
+            if let Message::User { content, .. } = message {
+                *content = vec![Block::text(prompt)];
+            }
+        }
     }
 
     /// Marks the tools that were running at a crash and may not be run again, in this agent and its workers.

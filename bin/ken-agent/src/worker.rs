@@ -41,7 +41,8 @@ pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: 
     let info = info(model).await?;
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.
     let (_, abort) = watch::channel(false);
-    let journal = Relay::new(&caller, &task, events, Mint::fresh()?);
+    let mut journal = Relay::new(&caller, &task, events, Mint::fresh()?);
+    journal.state_mut().complete_prompt(&task.prompt);
     let background = Background::of_worker(seams, &caller);
     let budget = Budget::of(&info);
     let plan = Plan::of_worker(task.prompt, info.models);

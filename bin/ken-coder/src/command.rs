@@ -22,6 +22,7 @@ use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandLine, CommandVerdict};
 use crate::preview::Preview;
 use crate::repository::config_values;
+use crate::risk::is_like_shell;
 use crate::sandbox::{self, Ended, Granted, Job, Walls};
 use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, left_out, recover};
@@ -30,14 +31,18 @@ use crate::tree::{Links, Tree};
 /// The default and the maximum timeout of a command, in seconds. ken-tools ends every call after 600 s.
 const TIMEOUT: f64 = 120.0;
 const MAX_TIMEOUT: f64 = 590.0;
+/// The maximum timeout of a command that nobody has approved or listed, in seconds. `cat /dev/zero` only reads, and would
+/// keep a place of ken-tools for ten minutes.
+const MAX_UNAPPROVED_TIMEOUT: f64 = 60.0;
 /// The default and the maximum number of bytes of each output in the reply.
 const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The maximum number of files that a reply lists.
 const MAX_LISTED: usize = 100;
-/// The maximum number of words of a command line, and of bytes of all of them.
+/// The maximum number of words of a command line, and of bytes of all of them and of standard input. A person has to read
+/// them before the command runs.
 const WORDS: usize = 1_000;
-const WORD_BYTES: usize = 100_000;
+const SHOWN_BYTES: usize = 64 * 1024;
 const CONFIG_HINT: &str = "commands cannot change the configuration and the hooks of git, because the next git of a person \
     would run what they name: `push` (the tool git_push) publishes a branch after an approval and needs no upstream; \
     a remote or another setting is added by a person";
@@ -128,6 +133,7 @@ impl Operation for Run {
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
         let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
+        let timeout = self.timeout(settings, &argv, allowed.is_read_only)?;
         let job = Job {
             argv,
             cwd: &self.cwd,
@@ -136,7 +142,7 @@ impl Operation for Run {
             env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
-            timeout: self.timeout()?,
+            timeout,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
             own: None,
         };
@@ -169,12 +175,13 @@ impl Run {
         }
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
+        let timeout = self.timeout(settings, &argv, is_read_only)?.as_secs_f64();
+        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": timeout,
             "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
             "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
-        let risk = match (is_read_only, &self.shell, &network) {
+        let risk = match (is_read_only, is_like_shell(&argv, self.stdin.as_deref()), &network) {
             (true, ..) => Risk::Low,
-            (false, None, None) => Risk::Medium,
+            (false, false, None) => Risk::Medium,
             _ => Risk::High,
         };
         let target = self.cwd.project().unwrap_or_default();
@@ -213,9 +220,13 @@ impl Run {
         if argv.iter().any(|word| word.contains('\0')) {
             return Err(Error::invalid("/argv", "a word holds a NUL byte"));
         }
-        if argv.len() > WORDS || argv.iter().map(String::len).sum::<usize>() > WORD_BYTES {
-            let message = format!("a command line has at most {WORDS} words and {WORD_BYTES} bytes");
-            return Err(Error::too_large(message).at("/argv").hint("give long texts on stdin or in a file"));
+        if argv.len() > WORDS || argv.iter().map(String::len).sum::<usize>() > SHOWN_BYTES {
+            let message = format!("a command line has at most {WORDS} words and {SHOWN_BYTES} bytes");
+            return Err(Error::too_large(message).at("/argv").hint("write long texts to a file first"));
+        }
+        if self.stdin.as_ref().is_some_and(|text| text.len() > SHOWN_BYTES) {
+            let message = format!("standard input has at most {SHOWN_BYTES} bytes");
+            return Err(Error::too_large(message).at("/stdin").hint("write long texts to a file first"));
         }
         Ok(argv)
     }
@@ -228,10 +239,12 @@ impl Run {
         self.network.then(|| Network::of(settings, &self.cwd)).transpose()
     }
 
-    fn timeout(&self) -> Result<Duration, Error> {
+    fn timeout(&self, settings: &Settings, argv: &[String], is_read_only: bool) -> Result<Duration, Error> {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
+        let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(argv));
+        let most = if is_unapproved { MAX_UNAPPROVED_TIMEOUT } else { MAX_TIMEOUT };
         match seconds > 0.0 && seconds <= MAX_TIMEOUT {
-            true => Ok(Duration::from_secs_f64(seconds)),
+            true => Ok(Duration::from_secs_f64(seconds.min(most))),
             false => Err(Error::invalid("/timeoutSeconds", format!("above 0 and at most {MAX_TIMEOUT}"))),
         }
     }

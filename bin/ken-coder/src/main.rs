@@ -33,6 +33,7 @@ mod propose;
 mod push;
 mod read_only;
 mod repository;
+mod risk;
 mod sandbox;
 mod search;
 mod settings;

@@ -114,7 +114,11 @@ impl Proxy {
         let sent = input.write_all(text.as_bytes()).and_then(|()| BufReader::new(output).read_line(&mut line));
         let ready = sent.ok().and_then(|_| serde_json::from_str(&line).ok());
         match ready {
-            Some(ready) => Ok(Proxy { child, _input: input, ready }),
+            Some(ready) => {
+                // From now on nobody reads its standard error, and it must not wait for a reader.
+                drop(child.stderr.take());
+                Ok(Proxy { child, _input: input, ready })
+            }
             None => {
                 let _ = child.kill();
                 let error = child.wait_with_output().map(|ended| ended.stderr).unwrap_or_default();

@@ -75,7 +75,7 @@ pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[P
 
 /// Whether the rule of the folder lists this command, with this standard input and this network. A program that is
 /// named without a path must be one of the system.
-fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
+pub(crate) fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
     let Some(rule) = rule_of(&settings.workspace, line.cwd) else {
         return false;
     };

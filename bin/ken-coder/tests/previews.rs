@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const RULES: &str = r#"rules = [
   { path = "repos/site/secret", policy = "deny" },
   { path = "repos/site/src", policy = "auto-edit" },
-  { path = "repos/tools", policy = "auto-edit", commands = [["make", "test"]] },
+  { path = "repos/tools", policy = "auto-edit", commands = [["make", "test"], ["ls", "-R"]] },
 ]"#;
 
 fn approval(home: &Home, command: &str, call: &Value) -> String {
@@ -125,6 +125,34 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")), "{text}");
         assert_eq!(preview["action"]["argv"], json!(["sh", "-c", text]));
     }
+    // A program that runs any other program is like a shell.
+    for (argv, risk) in [
+        (vec!["sh", "-c", "rm -rf ."], "high"),
+        (vec!["/bin/bash", "-ec", "rm a"], "high"),
+        (vec!["env", "A=b", "rm", "a"], "high"),
+        (vec!["xargs", "rm"], "high"),
+        (vec!["timeout", "5", "rm", "a"], "high"),
+        (vec!["sudo", "rm", "a"], "high"),
+        (vec!["python3", "-c", "print()"], "high"),
+        (vec!["sh", "./test.sh"], "medium"),
+        (vec!["rm", "a"], "medium"),
+        (vec!["ls"], "low"),
+    ] {
+        assert_eq!(home.preview("run", &json!({"argv": argv, "cwd": "repos/plain"}))["risk"], risk, "{argv:?}");
+    }
+    // The list of approvals shows that there is standard input.
+    let preview = home.preview("run", &json!({"argv": ["sh"], "cwd": "repos/plain", "stdin": "rm a"}));
+    assert_eq!(preview["summary"], "Run sh in repos/plain, with 4 bytes of standard input");
+    assert_eq!(preview["risk"], "high");
+    // A command that nobody approves ends after a minute, unless the rule lists it.
+    for (argv, cwd, seconds) in [
+        (["cat", "/dev/zero"], "repos/tools", 60.0),
+        (["ls", "-R"], "repos/tools", 590.0),
+        (["touch", "a"], "repos/plain", 590.0),
+    ] {
+        let preview = home.preview("run", &json!({"argv": argv, "cwd": cwd, "timeoutSeconds": 590}));
+        assert_eq!(preview["action"]["timeoutSeconds"], seconds, "{argv:?}");
+    }
     // The rule also applies to a call without a preview.
     assert!(home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"})).contains("forbids"));
     // A command recognised as read-only has no write access.
@@ -137,7 +165,9 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         (json!({"argv": ["a\0b"], "cwd": "repos/plain"}), "NUL"),
         (json!({"argv": ["ls"], "cwd": "repos/none"}), "there is no"),
         (json!({"argv": ["ls"], "cwd": "repos/plain", "timeoutSeconds": 0}), "above 0"),
-        (json!({"argv": ["x".repeat(200_000)], "cwd": "repos/plain"}), "at most"),
+        (json!({"argv": ["x", "y".repeat(64 * 1024)], "cwd": "repos/plain"}), "at most"),
+        (json!({"shell": "x".repeat(64 * 1024), "cwd": "repos/plain"}), "at most"),
+        (json!({"argv": ["cat"], "cwd": "repos/plain", "stdin": "x".repeat(64 * 1024 + 1)}), "at most"),
     ] {
         let error = home.why_not("run", &call);
         assert!(error.contains(why), "{call}: {error}");

@@ -14,7 +14,8 @@ use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 
 use crate::embedder::Embedder;
-use crate::provider::{DeltaSink, Pending, Provider, Rates, generate};
+use crate::generate::generate;
+use crate::provider::{DeltaSink, Pending, Provider, Rates};
 use crate::usage::{delta_bytes, request_tokens};
 
 /// The timeout of a call to the store.

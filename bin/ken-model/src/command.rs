@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use crate::choice::{Choice, setting};
 use crate::filter::{DEFAULT, runtime};
-use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name, generate};
+use crate::generate::generate;
+use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name};
 use crate::remote::{Endpoint, Format};
 use crate::secrets;
 

@@ -12,7 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::{Choice, setting};
 use crate::collected::Collector;
-use crate::provider::{Provider, full_name, generate};
+use crate::generate::generate;
+use crate::provider::{Provider, full_name};
 
 /// The engine to use if `KEN_MODEL` is not set.
 pub(crate) const DEFAULT: &str = "rules";

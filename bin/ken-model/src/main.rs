@@ -6,6 +6,7 @@ mod collected;
 mod command;
 mod embedder;
 mod filter;
+mod generate;
 mod http;
 mod local;
 mod pieces;

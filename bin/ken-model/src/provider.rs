@@ -4,9 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+use ken_types::Error;
 use ken_types::event::{ModelName, StopReason, Usage};
-use ken_types::ops::model::{Delta, Generate, Generated};
-use ken_types::{Code, Error};
+use ken_types::ops::model::{Delta, Generate};
 
 /// The future that a method of a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -79,25 +79,4 @@ pub(crate) trait DeltaSink: Send + Sync {
 pub(crate) struct Completion {
     pub(crate) stop_reason: StopReason,
     pub(crate) usage: Usage,
-}
-
-/// Makes one call: sends the start and the answer, and returns the end.
-pub(crate) async fn generate(
-    provider: &dyn Provider,
-    request: &Generate,
-    sink: &dyn DeltaSink,
-) -> Result<Generated, Error> {
-    let name = provider.name();
-    if let Some(why) = provider.unusable() {
-        return Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)"));
-    }
-    sink.send(Delta::Start { provider: name.provider.clone(), model: name.id.clone(), api: provider.api().to_owned() })
-        .await?;
-    let completion = provider.answer(request, sink).await?;
-    Ok(Generated {
-        model: name.clone(),
-        api: provider.api().to_owned(),
-        stop_reason: completion.stop_reason,
-        usage: completion.usage,
-    })
 }

@@ -12,10 +12,11 @@ pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     Usage { input, output: output_tokens, total_tokens: input + output_tokens, ..Usage::default() }
 }
 
-/// Returns the number of bytes of text, thoughts and arguments in a delta.
+/// Returns the number of bytes of text, thoughts (with their signatures) and arguments in a delta.
 pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     match delta {
-        Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),
+        Delta::Text { delta } => delta.len(),
+        Delta::Think { delta, opaque } => delta.len() + opaque.as_ref().map_or(0, String::len),
         Delta::ToolCall { arguments, .. } => arguments.to_string().len(),
         Delta::Start { .. } => 0,
     }

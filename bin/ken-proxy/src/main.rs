@@ -2,6 +2,7 @@
 //! rules name, looks up and checks their addresses itself, and adds keys that the command never sees. See ken-proxy(1).
 
 mod proxy;
+mod redact;
 mod refused;
 mod upstream;
 

@@ -10,7 +10,9 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use hyper::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+};
 use hyper::http::uri::PathAndQuery;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +25,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit as Place, Semaphore};
 
+use crate::redact::{RedactedBody, Secrets};
 use crate::refused::Refused;
 use crate::upstream::Upstream;
 
@@ -45,7 +48,7 @@ const HOP_BY_HOP_HEADERS: [&str; 8] = [
     "upgrade",
 ];
 
-type Body = Either<Incoming, Full<Bytes>>;
+type Body = Either<RedactedBody, Full<Bytes>>;
 
 /// A proxy that listens on a port of the loopback address.
 pub(crate) struct Proxy {
@@ -150,11 +153,23 @@ impl Proxy {
             let mut value = header(key)?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
+            // The key cannot be found in a compressed response.
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
+        let secrets = Secrets::of(route.key);
         let mut response = self.upstream.send(&route.host, route.is_secure, request).await?;
+        if !secrets.is_empty() && is_compressed(response.headers()) {
+            let why = format!("{} compresses its response, so the key cannot be removed from it", route.host);
+            return Err(Refused(StatusCode::BAD_GATEWAY, why));
+        }
         remove_hop_by_hop(response.headers_mut());
-        Ok(response.map(Either::Left))
+        Ok(secrets.removed_from(response).map(Either::Left))
     }
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 fn header(text: &str) -> Result<HeaderValue, Refused> {

@@ -1,26 +1,35 @@
 //! One call of a tool: checks the arguments, runs the process and checks the result.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
 use ken_types::json;
 use ken_types::ops::tools::{CallTool, Called, Preview};
 use ken_wire::Pool;
-use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::admitted::{Admitted, failed, written};
+use crate::begun::Begun;
 use crate::catalog::Listing;
 use crate::entry::{Entry, OutputFormat};
 use crate::gate::{self, ApprovalGate, GateResult};
 use crate::mcp::Servers;
 use crate::output::{Outputs, details};
+use crate::places::Places;
 use crate::preview;
 use crate::process::Ended;
 
-/// The maximum number of calls that run at the same time. Further calls wait.
-const MAX_CALLS: usize = 16;
+/// The maximum number of calls that run at the same time, of all and of one session. Further calls wait. An agent runs at
+/// most 16 calls of a turn at a time.
+const MAX_CALLS: usize = 32;
+const MAX_CALLS_OF_SESSION: usize = 8;
+/// The same for previews, which have places of their own, so that a person sees what waits however long the calls take.
+const MAX_PREVIEWS: usize = 16;
+const MAX_PREVIEWS_OF_SESSION: usize = 4;
+/// How long a call waits for a place. After the deadline of the request, its caller could not know that it never began.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The maximum nesting of a result.
 const MAX_DEPTH: usize = 64;
 
@@ -31,45 +40,70 @@ const MAX_JSON: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
 pub(crate) struct Caller {
-    /// Limits how many calls run at the same time.
-    slots: Semaphore,
+    calls: Places,
+    previews: Places,
+    begun: Begun,
     gate: ApprovalGate,
     servers: Arc<Servers>,
     outputs: Outputs,
 }
 
 impl Caller {
-    pub(crate) fn new(gate: ApprovalGate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
-        Caller { slots: Semaphore::new(MAX_CALLS), gate, servers, outputs }
+    pub(crate) fn new(gate: ApprovalGate, servers: Arc<Servers>, outputs: Outputs) -> Result<Caller, Error> {
+        Ok(Caller {
+            calls: Places::new(MAX_CALLS, MAX_CALLS_OF_SESSION),
+            previews: Places::new(MAX_PREVIEWS, MAX_PREVIEWS_OF_SESSION),
+            begun: Begun::new()?,
+            gate,
+            servers,
+            outputs,
+        })
     }
 
     pub(crate) fn running(&self) -> usize {
-        MAX_CALLS - self.slots.available_permits()
+        self.calls.taken()
+    }
+
+    /// The name of this process, for [`CallTool::repeated`].
+    pub(crate) fn process(&self) -> String {
+        self.begun.process()
     }
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
         let call = Admitted::new(listing, call)?;
-        let _slot = self.slots.acquire().await; // cannot fail: never closed
-        let begun = Instant::now();
+        let place = timeout(PLACE_TIMEOUT, self.calls.take(call.call.session.as_deref())).await;
+        let _place = place.map_err(|_| {
+            let message = format!("no place was free for {} s, so the call was not made", PLACE_TIMEOUT.as_secs());
+            Error::busy(message, 1_000)
+        })?;
+        let started = Instant::now();
         let result = match self.gate.asked_by(call.entry) {
             Some(approver) => self.run_asking(&call, approver).await?,
             None => match self.gate.pass(&call).await? {
                 GateResult::Refused(reason) => Err(reason),
-                GateResult::MayRun => self.run(&call).await,
+                GateResult::MayRun => {
+                    self.begun.begin(&call.call, call.entry.tool.idempotent)?;
+                    self.run(&call).await
+                }
             },
         };
         let (is_error, result) = match result {
             Ok(result) => (false, result),
             Err(why) => (true, ToolResult::of_text(why)),
         };
-        Ok(Called { is_error, result, duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX) })
+        Ok(Called { is_error, result, duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX) })
     }
 
     /// Runs a tool that asks itself whether it may go on. The inner error is for the model.
     async fn run_asking(&self, call: &Admitted<'_>, approver: &Pool) -> Result<Result<ToolResult, String>, Error> {
         let verdict = OnceLock::new();
         let decide = async |question: String| {
-            let found = gate::answer(approver, call, &question).await;
+            let found = match gate::answer(approver, call, &question).await {
+                Ok(GateResult::MayRun) => {
+                    self.begun.begin(&call.call, call.entry.tool.idempotent).map(|()| GateResult::MayRun)
+                }
+                refused => refused,
+            };
             let may_run = matches!(found, Ok(GateResult::MayRun));
             _ = verdict.set(found);
             may_run
@@ -96,7 +130,7 @@ impl Caller {
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
         let call = Admitted::new(listing, call)?;
-        let _slot = self.slots.acquire().await; // cannot fail: never closed
+        let _place = self.previews.take(call.call.session.as_deref()).await;
         preview::keep_diff(preview::of(&call).await, &self.outputs).await
     }
 }

@@ -168,7 +168,11 @@ impl Listing {
     pub(crate) fn tools_of(&self, agent: Option<&str>) -> Tools {
         let tools = self.entries.values().map(|entry| &entry.tool);
         let for_it = |agents: &[String]| agent.is_none_or(|agent| agents.iter().any(|known| known == agent));
-        Tools { tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(), problems: self.problems.clone() }
+        Tools {
+            tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(),
+            problems: self.problems.clone(),
+            process: String::new(),
+        }
     }
 }
 

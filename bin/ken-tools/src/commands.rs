@@ -163,7 +163,7 @@ impl CallWords {
         };
         let catalog = self.folders.catalog();
         let listing = catalog.read();
-        let caller = Caller::new(ApprovalGate::Operator, catalog.servers.clone(), Outputs(None));
+        let caller = Caller::new(ApprovalGate::Operator, catalog.servers.clone(), Outputs(None))?;
         runtime()?.block_on(work(caller, &listing, call))
     }
 }

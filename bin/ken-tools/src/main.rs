@@ -2,6 +2,7 @@
 //! described by a file in `tools.d`. Each call runs it as one process in a sandbox. See ken-tools(8), ken-tools(5).
 
 mod admitted;
+mod begun;
 mod call;
 mod catalog;
 mod changed;
@@ -10,6 +11,7 @@ mod entry;
 mod gate;
 mod mcp;
 mod output;
+mod places;
 mod preview;
 mod process;
 mod reach;
@@ -130,7 +132,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
     let gate = ApprovalGate::Approver(Pool::new(start.places.socket("approver")));
     let outputs = Outputs(Some(Pool::new(start.places.socket("store"))));
     let tools = Arc::new(Tools {
-        caller: Caller::new(gate, catalog.servers.clone(), outputs),
+        caller: Caller::new(gate, catalog.servers.clone(), outputs)?,
         catalog,
         logged_problems: Mutex::default(),
     });
@@ -148,7 +150,8 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
 fn table() -> Table<Tools> {
     Table::new("tools", env!("CARGO_PKG_VERSION"))
         .op::<ToolsList, _, _>(|tools: Arc<Tools>, _, args| async move {
-            Ok(tools.catalog.read().tools_of(args.agent.as_deref()))
+            let listed = tools.catalog.read().tools_of(args.agent.as_deref());
+            Ok(ken_types::ops::tools::Tools { process: tools.caller.process(), ..listed })
         })
         .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();

@@ -129,10 +129,18 @@ pub enum Body {
     MessageEnd {
         message: Message,
     },
+    /// The next piece of the arguments of a call, as JSON text. Only answers with long arguments have these events, right
+    /// before `message_end`, because that event may contain such arguments only in part.
+    ToolCallDelta {
+        tool_call_id: String,
+        delta: String,
+    },
     ToolStart {
         tool_name: String,
         tool_call_id: String,
         args: Value,
+        /// The process of ken-tools that was there at this time ([`Tools::process`](crate::ops::tools::Tools::process)).
+        tools: Option<String>,
     },
     Tool {
         tool_name: String,

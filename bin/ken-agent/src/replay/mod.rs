@@ -121,8 +121,14 @@ fn replay(words: &Flags) -> Result<bool, Error> {
     if text.len() as u64 > MAX_CASE_BYTES {
         return Err(Error::too_large(format!("a record has at most {MAX_CASE_BYTES} bytes")));
     }
-    let case: Case = serde_json::from_str(&text)
+    let mut case: Case = serde_json::from_str(&text)
         .map_err(|error| Error::invalid("", format!("standard input is not a record of a turn: {error}")))?;
+    for event in &mut case.events {
+        // A replay runs no tools, so no process of ken-tools can be asked.
+        if let Body::ToolStart { tools, .. } = &mut event.body {
+            *tools = None;
+        }
+    }
     let share = Arc::new(Share::installed()?);
     let mut runtime = Builder::new_current_thread();
     runtime.enable_time();

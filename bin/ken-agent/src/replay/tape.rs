@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::envelope::written;
 use crate::retry::{BUDGET, Retry};
 use crate::tools::SAME_CALL;
-use crate::turn_state::{Ending, RULE, TASK_INTERRUPTED};
+use crate::turn_state::{Draft, Ending, RULE, TASK_INTERRUPTED};
 use crate::validation::NOT_JUDGED;
 
 /// The part of a record that one holder of the submission wrote.
@@ -496,7 +496,9 @@ fn answer(purpose: Purpose, session: &str, after: &[Event]) -> RecordedAnswer {
 
 fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     let mut deltas = VecDeque::new();
+    let mut draft = Draft::default();
     for body in events {
+        draft.apply(body);
         match body {
             Body::MessageStart { message: Message::Assistant { provider, model, api, .. } } => {
                 deltas.push_back(Delta::Start { provider: provider.clone(), model: model.clone(), api: api.clone() })
@@ -506,7 +508,7 @@ fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
             // A thought can be empty, and the event that ended it can be missing from the record.
             Body::ThinkingStart => deltas.push_back(Delta::Think { delta: String::new(), opaque: None }),
             Body::ThinkingEnd { .. } => deltas.push_back(Delta::Text { delta: String::new() }),
-            Body::MessageEnd { message: message @ Message::Assistant { .. } } => return ended(deltas, message),
+            Body::MessageEnd { message: message @ Message::Assistant { .. } } => return ended(deltas, message, &draft),
             Body::Turn { error, is_error, .. } if *is_error => {
                 return RecordedAnswer { deltas, end: End::Failed(error.as_ref().map_or_else(stopped, failed)) };
             }
@@ -516,16 +518,18 @@ fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     RecordedAnswer { deltas, end: End::Cut }
 }
 
-fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
+fn ended(mut deltas: VecDeque<Delta>, message: &Message, draft: &Draft) -> RecordedAnswer {
     let Message::Assistant { content, api, provider, model, usage, stop_reason, error, .. } = message else {
         return RecordedAnswer { deltas, end: End::Cut };
     };
+    let mut content = content.clone();
+    draft.complete(&mut content);
     let stop_reason = stop_reason.unwrap_or(StopReason::Stop);
     let end = match (stop_reason, error) {
         (StopReason::Error, Some(error)) => End::Failed(failed(error)),
         (StopReason::Aborted | StopReason::Interrupted | StopReason::Error, _) => End::Cut,
         _ => {
-            add_signatures(&mut deltas, content);
+            add_signatures(&mut deltas, &content);
             deltas.extend(content.iter().filter_map(|block| match block {
                 Block::ToolCall { id, name, arguments } => {
                     Some(Delta::ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() })

@@ -526,6 +526,45 @@ fn waiting_for_an_approval_is_no_running_time() {
     }
 }
 
+/// Requests an approval that is then lost.
+struct LostApproval;
+
+impl Policy for LostApproval {
+    fn check(&self, _requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(async move {
+            events
+                .send(Body::ApprovalRequested {
+                    request_id: "apr_lost".into(),
+                    action_type: "shell.execute".into(),
+                    risk: "high".into(),
+                    expires_at: Timestamp::from_millis(0),
+                    worker: None,
+                })
+                .await;
+            Err("nobody can be asked for the approval now".to_owned())
+        })
+    }
+}
+
+#[test]
+fn an_approval_for_which_no_call_waits_does_not_stop_the_clock() {
+    let (mut agent, store) = agent(vec![vec![call("c1", "fine")], vec![Act::Hang]]);
+    agent.seams.policy = Arc::new(LostApproval);
+    let (_abort, aborted) = watch::channel(false);
+    let mut claim = claim("hello");
+    claim.time_left_ms = 3_600_000;
+    paused().block_on(async {
+        let started = tokio::time::Instant::now();
+        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
+        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
+        assert_eq!(started.elapsed().as_secs(), 3_600);
+    });
+    let events = store.events();
+    let decided = |event: &Event| matches!(&event.body, Body::ApprovalDecided { status, .. } if status == "cancelled");
+    assert_eq!(events.iter().filter(|event| decided(event)).count(), 1);
+    check(&events);
+}
+
 #[test]
 fn a_compaction_shows_no_message_and_leaves_a_summary() {
     let ended = Case::compact(vec![vec![], vec![text("A summary.")]]).run();

@@ -242,6 +242,28 @@ pub(crate) struct Stop {
 }
 
 impl Draft {
+    /// Replaces what `message_end` contains only in part, because an event is limited: text, thoughts and arguments. The
+    /// deltas before it contain all of them.
+    pub(crate) fn complete(&self, content: &mut [Block]) {
+        if let Some(Block::Text { text }) = content.first_mut() {
+            text.clone_from(&self.text);
+        }
+        let thoughts = content.iter_mut().filter_map(|block| match block {
+            Block::Thinking { thinking, .. } => Some(thinking),
+            _ => None,
+        });
+        for (thinking, whole) in thoughts.zip(&self.thoughts) {
+            thinking.clone_from(whole);
+        }
+        for block in content {
+            if let Block::ToolCall { id, arguments, .. } = block
+                && let Some(whole) = self.arguments.get(id)
+            {
+                *arguments = serde_json::from_str(whole).unwrap_or_else(|_| whole.as_str().into());
+            }
+        }
+    }
+
     /// Returns the whole text as the first block, then the thoughts.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let thoughts = self.thoughts.iter().map(|thought| Block::Thinking { thinking: thought.clone(), opaque: None });
@@ -271,7 +293,8 @@ pub(super) fn turn_messages(turn: &Turn, message: &Message) -> Body {
 }
 
 pub(super) fn tool_start(call: &Call) -> Body {
-    Body::ToolStart { tool_name: call.name.clone(), tool_call_id: call.id.clone(), args: call.arguments.clone() }
+    let (tool_name, tool_call_id) = (call.name.clone(), call.id.clone());
+    Body::ToolStart { tool_name, tool_call_id, args: call.arguments.clone(), tools: None }
 }
 
 /// Returns the end of a task that cannot be finished.

@@ -1,5 +1,7 @@
 //! One model call, and the tool calls that its answer requests.
 
+use std::collections::BTreeMap;
+
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Message, Purpose};
 use serde_json::Value;
@@ -39,6 +41,8 @@ pub(crate) struct Draft {
     pub(crate) thoughts: Vec<String>,
     /// The thought that has begun and not ended.
     pub(crate) thinking: Option<String>,
+    /// Long arguments as JSON text, by the id of their call.
+    pub(crate) arguments: BTreeMap<String, String>,
 }
 
 /// One tool call and its progress.
@@ -52,6 +56,8 @@ pub(crate) struct Call {
     pub(crate) stage: Stage,
     /// The task, if the call gives one to a worker.
     pub(crate) task: Option<Task>,
+    /// For a call that a crash interrupted and that may have begun: the process of ken-tools that knows whether it did.
+    pub(crate) repeated: Option<String>,
 }
 
 /// A task of a worker.
@@ -80,6 +86,8 @@ pub(crate) enum Stage {
         since: Timestamp,
         /// Whether a crash of the holder interrupted the call. What the call did is then unknown.
         cut: bool,
+        /// The process of ken-tools that was there before the call began.
+        tools: Option<String>,
     },
     Done(Message),
     /// Its `message_start` is recorded.
@@ -102,9 +110,12 @@ impl Turn {
 
     pub(super) fn resume(&mut self, may_run_again: &dyn Fn(&Call) -> bool) {
         for call in &mut self.calls {
-            let is_cut = !may_run_again(call);
-            if let Stage::Running { cut, .. } = &mut call.stage {
-                *cut = is_cut;
+            let is_safe = may_run_again(call);
+            if let Stage::Running { cut, tools, .. } = &mut call.stage
+                && !is_safe
+            {
+                call.repeated = tools.take();
+                *cut = call.repeated.is_none();
             }
             if let Some(task) = &mut call.task {
                 task.worker.resume(may_run_again);
@@ -130,7 +141,9 @@ impl Turn {
             Body::MessageStart { message } => self.start_message(message),
             Body::MessageEnd { message } => return Some(self.end_message(message)),
             Body::TurnMessages { .. } => self.summed_up = true,
-            Body::ToolStart { tool_call_id, .. } => self.stage(tool_call_id, Stage::Running { since: at, cut: false }),
+            Body::ToolStart { tool_call_id, tools, .. } => {
+                self.stage(tool_call_id, Stage::Running { since: at, cut: false, tools: tools.clone() });
+            }
             Body::Tool { .. } => self.end_tool(body, at),
             Body::TaskStart { agent, .. } => self.start_task(task_id, agent, session),
             Body::Task { is_error, result, .. } => {
@@ -164,9 +177,8 @@ impl Turn {
         let mut message = message.clone();
         match &mut message {
             Message::Assistant { content, .. } => {
-                // `message_end` contains a long text only in part. The deltas contain all of it.
-                if let (MessageState::Open(draft), Some(Block::Text { text })) = (&self.message, content.first_mut()) {
-                    text.clone_from(&draft.text);
+                if let MessageState::Open(draft) = &self.message {
+                    draft.complete(content);
                 }
                 self.calls = content.iter().filter_map(|block| Call::from_block(block, &self.id)).collect();
                 self.message = MessageState::Ended(message.clone());
@@ -234,6 +246,7 @@ impl Call {
             arguments,
             stage: Stage::Requested,
             task: None,
+            repeated: None,
             turn: String::new(),
         }
     }
@@ -253,6 +266,7 @@ impl Call {
                 arguments: arguments.clone(),
                 stage: Stage::Requested,
                 task: None,
+                repeated: None,
             }),
             _ => None,
         }
@@ -264,7 +278,8 @@ impl Draft {
         Draft { api, provider, model, ..Draft::default() }
     }
 
-    fn apply(&mut self, body: &Body) {
+    /// Applies an event between `message_start` and `message_end`.
+    pub(crate) fn apply(&mut self, body: &Body) {
         match body {
             Body::TextDelta { text } => self.text.push_str(text),
             Body::ThinkingStart => self.thinking = Some(String::new()),
@@ -277,6 +292,9 @@ impl Draft {
                 // As with texts, only the deltas contain all of a long thought.
                 let thought = self.thinking.take().unwrap_or_else(|| content.clone());
                 self.thoughts.push(thought);
+            }
+            Body::ToolCallDelta { tool_call_id, delta } => {
+                self.arguments.entry(tool_call_id.clone()).or_default().push_str(delta);
             }
             _ => {}
         }

@@ -87,6 +87,18 @@ async fn accept(listener: tokio::net::TcpListener, to: SocketAddr) {
     }
 }
 
+/// Sends the key back in a header, and in a body whose chunks have one byte each.
+fn repeat(to: &mut dyn Write, key: &str) -> std::io::Result<()> {
+    write!(to, "HTTP/1.1 200 {key}\r\nx-sent: {key}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n")?;
+    let token = key.split_once(' ').unwrap().1;
+    for byte in format!("sent {key}, {token} and Bearer no more\n").bytes() {
+        to.write_all(&[b'1', b'\r', b'\n', byte, b'\r', b'\n'])?;
+        to.flush()?;
+    }
+    to.write_all(b"0\r\n\r\n")?;
+    to.flush()
+}
+
 fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
     let header = |name: &'static str| {
         let mut headers = request.headers().iter();
@@ -99,6 +111,9 @@ fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
         let shown: Vec<String> = request.headers().iter().map(|header| format!("{header}")).collect();
         let _ = request.respond(tiny_http::Response::from_string(shown.join("\n")));
         return;
+    }
+    if let ("/repeat", Some(key)) = (path, header("Authorization")) {
+        return repeat(&mut request.into_writer(), &key).unwrap();
     }
     let mut backend = Command::new("git");
     backend

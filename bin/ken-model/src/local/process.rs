@@ -8,7 +8,9 @@ use ken_types::Error;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 const PROGRAM: &str = "ken-textgen";
 
@@ -37,6 +39,8 @@ pub(super) struct Process {
     child: Child,
     to: ChildStdin,
     from: Lines<BufReader<ChildStdout>>,
+    /// The end of its standard error. It is read all the time, because the process would stop when the pipe is full.
+    errors: JoinHandle<Vec<u8>>,
 }
 
 /// A line of the process's output.
@@ -69,11 +73,12 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| Error::unavailable(format!("{PROGRAM} cannot be started: {error}")))?;
-        let pipes = (child.stdin.take(), child.stdout.take());
-        let (Some(to), Some(from)) = pipes else {
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(to), Some(from), Some(errors)) = pipes else {
             return Err(Error::internal("a started process has no pipes"));
         };
-        Ok(Process { model: model.map(str::to_owned), child, to, from: BufReader::new(from).lines() })
+        let errors = tokio::spawn(end_of(errors));
+        Ok(Process { model: model.map(str::to_owned), child, to, from: BufReader::new(from).lines(), errors })
     }
 
     /// Returns the process if it runs this model and has not ended in the meantime.
@@ -98,16 +103,28 @@ impl Process {
 
     /// Returns the reason why the process ended, which is the line that it wrote to standard error.
     async fn exit_error(&mut self) -> Error {
-        let mut text = String::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            const MAX_ERROR_BYTES: u64 = 64 * 1024;
-            _ = stderr.take(MAX_ERROR_BYTES).read_to_string(&mut text).await;
-        }
-        match text.lines().last().map(serde_json::from_str) {
+        // A process that it has started may keep the pipe open.
+        let errors = timeout(ERRORS_TIMEOUT, &mut self.errors).await;
+        let errors = errors.ok().and_then(Result::ok).unwrap_or_default();
+        match String::from_utf8_lossy(&errors).lines().last().map(serde_json::from_str) {
             Some(Ok(Line::Error { error })) => error,
             _ => Error::unavailable(format!("{PROGRAM} ended without an answer")),
         }
     }
+}
+
+/// How long the rest of standard error is waited for after standard output has ended.
+const ERRORS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reads to the end and returns the last bytes.
+async fn end_of(mut errors: ChildStderr) -> Vec<u8> {
+    const MAX_ERROR_BYTES: usize = 64 * 1024;
+    let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = errors.read(&mut buffer).await {
+        kept.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        kept.drain(..kept.len().saturating_sub(MAX_ERROR_BYTES));
+    }
+    kept
 }
 
 /// How long a process is kept for the next text before it is ended to release its memory.

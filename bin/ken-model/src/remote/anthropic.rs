@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
-use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
+use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
 /// The name of this format, which is `api` in messages. Signatures of thoughts are sent back only to
@@ -285,6 +285,14 @@ impl Events {
             }
             _ => Vec::new(),
         }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        let bytes = |open: &Open| match open {
+            Open::Tool { id, name, input } => HELD_BYTES + id.len() + name.len() + input.len(),
+            Open::Thought { signature } => HELD_BYTES + signature.len(),
+        };
+        self.open.values().map(bytes).sum()
     }
 
     pub(super) fn is_done(&self) -> bool {

@@ -96,12 +96,12 @@ fn kind_code(kind: &str, overflows: bool) -> Code {
 
 /// Returns the message on one line, shortened, and without the key and control characters.
 fn clean(words: &str, key: Option<&str>) -> String {
-    let shown = ken_text::head(words, 4 * MAX_SHOWN_BYTES);
-    let line = shown.replace(char::is_control, " ");
-    let line = match key.filter(|key| key.len() >= 4) {
-        Some(key) => line.replace(key, "[redacted]"),
-        None => line,
+    // First the key, because a part of it could remain where the text is cut.
+    let words = match key.filter(|key| key.len() >= 4) {
+        Some(key) => words.replace(key, "[redacted]"),
+        None => words.to_owned(),
     };
+    let line = ken_text::head(&words, 4 * MAX_SHOWN_BYTES).replace(char::is_control, " ");
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let cut = ken_text::head(&line, MAX_SHOWN_BYTES);
     match cut.len() < line.len() {
@@ -155,6 +155,8 @@ mod tests {
             (429, "", "", Code::Busy),
             (429, "insufficient_quota", "", Code::Forbidden),
             (500, "", "", Code::Unavailable),
+            (500, "", "the request exceeds the available context size", Code::TooLarge),
+            (500, "server_error", "This model's maximum context length is 4096 tokens", Code::TooLarge),
             (502, "", "", Code::Unavailable),
             (503, "", "", Code::Unavailable),
             (504, "", "", Code::Unavailable),
@@ -172,6 +174,16 @@ mod tests {
         let error = error(401, "", "Incorrect key sk-secret\u{1b}[2J\nprovided");
         assert_eq!(error.message, "openai/m answered 401: Incorrect key [redacted] [2J provided");
         assert!(error.hint.is_some() && error.retry_after_ms.is_none());
+    }
+
+    #[test]
+    fn every_occurrence_of_the_key_is_removed() {
+        let message = |words: &str| error(401, "", words).message;
+        assert_eq!(message("sk-secret, sk-secret").matches("[redacted]").count(), 2);
+        assert!(!message("use sk-secret or sk-secretsk-secret").contains("sk-secret"));
+        // The text is cut within the key.
+        let long = format!("{}sk-secret", " ".repeat(4 * MAX_SHOWN_BYTES - 4));
+        assert!(!message(&long).contains("sk-s"), "{}", message(&long));
     }
 
     #[test]

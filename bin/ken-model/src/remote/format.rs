@@ -34,13 +34,36 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     })
 }
 
-/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON is kept as text, and
-/// no tool is run with it.
+/// The number of bytes that an empty call or block counts against the limit of an answer, because it takes memory too.
+pub(super) const HELD_BYTES: usize = 256;
+
+/// The maximum nesting of arguments. They are part of messages and events, which a line of the wire can nest up to 64
+/// levels deep.
+const MAX_DEPTH: usize = 48;
+
+/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, or is nested too
+/// deeply, is kept as text, and no tool is run with it.
 pub(super) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
-        text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+        text => {
+            let value = serde_json::from_str(text).ok().filter(|value| depth(value) <= MAX_DEPTH);
+            value.unwrap_or_else(|| Value::String(text.to_owned()))
+        }
     }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// Whether the arguments that have arrived are a complete object, so that nothing can follow.
+pub(super) fn is_complete(arguments: &str) -> bool {
+    arguments.trim_end().ends_with('}') && serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok()
 }
 
 /// The maximum number of tokens that is accepted for a call. A faulty server may report more, and sums of such numbers

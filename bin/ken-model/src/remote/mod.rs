@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use ken_types::event::{ModelName, StopReason};
+use ken_types::event::ModelName;
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::generate::{MAX_ANSWER_BYTES, too_long};
 use crate::http::{self, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window, full_name};
@@ -34,8 +35,6 @@ use stream::Stream;
 const AT_ONCE: usize = 64;
 /// The maximum number of deltas that wait for the caller.
 const WAITING: usize = 64;
-/// The maximum length of an answer, in bytes of text, thoughts and arguments. A longer one is cut off.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// The bytes per token that `estimated_tokens` assumes.
 const ESTIMATED_BYTES: u64 = 4;
 /// The maximum average number of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes
@@ -408,8 +407,9 @@ impl Call {
                 }
                 let deltas = stream.push(bytes).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
                 self.pass(deltas, &mut passed)?;
-                if passed > MAX_ANSWER_BYTES {
-                    return Ok((cut_off_end(), passed));
+                let held = stream.held_bytes();
+                if held > 0 && passed + held > MAX_ANSWER_BYTES {
+                    return Err(too_long());
                 }
                 if stream.is_complete() {
                     http::drain(&mut reader);
@@ -434,9 +434,4 @@ impl Call {
         }
         Ok(())
     }
-}
-
-/// Returns the end of an answer that exceeds [`MAX_ANSWER_BYTES`].
-fn cut_off_end() -> Ended {
-    Ended { stop_reason: StopReason::Length, usage: None }
 }

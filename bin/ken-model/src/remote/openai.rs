@@ -1,7 +1,5 @@
 //! OpenAI's chat completions API, which many others implement: Ollama, vLLM, llama.cpp, LM Studio, OpenRouter.
 
-use std::collections::BTreeMap;
-
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, ToolSpec};
@@ -9,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
-use super::format::{Broken, Ended, arguments, bounded, parameters, parse};
+use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, is_complete, parameters, parse};
 use ken_types::sse::Event;
 
 /// Returns the body of a request.
@@ -81,8 +79,8 @@ fn tool(tool: &ToolSpec) -> Value {
 /// The state of a stream of chunks.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// Tool calls by their index. Pieces of several calls may interleave, and indices may have gaps.
-    calls: BTreeMap<u64, Call>,
+    /// Tool calls in the order of their first pieces. Pieces of several calls may interleave, and indices may have gaps.
+    calls: Vec<Call>,
     stop: Option<StopReason>,
     usage: Option<Usage>,
     done: bool,
@@ -90,9 +88,21 @@ pub(super) struct Chunks {
 
 #[derive(Debug, Default)]
 struct Call {
+    index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
+}
+
+impl Call {
+    /// Whether a piece with the same index, or none, continues this call. Some servers give all calls the index 0; the
+    /// calls then differ in their ids, or one begins when the arguments of the last are complete.
+    fn is_continued_by(&self, piece: &CallPiece) -> bool {
+        let id = piece.id.as_deref().unwrap_or_default();
+        let is_same = id.is_empty() || self.id.is_empty() || self.id == id;
+        let begins_anew = || piece.has_name() && piece.has_arguments() && is_complete(&self.arguments);
+        is_same && !begins_anew()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -128,6 +138,19 @@ struct CallPiece {
     index: Option<u64>,
     id: Option<String>,
     function: FunctionPiece,
+}
+
+impl CallPiece {
+    fn has_name(&self) -> bool {
+        self.function.name.as_ref().is_some_and(|name| !name.is_empty())
+    }
+
+    fn has_arguments(&self) -> bool {
+        match &self.function.arguments {
+            Some(Value::String(text)) => !text.is_empty(),
+            other => other.as_ref().is_some_and(|whole| !whole.is_null()),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -194,24 +217,31 @@ impl Chunks {
     }
 
     fn take_call(&mut self, piece: CallPiece) {
-        let newest = self.calls.last_key_value().map(|(index, _)| *index);
-        let index = match (piece.index, &piece.id) {
-            (Some(index), _) => index,
-            (None, Some(_)) => newest.map_or(0, |index| index + 1),
-            (None, None) => newest.unwrap_or_default(),
-        };
-        let call = self.calls.entry(index).or_default();
+        // Of calls with the same index, only the newest can go on.
+        let known = self.calls.iter().rposition(|call| piece.index.is_none() || call.index == piece.index);
+        let known = known.filter(|at| self.calls.get(*at).is_some_and(|call| call.is_continued_by(&piece)));
+        let at = known.unwrap_or_else(|| {
+            self.calls.push(Call { index: piece.index, ..Call::default() });
+            self.calls.len() - 1
+        });
+        let Some(call) = self.calls.get_mut(at) else { return };
         if let Some(id) = piece.id.filter(|id| !id.is_empty()) {
             call.id = id;
         }
-        if let Some(name) = piece.function.name {
-            call.name.push_str(&name);
+        // Some servers repeat the name in each piece.
+        if let Some(name) = piece.function.name.filter(|_| call.name.is_empty()) {
+            call.name = name;
         }
         match piece.function.arguments {
             Some(Value::String(text)) => call.arguments.push_str(&text),
             Some(Value::Null) | None => {}
             Some(whole) => call.arguments = whole.to_string(),
         }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        let bytes = |call: &Call| HELD_BYTES + call.id.len() + call.name.len() + call.arguments.len();
+        self.calls.iter().map(bytes).sum()
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -224,9 +254,9 @@ impl Chunks {
         if !self.done && self.stop.is_none() {
             return None;
         }
-        let calls = self.calls.into_iter().map(|(index, call)| Delta::ToolCall {
+        let calls = (0..).zip(self.calls).map(|(position, call)| Delta::ToolCall {
             id: match call.id.is_empty() {
-                true => format!("call_{index}"),
+                true => format!("call_{}", call.index.unwrap_or(position)),
                 false => call.id,
             },
             name: call.name,

@@ -56,6 +56,14 @@ impl Stream {
         }
     }
 
+    /// The size of everything that is held until it is a complete delta, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.format {
+            Format::OpenAi(chunks) => chunks.held_bytes(),
+            Format::Anthropic(events) => events.held_bytes(),
+        }
+    }
+
     /// Called at the end of the stream. Returns the last deltas and how the answer ended, or `None` if the
     /// answer is incomplete.
     pub(super) fn end(mut self) -> Option<(Vec<Delta>, Ended)> {

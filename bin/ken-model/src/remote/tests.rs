@@ -122,6 +122,51 @@ fn chat_completions_are_read() {
     assert_eq!((usage.input, usage.cache_read, usage.output, usage.total_tokens), (4, 5, 4, 13));
 }
 
+/// Ollama, Gemini and others give every call the index 0; some servers repeat the name, or the id, in each piece.
+#[test]
+fn calls_of_servers_that_do_not_count_stay_apart() {
+    let read_calls = |pieces: &[Value]| {
+        let call = |piece: &Value| json!({"choices": [{"delta": {"tool_calls": [piece]}}]});
+        let events: Vec<Value> = pieces.iter().map(call).collect();
+        let (deltas, _) = read(Stream::openai, &[(frames(&events) + "data: [DONE]\n\n").as_bytes()]).unwrap();
+        calls(&deltas).into_iter().map(|(id, name, arguments)| format!("{id} {name} {arguments}")).collect::<Vec<_>>()
+    };
+    let piece = |index: Value, id: &str, name: &str, arguments: &str| json!({"index": index, "id": id, "function": {"name": name, "arguments": arguments}});
+    let (zero, none) = (json!(0), Value::Null);
+    for (pieces, wanted) in [
+        (
+            vec![
+                piece(zero.clone(), "a", "lookup", r#"{"q":"1"}"#),
+                piece(zero.clone(), "b", "lookup", r#"{"q":"2"}"#),
+            ],
+            vec![r#"a lookup {"q":"1"}"#, r#"b lookup {"q":"2"}"#],
+        ),
+        (
+            vec![
+                piece(zero.clone(), "a", "lookup", r#"{"q":"#),
+                piece(zero.clone(), "a", "lookup", r#""1"}"#),
+                piece(zero.clone(), "b", "say", ""),
+                piece(zero.clone(), "", "", r#"{"q":"2"}"#),
+            ],
+            vec![r#"a lookup {"q":"1"}"#, r#"b say {"q":"2"}"#],
+        ),
+        (
+            vec![piece(zero.clone(), "", "lookup", r#"{"q":"1"}"#), piece(zero, "", "lookup", r#"{"q":"2"}"#)],
+            vec![r#"call_0 lookup {"q":"1"}"#, r#"call_0 lookup {"q":"2"}"#],
+        ),
+        (
+            vec![
+                piece(none.clone(), "a", "lookup", r#"{"q":"#),
+                piece(none.clone(), "a", "lookup", r#""1"}"#),
+                piece(none, "b", "lookup", "{}"),
+            ],
+            vec![r#"a lookup {"q":"1"}"#, r#"b lookup {}"#],
+        ),
+    ] {
+        assert_eq!(read_calls(&pieces), wanted);
+    }
+}
+
 #[test]
 fn messages_of_anthropic_are_read() {
     let (deltas, ended) = read(Stream::anthropic, &[anthropic_stream().as_bytes()]).unwrap();

@@ -17,6 +17,9 @@ crate::operations! {
     ///
     /// If a call needs an approval, ken-tools uses up its `grant` at ken-approver right before the tool runs.
     /// `forbidden` without a grant; `conflict` for a grant that is not for exactly this call or was already used.
+    ///
+    /// A call that is `repeated` after an interruption runs only if it is certain that it has not begun; otherwise
+    /// `conflict` at `/repeated`.
     ToolsCall, "tools.call": CallTool => Called;
     /// Returns what this call would do, and whether a person has to approve it. Changes nothing. A grant for the call
     /// must have the fingerprint of the preview.
@@ -35,6 +38,9 @@ pub struct ListTools {
 pub struct Tools {
     /// The tools, ordered by name.
     pub tools: Vec<Tool>,
+    /// Identifies the process of ken-tools, which remembers the calls that have begun.
+    #[serde(default)]
+    pub process: String,
     /// Tool files that cannot be used, and the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -125,6 +131,10 @@ pub struct CallTool {
     /// then permits the call only if it says `trusted`.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
+    /// A key of the call that is unique within its submission.
+    pub key: Option<String>,
+    /// For a call that was interrupted: the [`process`](Tools::process) of ken-tools before its first attempt.
+    pub repeated: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,58 @@
+//! Shortens long values for readers who cannot be given all of them. What was done is never done with a shortened value.
+
+use ken_text::head;
+use ken_types::event::{Block, Message};
+use serde_json::{Value, json};
+
+/// Texts of this size, in bytes, and arguments of this size as JSON are not shortened further.
+pub(crate) const SHORT: usize = 1_024;
+
+/// Cuts every text within a value to at most `most` bytes, followed by the note.
+pub(crate) fn shorten_texts(value: &mut Value, most: usize, note: &str) {
+    if let Value::Object(fields) = value
+        && let Some(opaque) = fields.get_mut("opaque")
+        && opaque.as_str().is_some_and(|seal| seal.len() > most)
+    {
+        // A part of a signature is not valid. Without one, the thought is not sent back to the provider.
+        *opaque = Value::Null;
+    }
+    match value {
+        Value::String(text) if text.len() > most => *text = cut_text(text, most, note),
+        Value::Array(items) => items.iter_mut().for_each(|inner| shorten_texts(inner, most, note)),
+        Value::Object(fields) => fields.values_mut().for_each(|inner| shorten_texts(inner, most, note)),
+        _ => {}
+    }
+}
+
+fn cut_text(text: &str, most: usize, note: &str) -> String {
+    format!("{}{note}", head(text, most))
+}
+
+/// Shortens the arguments of a call: their texts, and if that is not enough, to the beginning of their JSON text.
+pub(crate) fn shorten_arguments(arguments: &mut Value, note: &str) {
+    shorten_texts(arguments, SHORT, note);
+    let text = arguments.to_string();
+    // An event has to hold the arguments of all calls of an answer, of which ken-model passes on 128.
+    if text.len() > SHORT + SHORT / 2 {
+        *arguments = json!({ "cut": cut_text(&text, SHORT / 2, note) });
+    }
+}
+
+/// Shortens the arguments of the oldest calls until the messages have at most `most` bytes as JSON, or no call is left.
+pub(crate) fn shorten_calls(messages: &mut [Message], most: usize, note: &str) {
+    let mut bytes = serde_json::to_string(messages).map_or(0, |text| text.len());
+    let blocks = messages.iter_mut().flat_map(|message| match message {
+        Message::Assistant { content, .. } => content.as_mut_slice(),
+        _ => Default::default(),
+    });
+    for block in blocks {
+        if bytes <= most {
+            return;
+        }
+        if let Block::ToolCall { arguments, .. } = block {
+            let before = arguments.to_string().len();
+            shorten_arguments(arguments, note);
+            bytes -= before.saturating_sub(arguments.to_string().len());
+        }
+    }
+}
