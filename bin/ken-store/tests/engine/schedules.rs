@@ -41,6 +41,7 @@ impl Kit {
             progress: Progress { anchor: 0, mark: 0, next: None },
             chat_is_configured: false,
             expect: None,
+            turn: None,
         };
         self.write::<SchedulesPut>(put).await.unwrap()
     }
@@ -185,6 +186,7 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
         progress: Progress { anchor: 0, mark: 0, next },
         chat_is_configured: false,
         expect,
+        turn: None,
     };
     let advanced = async || {
         let advance = Advance { now: 10, fires: Vec::new(), timed_out: Vec::new(), due_until: Some(10) };
