@@ -126,3 +126,26 @@ impl DeltaSink for LimitedSink<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nowhere;
+
+    impl DeltaSink for Nowhere {
+        fn send(&self, _: Delta) -> Pending<'_, Result<(), Error>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_at_most_so_many_calls() {
+        let sink = LimitedSink::new(&Nowhere);
+        let call = || Delta::ToolCall { id: "c".into(), name: "n".into(), arguments: serde_json::json!({}) };
+        for _ in 0..MAX_CALLS {
+            sink.send(call()).await.unwrap();
+        }
+        sink.send(call()).await.unwrap_err();
+    }
+}

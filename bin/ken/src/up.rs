@@ -38,13 +38,16 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
             kend.arg(option).arg(port.to_string());
         }
     }
-    warn_about_sandbox();
     let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
     if !up.detach {
+        warn_about_sandbox();
         return Err(wrong(kend.exec()));
     }
     kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
-    wait_for_ready_line(kend.spawn().map_err(wrong)?)
+    let started = kend.spawn().map_err(wrong)?;
+    // The question takes as long as kend takes to read its configuration, so it is asked meanwhile.
+    warn_about_sandbox();
+    wait_for_ready_line(started)
 }
 
 /// Says on standard error what commands of agents lack on this machine. Everything else works without it.

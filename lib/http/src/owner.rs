@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// The other end of a connection to a listener on `address`, from `client`, by both ways.
-    fn found(address: &str, before: impl Fn(&TcpStream)) -> [Option<Found>; 2] {
+    fn found(address: &str, before: impl Fn(&TcpStream, &TcpStream)) -> [Option<Found>; 2] {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let target = match listener.local_addr().unwrap() {
             any if any.ip().is_unspecified() => SocketAddr::from(([127, 0, 0, 1], any.port())),
@@ -210,7 +210,7 @@ mod tests {
         };
         let client = TcpStream::connect(target).unwrap();
         let (accepted, peer) = listener.accept().unwrap();
-        before(&client);
+        before(&client, &accepted);
         let (peer, own) = (canonical(peer), canonical(accepted.local_addr().unwrap()));
         both(&listener).map(|owners| owners.find(peer, own))
     }
@@ -219,7 +219,7 @@ mod tests {
     fn both_ways_find_the_same_owner() {
         let own = nix::unistd::geteuid().as_raw();
         for address in ["127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "::"] {
-            let [kernel, tables] = found(address, |_| ());
+            let [kernel, tables] = found(address, |_, _| ());
             assert_eq!(kernel, tables, "{address}");
             let kernel = kernel.unwrap();
             assert_eq!((kernel.state, kernel.uid), (1, own), "{address}");
@@ -229,8 +229,10 @@ mod tests {
 
     #[test]
     fn an_end_that_was_shut_has_an_owner_and_one_that_was_closed_has_none() {
-        let shut = |client: &TcpStream| client.shutdown(std::net::Shutdown::Write).unwrap();
-        for found in found("127.0.0.1", shut) {
+        let shut = |stream: &TcpStream| stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let [by_peer, by_peer_too] = found("127.0.0.1", |client, _| shut(client));
+        let [by_us, by_us_too] = found("127.0.0.1", |_, accepted| shut(accepted));
+        for found in [by_peer, by_peer_too, by_us, by_us_too] {
             let found = found.unwrap();
             assert!(CONNECTED.contains(&found.state) && found.state != 1 && found.inode != 0, "{found:?}");
         }
