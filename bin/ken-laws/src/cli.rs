@@ -73,15 +73,16 @@ impl Filter for Laws {
         subject.context.merge(&known.context);
         let mut sources = std::mem::take(&mut subject.sources);
         sources.extend_from_slice(&known.sources);
-        let support = sources::support(&subject.text, &sources);
+        let support = if self.require_support && sources.is_empty() {
+            Err(sources::MISSING)
+        } else {
+            sources::support(&subject.text, &sources)
+        };
         let carried = support.as_ref().ok().and_then(Option::as_ref);
         let mut judge = self.judge.take();
         let judgement = judge.judge(&subject.text, &subject.context, carried);
         self.judge.set(judge);
-        let comparison = Comparison {
-            is_done: support.is_ok() && !(self.require_support && sources.is_empty()),
-            is_required: self.require_support,
-        };
+        let comparison = Comparison { is_done: support.is_ok(), is_required: self.require_support };
         let score = Score::new(&judgement, comparison, self.strictness.bar());
         Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }

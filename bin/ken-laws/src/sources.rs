@@ -21,6 +21,10 @@ pub(crate) struct Source {
 /// How many bytes of a source are examined to detect its language.
 const SAMPLE: usize = 16 * 1024;
 
+/// Why support that is required could not be judged without a source.
+pub(crate) const MISSING: &str =
+    "not judged: support is required, but there is no source; give one with --sources or the field sources";
+
 const FOREIGN: &str = "not judged: support by sources needs an English text and English sources";
 
 /// Reads the field `sources` of a document: a text, or a list of texts and of objects with `text` and perhaps `id`.

@@ -505,20 +505,25 @@ fn executed(scribe: &RecordingObserver) -> Vec<String> {
     log.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned)).collect()
 }
 
-#[test]
-fn only_the_step_that_brings_an_issue_in_runs_once_more() {
-    // `SAYS` states a fact. `LEARNS` denies it unless its input contains the issues, and `DENIES` always denies it.
+/// Tools that disagree: `SAYS` states a fact, `LEARNS` denies it unless its input contains the issues, and `DENIES` always
+/// denies it.
+fn disagreeing() -> Bench {
     const SAYS: &str = r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
     const LEARNS: &str = r#"while read -r line; do case "$line" in
         *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
         *) echo '{"facts":["it is not so"],"validation":{"is_valid":true}}';; esac; done"#;
     const DENIES: &str =
         r#"while read -r line; do echo '{"facts":["it is not so"],"validation":{"is_valid":true}}'; done"#;
-    let bench = Bench::new()
+    Bench::new()
         .tool_of("SAYS", Kind::Rep, SAYS)
         .tool_of("LEARNS", Kind::Rep, LEARNS)
         .tool_of("DENIES", Kind::Rep, DENIES)
-        .tool("ECHO", ECHO);
+        .tool("ECHO", ECHO)
+}
+
+#[test]
+fn only_the_step_that_brings_an_issue_in_runs_once_more() {
+    let bench = disagreeing();
     on_runtime(async {
         let engine = bench.engine();
         let run = async |items: serde_json::Value| {
@@ -563,17 +568,7 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
 /// A branch of a parallel group does not judge what is judged when the group has ended, and a run has one retry in all.
 #[test]
 fn a_run_has_one_retry_and_one_abort() {
-    const SAYS: &str = r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
-    const LEARNS: &str = r#"while read -r line; do case "$line" in
-        *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
-        *) echo '{"facts":["it is not so"],"validation":{"is_valid":true}}';; esac; done"#;
-    const DENIES: &str =
-        r#"while read -r line; do echo '{"facts":["it is not so"],"validation":{"is_valid":true}}'; done"#;
-    let bench = Bench::new()
-        .tool_of("SAYS", Kind::Rep, SAYS)
-        .tool_of("LEARNS", Kind::Rep, LEARNS)
-        .tool_of("DENIES", Kind::Rep, DENIES)
-        .tool("ECHO", ECHO);
+    let bench = disagreeing();
     let both = json!({"loop": 1, "steps": [{"step": "SAYS"}, {"step": "DENIES"}]});
     let nested = json!({"parallel": [{"parallel": [both.clone(), {"step": "ECHO", "id": "c"}]}, {"step": "ECHO"}]});
     on_runtime(async {
