@@ -31,7 +31,7 @@ impl LiveText {
                 if text("/message/stopReason") == "interrupted" {
                     // If a message is cut off while it repeats another, its text is shorter than the printed text.
                     // Therefore the earlier text is kept.
-                    self.cut_off.get_or_insert_with(|| text("/message/content/0/text").to_owned());
+                    self.cut_off.get_or_insert_with(|| message_text(event).to_owned());
                     return Cow::Borrowed("");
                 }
                 self.cut_off = None;
@@ -79,6 +79,13 @@ impl LiveText {
     pub fn is_in_line(&self) -> bool {
         self.is_in_line
     }
+}
+
+/// Returns the text of the assistant's message in an event: that of its one block of text, before which thoughts can stand.
+pub fn message_text(event: &Value) -> &str {
+    let blocks = event.pointer("/message/content").and_then(Value::as_array);
+    let mut texts = blocks.into_iter().flatten().filter_map(|block| block.get("text")?.as_str());
+    texts.next().unwrap_or_default()
 }
 
 #[cfg(test)]
