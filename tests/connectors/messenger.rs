@@ -38,6 +38,7 @@ fn scripted(platform: &BotApi) -> Builder {
         json!({"when": "overflow", "events": [{"text": "word ".repeat(700)}, {"sleep_ms": 1_300}, {"text": "more ".repeat(700)}]}),
         json!({"when": "retract", "events": [{"text": "word ".repeat(1_000)}, {"sleep_ms": 1_300},
             {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"when": "silence", "events": []}),
         json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
         json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
         json!({"when": "push", "after_tools": 0, "events": [{"text": "I will push."}, {"tool": {"name": "gated", "arguments": {}}}]}),
@@ -203,6 +204,8 @@ fn commands_are_answered_in_the_chat() {
     assert_eq!(say(12, "/compact"), "Compacted the history of this session.");
     let failed = say(13, "refused");
     assert!(failed.starts_with("That did not work:") && failed.contains("the key is not taken"), "{failed}");
+    let silent = say(14, "silence");
+    assert!(silent.starts_with("That did not work:") && silent.contains("gave an empty answer twice"), "{silent}");
 }
 
 #[test]

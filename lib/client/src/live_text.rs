@@ -143,6 +143,25 @@ mod tests {
     }
 
     #[test]
+    fn a_prompt_on_the_stream_is_not_printed_and_thoughts_may_stand_before_a_text() {
+        let prompt = json!({"role": "user", "content": [{"type": "text", "text": "Tell me."}]});
+        let mut cut = end("Half ", "interrupted");
+        let thought = json!({"type": "thinking", "thinking": "Hm."});
+        cut["message"]["content"].as_array_mut().unwrap().insert(0, thought);
+        assert_eq!(message_text(&cut), "Half ");
+        let events = [
+            json!({"type": "message_start", "message": prompt}),
+            json!({"type": "message_end", "message": prompt}),
+            delta("Half "),
+            cut,
+            delta("Half "),
+            delta("of it."),
+            end("Half of it.", "stop"),
+        ];
+        assert_eq!(printed(&events), "Half of it.\n");
+    }
+
+    #[test]
     fn each_message_has_lines_of_its_own_and_workers_have_none() {
         let mut worker = delta("dig");
         worker["parentSession"] = json!("default");
