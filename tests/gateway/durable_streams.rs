@@ -337,16 +337,16 @@ fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
 }
 
 /// The text of a stream, as a reader has put it together that begins again after every failure where it was.
-struct RetryingReader<'a> {
-    system: &'a System,
+struct RetryingReader {
+    address: std::net::SocketAddr,
     offset: String,
     text: String,
 }
 
-impl RetryingReader<'_> {
+impl RetryingReader {
     /// Reads until the text that the last append has written. Each attempt adds what it has read for certain.
-    fn read_to_end(system: &System, attempt: impl Fn(&mut RetryingReader<'_>) -> std::io::Result<()>) -> String {
-        let mut reader = RetryingReader { system, offset: "-1".to_owned(), text: String::new() };
+    fn read_to_end(system: &System, attempt: impl Fn(&mut RetryingReader) -> std::io::Result<()>) -> String {
+        let mut reader = RetryingReader { address: system.address(), offset: "-1".to_owned(), text: String::new() };
         let end = Instant::now() + Duration::from_secs(60);
         while !reader.text.ends_with(END) {
             assert!(Instant::now() < end, "{} bytes were read in 60 s", reader.text.len());
@@ -359,7 +359,7 @@ impl RetryingReader<'_> {
 
     /// Asks for what follows, and waits for it. Only a complete answer counts.
     fn long_poll(&mut self) -> std::io::Result<()> {
-        let mut client = Client::try_connect(self.system.address())?;
+        let mut client = Client::try_connect(self.address)?;
         let target = format!("/streams/crash?live=long-poll&offset={}", self.offset);
         let page = client.request("GET", &target).try_send()?;
         if let (200 | 204, Some(next)) = (page.status, page.header("stream-next-offset")) {
@@ -373,7 +373,7 @@ impl RetryingReader<'_> {
 
     /// Follows the event stream. What stands before a control frame is certain; after a cut, the rest comes again.
     fn events(&mut self) -> std::io::Result<()> {
-        let mut client = Client::try_connect(self.system.address())?;
+        let mut client = Client::try_connect(self.address)?;
         client.request("GET", &format!("/streams/crash?live=sse&offset={}", self.offset)).start();
         let (status, _) = client.head()?;
         if status != 200 {
