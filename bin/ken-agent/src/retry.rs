@@ -45,6 +45,7 @@ impl Retry {
         } else {
             self.provider += 1;
             self.tries = 0;
+            self.empty = 0;
         }
     }
 
@@ -111,6 +112,19 @@ mod tests {
         assert_eq!(seen, [(0, Some(2_000)), (0, Some(4_000)), (0, Some(8_000)), (1, None)]);
         retry.fail(&failed("unauthenticated"));
         assert_eq!((retry.provider, retry.pause_ms()), (2, None));
+    }
+
+    #[test]
+    fn a_model_is_silent_after_two_empty_answers_of_its_own() {
+        let mut retry = Retry::default();
+        let mut after = |name| {
+            retry.fail(&failed(name));
+            (retry.provider, retry.pause_ms(), retry.is_silent())
+        };
+        assert_eq!(after(EMPTY_ANSWER), (0, None, false));
+        assert_eq!(after("invalid"), (1, None, false));
+        assert_eq!(after(EMPTY_ANSWER), (1, None, false));
+        assert_eq!(after(EMPTY_ANSWER), (1, None, true));
     }
 
     #[test]

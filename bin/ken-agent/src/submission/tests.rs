@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
 use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
 use ken_types::{Error, Timestamp};
@@ -696,6 +696,36 @@ fn the_prompt_stands_before_the_first_turn_and_only_if_a_person_sent_it() {
     let mut hidden = claim("hello");
     hidden.context = Some(json!({"workflow": "tui.startup-preflight"}));
     assert!(prompts(hidden).is_empty());
+}
+
+/// Earlier versions wrote no prompt, and the thoughts of a message behind its text.
+#[test]
+fn a_record_of_an_earlier_version_is_replayed() {
+    let case = Case::of(vec![
+        vec![Act::Think("hm".into()), text("See."), call("c1", "fine")],
+        vec![Act::Think("so".into()), text("Done.")],
+    ]);
+    let mut events = case.run().events;
+    events.retain(|event| !serde_json::to_string(event).unwrap().contains(r#""role":"user""#));
+    let behind = |content: &mut Vec<Block>| content.sort_by_key(|block| !matches!(block, Block::Text { .. }));
+    for (index, event) in events.iter_mut().enumerate() {
+        event.place.event_index = index as u64;
+        match &mut event.body {
+            Body::MessageEnd { message: Message::Assistant { content, .. } }
+            | Body::TurnMessages { message: Message::Assistant { content, .. }, .. }
+            | Body::Turn { output: content, .. } => behind(content),
+            Body::AgentEnd { messages } => {
+                for message in messages {
+                    if let Message::Assistant { content, .. } = message {
+                        behind(content);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(line(&events).starts_with("operation_start agent_start turn_start message_start thinking_start"));
+    case.replay(&events);
 }
 
 #[test]
