@@ -430,8 +430,8 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     assert!(health(&system)["errorCount"].as_u64() > Some(0));
 }
 
-/// A user whom the settings admit has no stored record, but gets results. The platform would refuse an empty text, so a result without
-/// text is replaced with a sentence.
+/// A user whom the settings admit has no stored record, but gets results. A model that says nothing makes a failed run, and the chat is
+/// told so.
 #[test]
 fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     let platform = BotApi::start();
@@ -443,10 +443,11 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     system.post("/api/schedules", &schedule("stranger", "8", "hello")).refused(400, "invalid", "/deliverTo/chatId");
     system.post("/api/schedules", &schedule("empty", "7", "blank")).expect(201);
     system.post("/api/schedules", &schedule("full", "9", "hello")).expect(201);
-    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(200);
+    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(502);
+    let why = "The model script/script-1 gave an empty answer twice.";
     assert_eq!(
         texts(&platform, 7, 1),
-        [format!("The scheduled run {} of \"empty\" ended with ok. It has no text.", ended.text("/runId"))]
+        [format!("The scheduled run {} of \"empty\" ended with error. {why}", ended.text("/runId"))]
     );
     system.post("/api/schedules/full/run?wait=1", &json!({})).expect(200);
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);

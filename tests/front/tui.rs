@@ -292,14 +292,15 @@ fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
 fn a_prompt_of_another_client_stands_once_on_the_screen() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
-    let session = session_of(&terminal);
-    let elsewhere = local(&[("session", json!(session)), ("text", json!("a quokka from elsewhere"))]);
+    terminal.type_line("a wombat from here");
+    terminal.wait_for_text("An answer.");
+    let list = String::from_utf8(system.ken(&["sessions", "--json"]).stdout).unwrap();
+    let session = serde_json::from_str::<Value>(list.lines().next().unwrap()).unwrap()["sessionId"].clone();
+    let elsewhere = local(&[("session", session), ("text", json!("a quokka from elsewhere"))]);
     system.post("/api/chat/events", &elsewhere).expect(200);
     terminal.wait_for_screen("the prompt and its answer", |screen| {
-        screen.contains("› a quokka from elsewhere") && screen.contains("An answer.")
+        screen.contains("› a quokka from elsewhere") && screen.matches("An answer.").count() == 2
     });
-    terminal.type_line("a wombat from here");
-    terminal.wait_for_screen("both answers", |screen| screen.matches("An answer.").count() == 2);
     leave(&mut terminal);
     let printed = terminal.printed();
     for prompt in ["a quokka from elsewhere", "a wombat from here"] {
