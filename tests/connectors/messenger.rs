@@ -38,6 +38,7 @@ fn scripted(platform: &BotApi) -> Builder {
         json!({"when": "overflow", "events": [{"text": "word ".repeat(700)}, {"sleep_ms": 1_300}, {"text": "more ".repeat(700)}]}),
         json!({"when": "retract", "events": [{"text": "word ".repeat(1_000)}, {"sleep_ms": 1_300},
             {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"when": "silence", "events": []}),
         json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
         json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
         json!({"when": "push", "after_tools": 0, "events": [{"text": "I will push."}, {"tool": {"name": "gated", "arguments": {}}}]}),
@@ -203,6 +204,8 @@ fn commands_are_answered_in_the_chat() {
     assert_eq!(say(12, "/compact"), "Compacted the history of this session.");
     let failed = say(13, "refused");
     assert!(failed.starts_with("That did not work:") && failed.contains("the key is not taken"), "{failed}");
+    let silent = say(14, "silence");
+    assert!(silent.starts_with("That did not work:") && silent.contains("gave an empty answer twice"), "{silent}");
 }
 
 #[test]
@@ -446,8 +449,8 @@ fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
     assert_eq!(health(&system)["errorCount"], 2);
 }
 
-/// A user whom the settings admit has no stored record, but gets results. The platform would refuse an empty text, so a result without
-/// text is replaced with a sentence.
+/// A user whom the settings admit has no stored record, but gets results. A model that says nothing makes a failed run, and the chat is
+/// told so.
 #[test]
 fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     let platform = BotApi::start();
@@ -459,10 +462,11 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     system.post("/api/schedules", &schedule("stranger", "8", "hello")).refused(400, "invalid", "/deliverTo/chatId");
     system.post("/api/schedules", &schedule("empty", "7", "blank")).expect(201);
     system.post("/api/schedules", &schedule("full", "9", "hello")).expect(201);
-    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(200);
+    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(502);
+    let why = "The model script/script-1 gave an empty answer twice.";
     assert_eq!(
         texts(&platform, 7, 1),
-        [format!("The scheduled run {} of \"empty\" ended with ok. It has no text.", ended.text("/runId"))]
+        [format!("The scheduled run {} of \"empty\" ended with error. {why}", ended.text("/runId"))]
     );
     system.post("/api/schedules/full/run?wait=1", &json!({})).expect(200);
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);

@@ -383,6 +383,36 @@ fn without_a_language_model_the_best_sentences_are_quoted() {
 }
 
 #[test]
+fn without_a_search_service_a_run_is_refused_with_the_settings_named() {
+    let system = Builder::default().secrets("OLLAMA_API_KEY=\n").start();
+    let settings = ["KEN_SEARCH_URL", "BRAVE_SEARCH_API_KEY", "OLLAMA_API_KEY"];
+    for target in [RUN, "/workflows/research"] {
+        let refused = system.post(target, &json!({"text": "ferry"})).refused(503, "search_not_configured", "");
+        let details = refused.text("/error/details");
+        assert!(settings.iter().all(|name| details.contains(name)), "{details}");
+    }
+    assert_eq!(system.get("/runs").expect(200).at("/runs"), json!([]), "nothing was accepted");
+    system.post(RUN, &json!({"text": "x", "depth": "abyss"})).refused(400, "invalid_request", "/depth");
+    // The tool itself says it, too, with its hint.
+    let call = system.call(
+        "tools",
+        "tools.call",
+        &["name=web_research", "agent=research-worker", "arguments={\"question\":\"ferry\"}"],
+    );
+    let said = call["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("no search provider is configured; ") && said.contains("KEN_SEARCH_URL"), "{said}");
+    // It is a note of `ken doctor`, and not a warning that never ends.
+    let findings = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    let note = findings.lines().find(|line| line.contains("web_research")).unwrap_or_else(|| panic!("{findings}"));
+    let note: Value = serde_json::from_str(note).unwrap();
+    assert_eq!((&note["id"], &note["severity"]), (&json!("tool-not-set-up"), &json!("note")));
+    assert!(settings.iter().all(|name| note["why"].as_str().unwrap().contains(name)), "{note}");
+    let one = Builder::default().secrets("BRAVE_SEARCH_API_KEY=key\n").start();
+    let findings = String::from_utf8(one.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(!findings.contains("tool-not-set-up"), "{findings}");
+}
+
+#[test]
 fn unreachable_pages_are_named_and_wrong_input_is_refused() {
     let web = Pages::start();
     let system = system(&web).start();

@@ -125,7 +125,8 @@ pub enum Body {
     ThinkingEnd {
         content: String,
     },
-    /// The complete message. The first block of an assistant's message contains its whole text.
+    /// The complete message. In an assistant's message, the thoughts stand before the text, which is one block. Streams of earlier
+    /// versions have them behind it.
     MessageEnd {
         message: Message,
     },
@@ -345,9 +346,22 @@ pub struct Failure {
     pub message: String,
 }
 
+/// The name of the failure of a turn whose model has ended its answer without a text, and again when it was asked again.
+pub const EMPTY_ANSWER: &str = "empty_answer";
+
 impl Failure {
     pub fn new(name: &str, message: &str) -> Failure {
         Failure { name: name.to_owned(), message: message.to_owned() }
+    }
+
+    /// Returns the code by which replies and transcripts name the failure of a turn (ken-gateway(8)).
+    pub fn code_of_turn(&self) -> &'static str {
+        match self.name.as_str() {
+            "timeout" => "deadline",
+            "provider" | "model_not_configured" | "budget" => "model_failed",
+            EMPTY_ANSWER => EMPTY_ANSWER,
+            _ => "internal",
+        }
     }
 }
 

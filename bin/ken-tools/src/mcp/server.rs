@@ -226,6 +226,7 @@ impl Server {
                 agents: own.agents.clone(),
                 file: file.to_owned(),
                 outside: Some(format!("mcp {}", self.config.name)),
+                missing: Vec::new(),
             },
         })
     }

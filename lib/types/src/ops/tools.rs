@@ -68,6 +68,9 @@ pub struct Tool {
     /// The origin of outside text in its results, such as `web`, if there can be any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<String>,
+    /// The settings of which it needs one, if none of them is set. Its calls fail until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
@@ -82,6 +85,8 @@ struct FlatTool {
     file: String,
     #[serde(default)]
     outside: Option<String>,
+    #[serde(default)]
+    missing: Vec<String>,
 }
 
 impl From<FlatTool> for Tool {
@@ -93,6 +98,7 @@ impl From<FlatTool> for Tool {
             agents: read.agents,
             file: read.file,
             outside: read.outside,
+            missing: read.missing,
         }
     }
 }
