@@ -33,7 +33,7 @@ def tools():
     more = os.path.join(SCRATCH, "more")
     more = open(more).read().split("\n") if os.path.exists(more) else []
     tell = os.environ.get("TOKEN", "") if os.path.exists(os.path.join(SCRATCH, "tell")) else ""
-    names = ["die", "die_once", "hang", "freeze", "flood", "garbage", "odd", "huge", "endless", "change", "fail", "reach", "refuse", "lie"]
+    names = ["die", "die_once", "hang", "freeze", "flood", "garbage", "odd", "huge", "endless", "change", "fail", "reach", "refuse", "picture", "lie"]
     return [
         tool("echo", says, {"text": {"type": "string"}}, annotations={"readOnlyHint": True}),
         tool("add", "Adds.", pair, outputSchema=total),
@@ -110,6 +110,9 @@ def call(name, given, answer):
         open(os.path.join(SCRATCH, "poison"), "w").close()
         answer({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("changed")
+    if name == "picture":
+        image = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgr/AA=="}
+        return {"content": [{"type": "text", "text": "a picture:"}, image, image]}
     if name == "fail":
         return text("it did not work", isError=True)
     if name == "reach":

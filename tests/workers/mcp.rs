@@ -152,7 +152,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Before it is accepted, the server runs, but none of its tools is offered.
-    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 18 tools"));
+    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 19 tools"));
     assert_eq!(names(&system), [""; 0]);
     until_within_a_minute("ken status tells it", || {
         let status = system.ken(&["status"]);
@@ -161,7 +161,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
     let shown = String::from_utf8(servers.stdout).unwrap();
     assert_eq!(servers.status.code(), Some(1));
-    assert!(shown.contains("double: new, 18 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
+    assert!(shown.contains("double: new, 19 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
     // A digest other than the one that was shown is refused.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
@@ -227,6 +227,12 @@ fn results_secrets_and_file_access_of_a_server() {
     // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
     assert!(result_text(&reach).contains("refused: "), "{reach}");
+    // A model gets no images of results, but the first one is kept.
+    let picture = call(&system, "picture", &json!({}));
+    assert!(result_text(&picture).contains("[an image, image/png, 12 bytes, is not shown]"), "{picture}");
+    let blob = picture["result"]["output"]["blob"].as_str().unwrap_or_else(|| panic!("{picture}"));
+    let piece = system.call("store", "blobs.get", &[&format!("digest={blob}")]);
+    assert_eq!(piece, json!({"length": 10, "bytes": {"base64": "iVBORw0KGgr/AA=="}}));
     // A result of three megabytes is truncated, and marked as truncated.
     let huge = call(&system, "huge", &json!({}));
     assert!(
@@ -354,7 +360,7 @@ fn tools_that_are_left_out_are_named_once() {
     let system = start(&[]);
     // Each of the two servers offers 128 tools. One name occurs twice, and not all tools of the second server fit into the
     // limit.
-    let more: Vec<String> = (0..109).map(|number| format!("more{number:03}")).collect();
+    let more: Vec<String> = (0..108).map(|number| format!("more{number:03}")).collect();
     let more = format!("with_dots_and-more\n{}", more.join("\n"));
     std::fs::write(scratch(&system).join("more"), more).unwrap();
     let same = entry(&system, &json!({}));
@@ -409,7 +415,7 @@ fn secrets_are_read_only_for_placeholders() {
     assert!(
         printed.contains("keyed: down (has mode 0644, others can read it")
             && printed.contains(&format!("chmod 600 {}", secrets.display()))
-            && printed.contains("plain: new, 18 tools"),
+            && printed.contains("plain: new, 19 tools"),
         "{printed}"
     );
 }
@@ -637,7 +643,7 @@ fn the_list_of_servers_is_there_in_time_and_says_what_each_does() {
     let printed = String::from_utf8(servers.stdout).unwrap();
     // A server may take 30 s to start. They start together.
     assert!(took < Duration::from_secs(60), "{took:?}");
-    assert!(printed.contains("noisy: new, 18 tools\n"), "{printed}");
+    assert!(printed.contains("noisy: new, 19 tools\n"), "{printed}");
     for name in ["mute1", "mute2", "mute3"] {
         let wanted =
             format!("{name}: down (it did not name its tools within 30 s)\n  | this is \u{241b}[31mall that I say\n");

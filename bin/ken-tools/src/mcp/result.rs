@@ -12,13 +12,13 @@ use crate::schema::Schema;
 pub(crate) async fn read(
     server: &str,
     answer: CallToolResult,
-    output: Option<&Schema>,
+    schema: Option<&Schema>,
     outputs: &Outputs,
 ) -> Result<ToolResult, String> {
     let texts: Vec<String> = answer.content.iter().map(text).collect();
     let structured = answer.structured_content.unwrap_or(Value::Null);
     let failed = answer.is_error.unwrap_or(false);
-    if let Some(schema) = output.filter(|_| !failed) {
+    if let Some(schema) = schema.filter(|_| !failed) {
         schema
             .check("", &structured)
             .map_err(|error| format!("The server {server} does not answer as it describes its tool: {error}"))?;
@@ -32,15 +32,22 @@ pub(crate) async fn read(
         true => Outputs(None).show(&text).await,
         false => outputs.show(&text).await,
     };
-    let text = quote(server, &shown.text)?;
+    let mut text = quote(server, &shown.text)?;
     if failed {
         return Err(text);
+    }
+    let mut output = shown.output;
+    if let (None, Some(image)) = (&output, answer.content.iter().find_map(ContentBlock::as_image)) {
+        output = outputs.keep_picture(&image.data).await;
+        if output.is_some() {
+            text.push_str("\nThe first image is kept. `ken why` tells the user where.");
+        }
     }
     let bytes = structured.to_string().len();
     Ok(ToolResult {
         content: vec![Block::text(text)],
         details: details(structured, bytes),
-        output: shown.output,
+        output,
         ..ToolResult::default()
     })
 }
