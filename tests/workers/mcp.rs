@@ -567,6 +567,7 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
 const NPX: &str = r#"#!/usr/bin/python3
 import json, os, sys
 cache = os.environ["npm_config_cache"]
+os.makedirs(cache, exist_ok=True)
 def can_look_up():
     try:
         return bool(open("/etc/resolv.conf").read())
@@ -599,7 +600,7 @@ fn an_entry_of_a_readme_runs_as_it_is_without_the_network() {
         servers["servers"].as_array().unwrap().iter().find(|server| server["name"] == name).cloned().unwrap()
     };
     let steps = || {
-        let text = std::fs::read_to_string(system.home().join("state/mcp/double/steps")).unwrap_or_default();
+        let text = std::fs::read_to_string(system.home().join("state/mcp/double/npm/steps")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
     };
     let fetch = |package: &str| json!(["-y", "--package", package, "-c", "true"]);

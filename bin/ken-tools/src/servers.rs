@@ -48,7 +48,11 @@ impl Report for ListServers {
             }
             Ok::<_, Error>(seen)
         };
-        Ok(reply.send(&Listed { servers: runtime()?.block_on(looks)?, problems }))
+        let runtime = runtime()?;
+        let servers = runtime.block_on(looks);
+        // A look-up of an address that takes longer is not waited for.
+        runtime.shutdown_background();
+        Ok(reply.send(&Listed { servers: servers?, problems }))
     }
 }
 

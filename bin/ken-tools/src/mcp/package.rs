@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::config::ServerConfig;
 use super::down::Down;
 use super::stderr::Stderr;
+use crate::entry::Permissions;
 use crate::process::sandbox;
 
 /// The time limit for fetching a package.
@@ -37,8 +38,8 @@ struct Launcher {
     valued: &'static [&'static str],
     /// What is run instead of the program of the package.
     nothing: &'static [&'static str],
-    /// The variable that names the folder for packages.
-    folder: &'static str,
+    /// The variables that name folders, and the folders below that of the server.
+    folders: &'static [(&'static str, &'static str)],
     fetches: &'static [(&'static str, &'static str)],
     runs: &'static [(&'static str, &'static str)],
 }
@@ -48,7 +49,7 @@ const NPX: Launcher = Launcher {
     package: &["--package", "-p"],
     valued: &["--registry", "--userconfig", "--loglevel", "-w", "--workspace"],
     nothing: &["-c", "true"],
-    folder: "npm_config_cache",
+    folders: &[("npm_config_cache", "npm")],
     fetches: &[
         ("npm_config_yes", "true"),
         ("npm_config_ignore_scripts", "true"),
@@ -71,7 +72,7 @@ const UVX: Launcher = Launcher {
     package: &["--from"],
     valued: &["--with", "--python", "-p", "--index", "--default-index", "--index-url", "--extra-index-url"],
     nothing: &["python", "-V"],
-    folder: "UV_CACHE_DIR",
+    folders: &[("UV_CACHE_DIR", "uv"), ("UV_PYTHON_INSTALL_DIR", "python")],
     // A package that has to be built would run its own code.
     fetches: &[("UV_NO_BUILD", "1"), ("UV_NO_PROGRESS", "1")],
     runs: &[("UV_OFFLINE", "1")],
@@ -118,10 +119,10 @@ impl Package {
             return Ok(());
         }
         tracing::info!(server = server.name, "the package of the MCP server is fetched");
-        let mut command = sandbox(&server.ken.touch, true).await?;
-        if !server.ken.touch.network {
-            command.arg("--network");
-        }
+        let own = &server.ken.touch;
+        let touch =
+            Permissions { read: own.read.clone(), reach: own.reach.clone(), network: true, ..Permissions::default() };
+        let mut command = sandbox(&touch, true).await?;
         self.allow(&mut command, self.launcher.fetches);
         for (name, value) in env {
             command.arg("--env").arg(name).env(name, value);
@@ -141,7 +142,9 @@ impl Package {
         for path in self.launcher.own_files(&self.program) {
             command.arg("--read").arg(path);
         }
-        command.arg("--env").arg(self.launcher.folder).env(self.launcher.folder, &self.folder);
+        for (name, below) in self.launcher.folders {
+            command.arg("--env").arg(name).env(name, self.folder.join(below));
+        }
         for (name, value) in settings {
             command.arg("--env").arg(name).env(name, value);
         }

@@ -330,7 +330,11 @@ impl Server {
     /// Waits until the server runs. Starts it first if it is not kept running. Fails at once if the server is down.
     async fn ready(self: &Arc<Server>) -> Result<Arc<Link>, String> {
         let name = &self.config.name;
-        let down = |down: Down| Err(format!("The MCP server {name} is down: {}.{}", down.why, down.quoted(name)));
+        let down = |down: Down| {
+            // The reason can quote the server too.
+            let all = [&[down.why], &down.said[..]].concat().join("\n");
+            Err(format!("The MCP server {name} is down.\n{}", down::quote(name, &all)?))
+        };
         let mut state = self.state.subscribe();
         let until = Instant::now() + START;
         loop {
