@@ -374,7 +374,7 @@ pub struct ToolResult {
     pub content: Vec<Block>,
     #[serde(default)]
     pub details: Value,
-    /// Where the whole text is stored, if the content shows only its beginning and end.
+    /// Where the whole text is stored, if the content shows only its beginning and end; else the first image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
     /// The origins of outside text in the content.
@@ -394,7 +394,7 @@ impl ToolResult {
     }
 }
 
-/// A text that is stored as a blob in the store.
+/// A text that is stored as a blob in the store, or an image of which the content shows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// SHA-256 of the text, in hexadecimal.
