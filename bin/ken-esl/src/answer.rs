@@ -184,3 +184,45 @@ impl Answer for State<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::table::Table;
+    use crate::window::WordSums;
+
+    /// The messages on which the model of danger was trained.
+    const MESSAGES: &str = include_str!("../train/risk.tsv");
+
+    /// Returns the answer and its summary.
+    fn answers(text: &str, risk: &Risk) -> (Value, String) {
+        let reading = &Reading::of(&Table::shipped(), &mut WordSums::default(), text);
+        let state = State { text, reading, risk };
+        let mut summary = String::new();
+        state.summary(true, &mut summary).unwrap();
+        (serde_json::to_value(&state).unwrap(), summary)
+    }
+
+    proptest! {
+        /// The answer is what it would be without the danger, apart from its own field and its line of the summary.
+        #[test]
+        fn danger_changes_nothing_else(picks in prop::collection::vec(0usize..4000, 0..4), rest in ".{0,40}") {
+            let message = |pick: usize| MESSAGES.lines().nth(pick).and_then(|line| line.split('\t').nth(2));
+            let mut text: String = picks.into_iter().filter_map(message).collect::<Vec<_>>().join(" ");
+            text.push_str(&rest);
+            let risk = Risk::of(&text);
+            let (mut with, summary_with) = answers(&text, &risk);
+            let (mut without, summary_without) = answers(&text, &Risk::default());
+            for answer in [&mut with, &mut without] {
+                let context = answer["contextual_factors"].as_object_mut().unwrap();
+                prop_assert!(context.remove("risk").is_some());
+            }
+            prop_assert_eq!(with, without);
+            let lines = usize::from(risk.level >= Level::Elevated);
+            prop_assert_eq!(summary_with.lines().skip(lines).collect::<Vec<_>>(), summary_without.lines().collect::<Vec<_>>());
+        }
+    }
+}

@@ -30,9 +30,9 @@ static SHIPPED: Model = Model::read(include_bytes!("../../../share/esl/risk.bin"
 
 /// The minimum scores of the levels, which are chosen by the share of everyday messages that reach them: `low` 5 %,
 /// `elevated` 1 %, `high` none of the 460 in `tests/risk`.
-const LOW: f32 = 0.5;
-pub(crate) const ELEVATED: f32 = 0.8;
-const HIGH: f32 = 0.9;
+const LOW: f32 = 0.365;
+pub(crate) const ELEVATED: f32 = 0.693;
+const HIGH: f32 = 0.78;
 
 /// The amount by which each doubling of the number of windows lowers the score. It is necessary because one of many
 /// windows has a high score by chance.
