@@ -92,7 +92,7 @@ const REPEATED: Dialect = Dialect {
 };
 const ONE_CALL: &[&str] = &[r#""call_a" "lookup" {"q":"1"}"#];
 
-const DIALECTS: [Dialect; 32] = [
+const DIALECTS: [Dialect; 33] = [
     // Thoughts, and where they stand.
     Dialect { name: "openai/groq", ..ANSWER },
     Dialect { name: "openai/openrouter", ..ANSWER },
@@ -137,6 +137,7 @@ const DIALECTS: [Dialect; 32] = [
     Dialect { name: "anthropic/whole-error", text: "", ..OVERLOADED },
     Dialect { name: "openai/cut", text: "Half of it", ..CUT },
     Dialect { name: "openai/cut-call", text: "", ..CUT },
+    Dialect { name: "openai/cut-message", ..CUT },
     Dialect { name: "openai/whole-cut", text: "", error: Some(("unavailable", "not understood")), ..CUT },
     Dialect { name: "anthropic/cut", ..CUT },
     Dialect { name: "openai/page", ..NO_ANSWER },

@@ -27,7 +27,7 @@ const ERROR_BYTES: u64 = 64 * 1024;
 /// Makes the calls of one provider, and keeps its connections open between them.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    config: Config,
+    config: Arc<Config>,
     idle: Arc<Mutex<Vec<Agent>>>,
 }
 
@@ -57,7 +57,7 @@ impl Http {
             .timeout_per_write(Some(silence))
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
             .build();
-        Ok(Http { config, idle: Arc::default() })
+        Ok(Http { config: Arc::new(config), idle: Arc::default() })
     }
 
     /// Returns a connection for one call. It is an open one of an earlier call if there is one.

@@ -110,8 +110,8 @@ pub(super) struct Chunks {
     stop: Option<StopReason>,
     usage: Option<Usage>,
     done: bool,
-    /// Whether the server has sent its whole answer at once.
-    is_whole: bool,
+    /// Whether a choice had a `message`, as in an answer that is not streamed.
+    has_message: bool,
 }
 
 #[derive(Debug, Default)]
@@ -288,7 +288,7 @@ impl Chunks {
         }
         let mut deltas = Vec::new();
         for choice in chunk.choices.into_iter().flatten() {
-            self.is_whole |= choice.message.is_some();
+            self.has_message |= choice.message.is_some();
             if let Some(piece) = choice.delta.or(choice.message) {
                 self.take_piece(piece, &mut deltas);
             }
@@ -350,14 +350,17 @@ impl Chunks {
         self.done
     }
 
-    pub(super) fn is_whole(&self) -> bool {
-        self.is_whole
+    /// Called after the only document of an answer that is not streamed. Returns whether it is an answer, which some
+    /// servers send without a reason for its end.
+    pub(super) fn end_document(&mut self) -> bool {
+        self.done |= self.has_message;
+        self.done
     }
 
     /// Called at the end of the stream. Returns the last deltas and how the answer ended, or `None` if the answer is
     /// incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
-        if !self.done && !self.is_whole && self.stop.is_none() {
+        if !self.done && self.stop.is_none() {
             return None;
         }
         let stop_reason = match self.stop {

@@ -103,8 +103,8 @@ impl Stream {
             Body::Whole(whole) => {
                 let data = String::from_utf8_lossy(&whole).into_owned();
                 deltas.extend(self.format.take(&Event { name: String::new(), data })?);
-                let is_answer = match &self.format {
-                    Format::OpenAi(chunks) => chunks.is_whole(),
+                let is_answer = match &mut self.format {
+                    Format::OpenAi(chunks) => chunks.end_document(),
                     Format::Anthropic(events) => events.is_done(),
                 };
                 if !is_answer {

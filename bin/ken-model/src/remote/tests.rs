@@ -191,9 +191,11 @@ fn messages_of_anthropic_are_read() {
     assert_eq!((usage.input, usage.cache_read, usage.cache_write, usage.output, usage.total_tokens), (4, 5, 2, 40, 51));
 }
 
+type NewStream = fn() -> Stream;
+
 /// The answers that `tests/agent/dialects.rs` sends over a network, and those of this file.
-fn answers() -> Vec<(fn() -> Stream, Vec<u8>)> {
-    let mut answers: Vec<(fn() -> Stream, Vec<u8>)> =
+fn answers() -> Vec<(NewStream, Vec<u8>)> {
+    let mut answers: Vec<(NewStream, Vec<u8>)> =
         vec![(Stream::openai, openai_stream().into()), (Stream::anthropic, anthropic_stream().into())];
     for format in ["openai", "anthropic"] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialects").join(format);

@@ -95,7 +95,7 @@ impl Spans<'_> {
         ];
         if self.with_content {
             let messages = json!([{"role": "assistant", "parts": parts(event), "finish_reason": reason}]);
-            attributes.push(Attribute::text("gen_ai.output.messages", &messages.to_string()));
+            attributes.push(Attribute::text("gen_ai.output.messages", messages.to_string()));
         }
         self.push(event, &format!("chat {model}"), CLIENT, attributes);
     }
