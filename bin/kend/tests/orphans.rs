@@ -103,3 +103,17 @@ fn the_guard_ends_a_descendant_that_no_signal_reaches() {
     kend.child.kill().unwrap();
     until("the watcher has left", || !is_running(watcher));
 }
+
+/// A shell that replaces itself by kend can have a child that has ended by then.
+#[test]
+fn a_child_from_before_that_has_ended_is_reaped() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let kend = home.command(&["--announce"]);
+    let mut shell = std::process::Command::new("sh");
+    let script = "true & exec \"$@\"";
+    shell.args(["-c", script, "sh"]).arg(kend.get_program()).args(kend.get_args());
+    shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let kend = home.start_with(&mut shell);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
+    assert!(children.split_whitespace().all(|pid| is_running(pid.parse().unwrap())), "{children}");
+}
