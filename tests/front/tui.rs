@@ -193,9 +193,13 @@ fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     let mut last = open(&system, &["-c"]);
     last.wait_for_text("› first words");
     assert_eq!(leave(&mut last), session);
-    // An unknown name starts a new session.
-    let mut fresh = open(&system, &["--session", "nobody"]);
-    fresh.wait_for_text("All is well.");
+    // An unknown name starts a new session, and the client says so; where no person sees it, it is an error.
+    let mut fresh = open(&system, &["--session", "nigthly"]);
+    let screen = fresh.wait_for_text("All is well.");
+    assert!(screen.contains("there is no session nigthly (the nearest is nightly)"), "{screen}");
+    let refused = piped(&system, &["--session", "nigthly", "--print", "hello"], "");
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && why.contains("the nearest is `nightly`"), "{why}");
     assert_ne!(leave(&mut fresh), session);
     // Two sessions with one name, and one of another person.
     let mut twin = greeted(&system);
