@@ -215,7 +215,8 @@ fn fan_out_floor() -> Samples {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> = readers.into_iter().map(|reader| tokio::spawn(read_bare_times(reader, begun))).collect();
+            let tasks: Vec<_> =
+                readers.into_iter().map(|reader| tokio::spawn(read_bare_times(reader, begun))).collect();
             let mut delays = Vec::new();
             for task in tasks {
                 delays.extend(task.await.expect("a reader"));

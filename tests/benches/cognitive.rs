@@ -70,7 +70,9 @@ impl Server {
             .arg(home.path())
             .env("MCP_API_KEY", KEY)
             // The bench asks more often than the default limits allow.
-            .envs(["EXECUTE", "PROTOCOLS", "TEMPLATES", "SESSION", "METRICS"].map(|of| (format!("RATE_LIMIT_{of}"), "0")))
+            .envs(
+                ["EXECUTE", "PROTOCOLS", "TEMPLATES", "SESSION", "METRICS"].map(|of| (format!("RATE_LIMIT_{of}"), "0")),
+            )
             .envs(env.iter().copied())
             .stderr(Stdio::null())
             .spawn()
