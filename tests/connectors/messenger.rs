@@ -243,6 +243,13 @@ fn messages_that_the_platform_refuses_are_counted() {
         platform.next("sendMessage", trouble);
         accepted(&system, &update(id, 7, "hello"));
         until(&format!("message {id} is {state}"), || health(&system)["outbox"][state] == count);
+        let health = health(&system);
+        // The last error is one that lasts: the last message was repeated, and has been sent.
+        match state {
+            "sent" => assert_eq!(health["lastError"], Value::Null),
+            _ => assert!(!health["lastError"].as_str().unwrap().contains(TOKEN), "{health}"),
+        }
+        assert_eq!(health["errorCount"], id);
     }
     let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
     assert_eq!(sent(&system), outbox);
@@ -251,8 +258,6 @@ fn messages_that_the_platform_refuses_are_counted() {
     system.kill("messenger");
     assert_eq!(sent(&system), outbox);
     assert_eq!(platform.calls("sendMessage").len(), 5);
-    let health = health(&system);
-    assert!(!health["lastError"].as_str().unwrap().contains(TOKEN), "{health}");
 }
 
 #[test]
@@ -468,6 +473,20 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     platform.push(update(3, 7, "hello"));
     assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
     assert!(health(&system)["errorCount"].as_u64() > Some(0));
+}
+
+/// Nothing is sent here, so only the platform's next answer shows that it works again.
+#[test]
+fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
+    let platform = BotApi::start();
+    for _ in 0..2 {
+        platform.next("getUpdates", InjectedFailure::Refuse(500, "Internal Server Error", None));
+    }
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    until("the error is shown", || health(&system)["lastError"].as_str().is_some_and(|error| error.contains("500")));
+    platform.push(json!({"update_id": 1, "poll": {}}));
+    until("it works again", || health(&system)["lastError"].is_null());
+    assert_eq!(health(&system)["errorCount"], 2);
 }
 
 /// A user whom the settings admit has no stored record, but gets results. The platform would refuse an empty text, so a result without
@@ -1018,8 +1037,6 @@ fn add_gated(system: &System) {
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
     until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
-    // Agents reload the list of tools after half a second.
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 /// In a group with topics, the request is shown in the topic of its prompt, after the text that leads to it.

@@ -170,7 +170,6 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(names(&system).contains(&"mcp__double__with_dots_and-more".to_owned()));
     assert_eq!(problems(&system), "null");
 
-    std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let body = json!({"message": "echo"});
     system.post("/agents/orchestrator/turn?wait=result", &body).expect(200);
     let events = events(&system, "turn");
@@ -409,7 +408,6 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
     // The annotations of the server have an effect only because its entry allows it.
     until_within_a_minute("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
-    std::thread::sleep(Duration::from_millis(600));
     system.post("/agents/orchestrator/free?wait=result", &json!({"message": "echo"})).expect(200);
     let (address, body) = (system.address(), json!({"message": "add"}));
     let turn =

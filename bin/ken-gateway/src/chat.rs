@@ -227,7 +227,7 @@ fn command_response(
     reply: &Reply,
 ) -> Result<ReplayableResponse, Failure> {
     let mut body = json!({
-        "result": {"text": reply.text, "command": {"name": reply.name, "handled": true}},
+        "result": {"text": reply.text, "command": {"name": reply.name, "handled": reply.handled}},
         "event": {"id": event_id},
     });
     if let Some(session) = &reply.session {

@@ -8,6 +8,7 @@ mod setup;
 mod system;
 mod texts;
 mod tools;
+mod work;
 
 use std::process::ExitCode;
 
@@ -116,6 +117,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     if is_up {
         model::check(places, &mut findings);
         tools::check(places, &mut findings);
+        work::check(places, &mut findings);
     }
     progress.set("checking the data");
     data::check(places, is_up, &mut findings);

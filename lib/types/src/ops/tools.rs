@@ -32,12 +32,18 @@ pub struct ListTools {
     /// Lists only the tools that this agent may call. If absent, lists all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// The list that the caller knows. If it is the current one, the reply contains no tools and no problems.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unless: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tools {
     /// The tools, ordered by name.
     pub tools: Vec<Tool>,
+    /// Identifies this list. It changes with the list, and with the process of ken-tools.
+    #[serde(default)]
+    pub tag: String,
     /// Identifies the process of ken-tools, which remembers the calls that have begun.
     #[serde(default)]
     pub process: String,
