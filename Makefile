@@ -11,7 +11,7 @@ THEORIES ?= 10000
 all: build
 
 toolchain:
-	@command -v $(CARGO) >/dev/null || { echo "make: no cargo on PATH. ken needs Rust 1.89 or newer: apt-get install rustup && rustup default stable, or https://rustup.rs" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "make: no cargo on PATH. ken needs Rust 1.89 or newer: https://rustup.rs, or on Debian 13 and newer apt-get install rustup && rustup default stable" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "make: no C compiler on PATH (SQLite is built from source): apt-get install gcc libc6-dev" >&2; exit 1; }
 
 # All targets name the same packages, so that cargo builds each crate with the same features and only once. The options --bin

@@ -9,7 +9,7 @@ import sys
 def find(name):
     """The program: in KEN_BIN_DIR, as installed (PREFIX/share/ken/tools, PREFIX/bin), as built, or on PATH."""
     here = os.path.dirname(os.path.realpath(__file__))
-    places = ["../../../bin", "../../target/release", "../../target/debug"]
+    places = ["../../../bin", "../../target/release", "../../target/first", "../../target/debug"]
     folders = [os.environ.get("KEN_BIN_DIR", "")] + [os.path.join(here, place) for place in places]
     found = (shutil.which(name, path=folder) for folder in folders if folder)
     return next(filter(None, found), None) or shutil.which(name)

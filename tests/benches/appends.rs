@@ -202,11 +202,21 @@ fn private(system: &System) -> u64 {
 fn fan_out_floor() -> Samples {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
+    // A connection that this thread has made waits in the backlog. To accept those of another thread could wait for ever, if
+    // it had failed, for instance at the limit of open files.
+    let (mut readers, mut sockets) = (Vec::new(), Vec::new());
+    for _ in 0..READERS {
+        let reader = TcpStream::connect(address).expect("a reader; `ulimit -n` must be above 2 100");
+        reader.set_nonblocking(true).expect("a mode");
+        readers.push(reader);
+        sockets.push(listener.accept().expect("a reader; `ulimit -n` must be above 2 100").0);
+    }
     let begun = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> = (0..READERS).map(|_| tokio::spawn(read_bare_times(address, begun))).collect();
+            let tasks: Vec<_> =
+                readers.into_iter().map(|reader| tokio::spawn(read_bare_times(reader, begun))).collect();
             let mut delays = Vec::new();
             for task in tasks {
                 delays.extend(task.await.expect("a reader"));
@@ -214,7 +224,6 @@ fn fan_out_floor() -> Samples {
             delays
         })
     });
-    let mut sockets: Vec<TcpStream> = (0..READERS).map(|_| listener.accept().expect("a reader").0).collect();
     for _ in 0..100 {
         let mut frame = [0; FRAME];
         frame[..16].copy_from_slice(&begun.elapsed().as_nanos().to_be_bytes());
@@ -230,8 +239,8 @@ fn fan_out_floor() -> Samples {
 /// The length of the frames of one entry in `readers`, in bytes.
 const FRAME: usize = 155;
 
-async fn read_bare_times(address: SocketAddr, begun: Instant) -> Vec<Duration> {
-    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+async fn read_bare_times(reader: TcpStream, begun: Instant) -> Vec<Duration> {
+    let mut stream = tokio::net::TcpStream::from_std(reader).expect("a reader");
     let mut delays = Vec::new();
     let mut frame = [0; FRAME];
     while stream.read_exact(&mut frame).await.is_ok() {
@@ -261,7 +270,7 @@ fn readers(system: &System) {
             delays
         })
     });
-    (0..READERS).for_each(|_| all_ready.recv().expect("a reader"));
+    (0..READERS).for_each(|_| all_ready.recv_timeout(Duration::from_secs(60)).expect("a reader within a minute"));
     let mut wire = Wire::open(address);
     let mut memory = 0;
     let count = seconds().as_secs() * 100;

@@ -62,7 +62,17 @@ fn a_session_is_named_continued_and_shown() {
     assert_eq!(sessions(&system).len(), 1);
 
     let error = refused(&system, &["chat", "-s", "morning", "hello"], 2);
-    assert_eq!(error["code"], "not_found");
+    assert_eq!((&error["code"], &error["message"]), (&json!("not_found"), &json!("there is no session `morning`")));
+    // A slip of the finger names what was meant, with an image too, and begins no other session.
+    let image = system.home().join("dot.png");
+    std::fs::write(&image, b"\x89PNG\r\n").unwrap();
+    let image = image.display().to_string();
+    for words in [&["hello"][..], &["-a", &image, "hello"]] {
+        let error = refused(&system, &[&["chat", "-s", "nigthly"], words].concat(), 2);
+        assert_eq!(error["code"], "not_found", "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("the nearest is `nightly`"), "{error}");
+    }
+    assert_eq!(sessions(&system).len(), 1);
     assert_eq!(refused(&system, &["cancel", short], 2)["code"], "conflict");
     assert_eq!(refused(&system, &["show", "0123abcd"], 2)["code"], "not_found");
     assert_eq!(refused(&system, &["chat", "-c", "-s", "nightly", "x"], 2)["code"], "invalid");
@@ -234,6 +244,69 @@ fn help_completions_and_a_mistyped_command() {
         assert_eq!(status, 2);
         assert!(stderr.contains(&format!("did you mean `ken {meant}`?")), "{stderr}");
     }
+}
+
+/// A started or restarted gateway accepts connections, so an address that refuses them has nothing to wait for.
+#[test]
+fn an_address_where_nobody_listens_is_an_error_at_once() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let home = tempfile::tempdir().unwrap();
+    let ken = ["--url", &url];
+    for (program, arguments) in [
+        ("ken", &[&ken[..], &["chat", "hello"]].concat()),
+        ("ken", &[&ken[..], &["chat", "--no-start", "hello"]].concat()),
+        ("ken", &[&ken[..], &["sessions"]].concat()),
+        ("ken-tui", &[&ken[..], &["--print", "hello"]].concat()),
+        ("ken-tui", &["--base-url", &url, "--no-start", "--print", "hello"].to_vec()),
+    ] {
+        let mut command = Command::new(binary(program));
+        command.env_clear().env("KEN_HOME", home.path()).args(arguments).stdin(Stdio::null());
+        let begun = std::time::Instant::now();
+        let (stdout, stderr, status) = channels(&command.output().unwrap());
+        assert_eq!((stdout.as_str(), status), ("", 75), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("nothing listens there") && stderr.contains("ken up"), "{arguments:?}: {stderr}");
+        // Without the mend it is a minute.
+        assert!(begun.elapsed().as_secs() < 20, "{arguments:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_file_that_a_person_names_is_a_regular_file() {
+    let system = System::start();
+    let fifo = system.home().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let fifo = fifo.display().to_string();
+    for arguments in [
+        &["chat", "-f", &fifo, "hello"][..],
+        &["chat", "-a", &fifo, "hello"],
+        &["chat", "--schema", &fifo, "hello"],
+        &["--secret-file", &fifo, "chat", "hello"],
+        &["rules", "add", &fifo],
+        &["replay", "--file", &fifo],
+    ] {
+        // Without the mend the program waits for a writer of the FIFO, until it is killed.
+        let mut command = Command::new("timeout");
+        command.args(["20", binary("ken").to_str().unwrap(), "--home", system.home().to_str().unwrap()]);
+        let (stdout, stderr, status) = channels(&command.args(arguments).stdin(Stdio::null()).output().unwrap());
+        assert_eq!((stdout.as_str(), status), ("", 2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("it is not a regular file"), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn config_show_prints_the_ports_at_which_the_system_listens() {
+    // `ken up` of the tests has other ports than the configuration.
+    let system = System::start();
+    for (section, port) in [("gateway", system.address().port()), ("cognitive", system.cognitive().port())] {
+        let shown = done(&system, &["config", "show", section]);
+        let line = shown.lines().find(|line| line.starts_with("port = ")).unwrap();
+        assert!(line.starts_with(&format!("port = {port} ")) && line.contains("# the running system; "), "{line}");
+    }
+    let error = refused(&system, &["config", "show", "gatway"], 2);
+    assert_eq!(error["hint"], "did you mean `gateway`?");
+    assert_eq!(refused(&system, &["config", "show", "part.nope"], 2)["code"], "invalid");
+    assert!(done(&system, &["config", "show", "part"]).contains("[part.store]"));
 }
 
 #[test]

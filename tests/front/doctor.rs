@@ -92,17 +92,27 @@ fn a_correct_home_has_no_findings() {
     assert!(!home.path("state").exists(), "it changes nothing");
 }
 
+/// Puts a program into a folder. Another process writes it: if this one did, a child of a test that runs beside this one could
+/// hold the file open for writing when it is to be executed.
+fn install(program: &Path, at: &Path) {
+    let installed = Command::new("install").args(["-m", "755"]).args([program, at]).status().unwrap();
+    assert!(installed.success(), "{}", at.display());
+}
+
+/// Puts a shell script beside a copy of `ken`, where `ken` finds it instead of the program of this name.
+fn stand_in(programs: &Path, name: &str, script: &str) {
+    let text = programs.join("script");
+    std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+    install(&text, &programs.join(name));
+}
+
 /// What the kernel or the host lacks is found, and `ken up` says it too.
 #[test]
 fn what_the_sandbox_cannot_do() {
     let home = Home::new("");
     let programs = tempfile::tempdir().unwrap();
-    std::fs::copy(binary("ken"), programs.path().join("ken")).unwrap();
-    let sandbox = programs.path().join("ken-sandbox");
-    let answering = |script: &str| {
-        std::fs::write(&sandbox, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&sandbox, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    install(&binary("ken"), &programs.path().join("ken"));
+    let answering = |script: &str| stand_in(programs.path(), "ken-sandbox", script);
     let home = Home { programs: Some(programs.path().to_owned()), ..home };
     answering(r#"echo '{"landlock":2,"processes":true,"mounts":false,"loopback":true,"ownProc":true}'"#);
     let finding = home.finding("sandbox-namespaces");
@@ -112,9 +122,28 @@ fn what_the_sandbox_cannot_do() {
     let finding = home.finding("sandbox");
     assert!(finding["why"].as_str().unwrap().contains("no command"), "{finding}");
     assert_eq!(finding["fix"], "a newer kernel");
-    std::fs::copy(&sandbox, programs.path().join("kend")).unwrap();
+    stand_in(programs.path(), "kend", "exit 0");
     let up = home.command(&["up"]).output().unwrap();
     assert!(String::from_utf8_lossy(&up.stderr).contains("no Landlock"), "{up:?}");
+}
+
+/// The question about the sandbox does not delay the start: here it is answered only once kend runs.
+#[test]
+fn kend_starts_while_the_sandbox_is_asked() {
+    let programs = tempfile::tempdir().unwrap();
+    install(&binary("ken"), &programs.path().join("ken"));
+    let home = Home { programs: Some(programs.path().to_owned()), ..Home::new("") };
+    nix::unistd::mkfifo(&home.path("answer"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let answer = home.path("answer").display().to_string();
+    stand_in(programs.path(), "ken-sandbox", &format!("timeout 10 cat {answer} >&2; exit 125"));
+    home.write("text", r#"{"error":{"message":"no Landlock","hint":"a newer kernel"}}"#);
+    let text = home.path("text").display().to_string();
+    stand_in(programs.path(), "kend", &format!("echo ready; timeout 10 sh -c 'cat {text} >{answer}'"));
+    for arguments in [&["up"][..], &["up", "-d"]] {
+        let up = home.command(arguments).output().unwrap();
+        let warning = String::from_utf8_lossy(&up.stderr);
+        assert!(up.status.success() && warning.matches("no Landlock").count() == 1, "{arguments:?}: {up:?}");
+    }
 }
 
 #[test]
@@ -208,7 +237,7 @@ fn faults_of_programs() {
     }
     // `ken` is a copy, because a symbolic link would lead back to the folder with all programs.
     std::fs::remove_file(programs.path().join("ken")).unwrap();
-    std::fs::copy(binary("ken"), programs.path().join("ken")).unwrap();
+    install(&binary("ken"), &programs.path().join("ken"));
     home.programs = Some(programs.path().to_owned());
     assert_eq!(home.finding("program-missing")["where"], "ken-cognitive");
     let script = programs.path().join("ken-cognitive");

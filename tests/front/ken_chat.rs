@@ -7,7 +7,10 @@ use std::process::{Output, Stdio};
 
 use ken_tests::provider::{Piece, Provider, Reply, openai};
 use ken_tests::{Builder, System, binary, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
+use std::io::Read;
 
 /// A system whose models are `openai/m` and `rules`.
 fn system(provider: &Provider) -> System {
@@ -189,7 +192,7 @@ fn wrong_options_are_refused() {
         (&["--schema", &long, "x"], "long.txt: has more than"),
         (&["--json", "--events", "x"], "--json"),
         (&["-c", "-s", "abcd", "x"], "--continue"),
-        (&["-s", "nonesuch", "x"], "no session with the id or name"),
+        (&["-s", "nonesuch", "x"], "there is no session `nonesuch`"),
         (&["-p", "a=b", "x"], "--template"),
         (&["-t", "explain", "-p", "novalue", "x"], "NAME=VALUE"),
         (&["-f", &long, "x"], "long.txt: has more than 262144 bytes"),
@@ -203,6 +206,44 @@ fn wrong_options_are_refused() {
         assert!(printed.contains(named), "{words:?}: {printed}");
     }
     assert_eq!(provider.received().len(), 0);
+}
+
+/// The first Ctrl+C cancels the turn in the system, the second one ends the program at once.
+#[test]
+fn control_c_cancels_the_turn_and_then_ends_the_program() {
+    let system = ken_tests::scripted();
+    let interrupted = |times: usize| {
+        let mut child =
+            system.command(&["chat", "hold on"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut part = [0; 4];
+        child.stdout.as_mut().unwrap().read_exact(&mut part).unwrap();
+        assert_eq!(&part, b"part");
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        if times == 2 {
+            // The gateway cannot answer, so the first one waits for it.
+            system.signal("gateway", Signal::SIGSTOP);
+            kill(pid, Signal::SIGINT).unwrap();
+            let is_caught = || {
+                std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap().contains("ShdPnd:\t0000000000000000")
+            };
+            until("the first one has arrived", is_caught);
+        }
+        kill(pid, Signal::SIGINT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        if times == 2 {
+            system.signal("gateway", Signal::SIGCONT);
+        }
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = interrupted(1);
+    assert!(said.contains("the turn was cancelled; what was said is kept"), "{said}");
+    let exchanges = system.ken(&["sessions", "--json"]);
+    let session: Value = serde_json::from_slice(&exchanges.stdout).unwrap();
+    let shown = system.ken(&["show", session["sessionId"].as_str().unwrap()]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
+    assert_eq!(interrupted(2), "");
 }
 
 #[test]

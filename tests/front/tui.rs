@@ -193,9 +193,13 @@ fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     let mut last = open(&system, &["-c"]);
     last.wait_for_text("› first words");
     assert_eq!(leave(&mut last), session);
-    // An unknown name starts a new session.
-    let mut fresh = open(&system, &["--session", "nobody"]);
-    fresh.wait_for_text("All is well.");
+    // An unknown name starts a new session, and the client says so; where no person sees it, it is an error.
+    let mut fresh = open(&system, &["--session", "nigthly"]);
+    let screen = fresh.wait_for_text("All is well.");
+    assert!(screen.contains("there is no session nigthly (the nearest is nightly)"), "{screen}");
+    let refused = piped(&system, &["--session", "nigthly", "--print", "hello"], "");
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && why.contains("the nearest is `nightly`"), "{why}");
     assert_ne!(leave(&mut fresh), session);
     // Two sessions with one name, and one of another person.
     let mut twin = greeted(&system);
@@ -229,6 +233,34 @@ fn the_picker_switches_to_another_session() {
     fresh.type_line("/new other");
     fresh.wait_for_screen("an empty conversation", |screen| !screen.contains("› more") && screen.contains("other"));
     assert_ne!(leave(&mut fresh), old);
+}
+
+#[test]
+fn what_was_queued_goes_to_the_session_in_which_it_was_queued() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.type_line("hold on");
+    terminal.wait_for_text("partial words");
+    terminal.type_line("for the first");
+    terminal.type_line("for it too");
+    terminal.wait_for_text("2 queued");
+    terminal.type_line("/session");
+    let screen = terminal.wait_for_text("This is the session tui-");
+    let rest = screen.split("This is the session ").nth(1).unwrap();
+    let first: String = rest.chars().filter(|c| !c.is_whitespace()).take_while(|c| *c != '.').collect();
+    // What follows the command is for the session that it opens.
+    terminal.press("/new\rfor the second\r");
+    terminal.wait_for_screen("the other session", |screen| {
+        screen.contains("› for the second") && screen.contains("An answer.") && !screen.contains("partial words")
+    });
+    let second = leave(&mut terminal);
+    assert_ne!(second, first);
+    let prompts = |session: &str| -> Vec<Value> {
+        let exchanges = transcript(&system, session)["exchanges"].clone();
+        exchanges.as_array().unwrap().iter().filter_map(|one| one.pointer("/prompt/text").cloned()).collect()
+    };
+    assert_eq!(prompts(&second), ["for the second"]);
+    assert_eq!(prompts(&first), ["hold on", "for the first", "for it too"]);
 }
 
 /// The gateway is killed repeatedly while text is streamed and the terminal changes its size. Every line is shown once.

@@ -162,6 +162,18 @@ fn a_launcher_passes_on_flags_and_status_and_names_a_missing_program() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
+    // `make run` builds the programs into a folder of their own.
+    let checkout = tempfile::tempdir().unwrap();
+    for folder in ["share/tools", "target/first"] {
+        std::fs::create_dir_all(checkout.path().join(folder)).unwrap();
+    }
+    let first = checkout.path().join("share/tools/launcher.py");
+    std::fs::copy(launcher(entry), &first).unwrap();
+    std::fs::copy(launcher(entry).with_file_name(SHARED), first.with_file_name(SHARED)).unwrap();
+    std::os::unix::fs::symlink(binary("ken-vvp"), checkout.path().join("target/first/ken-vvp")).unwrap();
+    let mut built = Command::new("/usr/bin/env");
+    built.arg("python3").arg(&first).args(["--json", r#"{"rules":[5]}"#]).env_remove("KEN_BIN_DIR");
+    assert_eq!(built.env("PATH", "/usr/bin:/bin").output().unwrap().status.code(), Some(1));
     // In another folder and without ken on PATH, the launcher cannot find its program.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("launcher.py");

@@ -63,13 +63,18 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
 /// GET /api/connectors/messenger/status
 pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     let state = read_state(&gateway).await?;
-    let body = json!({
+    let mut body = json!({
         "connector": NAME,
         "dmPolicy": state.dm_policy,
         "allowedUsers": state.allowed_users,
         "pendingPairings": state.pending_pairings,
         "groups": state.groups,
     });
+    // Only the connector knows who is admitted by the configuration. The stored policy is shown without it too.
+    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL_TIMEOUT).await;
+    if let (Ok(connector), Some(fields)) = (connector, body.as_object_mut()) {
+        fields.insert("configuredUsers".to_owned(), json!(connector.configured_users));
+    }
     Response::json(200, &body)
 }
 

@@ -18,6 +18,7 @@ use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
 use ken_types::{Code, Error, hex};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use crate::api::{Api, CALL_TIMEOUT};
@@ -27,6 +28,8 @@ use crate::hmac;
 use crate::request::Shown;
 use crate::update::Press;
 
+/// How many notices about pressed buttons are on their way at a time.
+const NOTICES: usize = 16;
 /// How long one call waits for a change of the list.
 const WAIT: Duration = Duration::from_secs(60);
 /// The bytes of a button's tag; twice as many digits, since what a button sends has at most 64 bytes.
@@ -183,7 +186,7 @@ fn read(app: &App, data: &str) -> Option<(String, bool)> {
 /// Handles a pressed button; false when the button is not ken's. Tells the user who pressed it the outcome.
 pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, Error> {
     let Some((id, approved)) = read(app, &press.data) else {
-        show_notice(api, press, "This button is not valid.").await;
+        show_notice(api, press, "This button is not valid.");
         return Ok(false);
     };
     let outcome = match get(app, &id).await {
@@ -198,7 +201,7 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
         Err(error) => return Err(error),
     };
-    show_notice(api, press, &outcome).await;
+    show_notice(api, press, &outcome);
     Ok(true)
 }
 
@@ -227,10 +230,16 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
     }
 }
 
-/// Shows a text to the user who has pressed a button.
-async fn show_notice(api: &Api, press: &Press, text: &str) {
+/// Shows a text to the user who has pressed a button. Neither the press nor the updates after it wait for the platform: an
+/// error is ignored, and beyond `NOTICES` at a time nothing is shown, since the message itself is edited in any case.
+fn show_notice(api: &Api, press: &Press, text: &str) {
+    static PERMITS: Semaphore = Semaphore::const_new(NOTICES);
+    let Ok(permit) = PERMITS.try_acquire() else { return };
     let text: String = text.chars().take(200).collect();
     let fields = json!({"callback_query_id": press.id, "text": text});
-    // An error is ignored, since the message itself is edited in any case.
-    api.call("answerCallbackQuery", fields, CALL_TIMEOUT).await;
+    let api = api.clone();
+    tokio::spawn(async move {
+        api.call("answerCallbackQuery", fields, CALL_TIMEOUT).await;
+        drop(permit);
+    });
 }

@@ -13,7 +13,8 @@ use crate::app::{App, RETRY_PAUSE, is_retryable};
 use crate::receive::take;
 
 /// Kinds of updates that are asked for.
-pub(crate) const UPDATE_KINDS: [&str; 4] = ["message", "channel_post", "business_message", "callback_query"];
+pub(crate) const UPDATE_KINDS: [&str; 5] =
+    ["message", "edited_message", "channel_post", "business_message", "callback_query"];
 /// How long the platform waits for an update, in seconds, and how long to wait for its answer.
 const WAIT_S: u64 = 50;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(WAIT_S + 15);

@@ -72,16 +72,19 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     let is_too_long = text.as_ref().is_some_and(|text| text.len() > PROMPT_BYTES);
     let event = EventId(format!("{NAME}:{}", args.update_id));
     let prepare = |text| Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw)));
-    let prepared = text.filter(|_| !is_too_long).map(prepare).transpose()?;
-    let if_admitted = match &prepared {
-        Some(prepared) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
-        None if is_too_long => IfAdmitted::Ignore("text_too_long".to_owned()),
-        None => IfAdmitted::Ignore("other_bot".to_owned()),
+    let is_prompt = !is_too_long && message.unsupported.is_none();
+    let prepared = text.filter(|_| is_prompt).map(prepare).transpose()?;
+    let if_admitted = match (&prepared, message.unsupported) {
+        (Some(prepared), _) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
+        (None, Some(unsupported)) => IfAdmitted::Ignore(unsupported.reason().to_owned()),
+        (None, None) if is_too_long => IfAdmitted::Ignore("text_too_long".to_owned()),
+        (None, None) => IfAdmitted::Ignore("other_bot".to_owned()),
     };
+    let mentions_bot = message.chat.kind == ChatKind::Group && mentions_bot(&message, &app.settings);
     args.content = UpdateContent::Message(Box::new(IncomingMessage {
         chat_kind: message.chat.kind,
         is_configured,
-        mentions_bot: message.chat.kind == ChatKind::Group && mentions_bot(&message, &app.settings),
+        mentions_bot,
         if_admitted,
         code: may_get_code.then(code).transpose()?,
     }));
@@ -90,6 +93,14 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         return match answer.pairing {
             Some(pairing) => send_code(app, &message, &pairing).await,
             None => Ok(()),
+        };
+    }
+    if let Some(unsupported) = message.unsupported {
+        // In a group whose messages need no mention, most pictures and changes are not meant for the agent.
+        let is_meant = message.chat.kind == ChatKind::Direct || mentions_bot;
+        return match is_meant {
+            true => app.put(&reply(&message, args.update_id, unsupported.text())).await,
+            false => Ok(()),
         };
     }
     if is_too_long {

@@ -8,6 +8,22 @@ use serde_json::Value;
 /// Kinds that hold a message.
 const MESSAGES: [&str; 3] = ["message", "channel_post", "business_message"];
 const BUTTON_PRESS: &str = "callback_query";
+const EDITED: &str = "edited_message";
+/// What a message can hold instead of a text, by the platform's fields, and its name for people. An animation is a document
+/// too, so it comes first.
+const WITHOUT_TEXT: [(&str, &str); 11] = [
+    ("photo", "a photo"),
+    ("voice", "a voice message"),
+    ("audio", "an audio file"),
+    ("animation", "an animation"),
+    ("video", "a video"),
+    ("video_note", "a video message"),
+    ("document", "a file"),
+    ("sticker", "a sticker"),
+    ("location", "a location"),
+    ("contact", "a contact"),
+    ("poll", "a poll"),
+];
 /// The longest name that is kept, in characters.
 const NAME_CHARACTERS: usize = 256;
 
@@ -37,14 +53,45 @@ pub(crate) struct Message {
     pub(crate) business_id: Option<String>,
     pub(crate) sender_id: String,
     pub(crate) sender_name: Option<String>,
-    /// The text, else the caption.
+    /// The text, else the caption; empty if there is neither.
     pub(crate) text: String,
+    pub(crate) unsupported: Option<Unsupported>,
     /// Who wrote the text, if the sender has only forwarded it.
     pub(crate) forwarded: Option<String>,
     /// Usernames that the text mentions, in lower case without `@`; ids of users that it names without a username.
     pub(crate) mentions: Vec<String>,
     /// The user whose message it replies to: id, and username in lower case.
     pub(crate) replies_to: Option<(String, String)>,
+}
+
+/// Why a message cannot be a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsupported {
+    /// It has no text, but this.
+    Holds(&'static str),
+    /// It is a message that was received before, and has been changed.
+    Edited,
+}
+
+impl Unsupported {
+    /// The reason in the list of updates.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Unsupported::Holds(_) => "no_text",
+            Unsupported::Edited => "edited",
+        }
+    }
+
+    /// The answer to its sender.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Unsupported::Holds(what) => format!("I cannot read {what}. Please write to me in words."),
+            Unsupported::Edited => {
+                "I do not read changes of a message that was sent before. Please send it again as a new message."
+                    .to_owned()
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,7 +124,7 @@ impl Update {
         let kind = fields.keys().find(|name| *name != "update_id");
         let kind = MESSAGES
             .iter()
-            .chain([&BUTTON_PRESS])
+            .chain([&BUTTON_PRESS, &EDITED])
             .find(|kind| fields.contains_key(**kind))
             .map(|kind| (*kind).to_owned())
             .or_else(|| kind.cloned())
@@ -86,6 +133,12 @@ impl Update {
         let content = match kind.as_str() {
             BUTTON_PRESS => press(inner),
             kind if MESSAGES.contains(&kind) => message(inner),
+            EDITED => match message(inner) {
+                Content::Message(message) => {
+                    Content::Message(Message { unsupported: Some(Unsupported::Edited), ..message })
+                }
+                other => other,
+            },
             _ => Content::Other("unsupported_update"),
         };
         Ok(Update { id, kind: kind.chars().take(64).collect(), content })
@@ -108,8 +161,12 @@ fn message(fields: &Value) -> Content {
         let text = fields.get(*text)?.as_str().filter(|text| !text.trim().is_empty())?;
         Some((text.to_owned(), mentions(text, fields.get(*entities))))
     };
-    let Some((text, mentions)) = texts.iter().find_map(with_text) else {
-        return Content::Other("no_text");
+    let holds = || WITHOUT_TEXT.iter().find(|(field, _)| fields.get(*field).is_some());
+    let (text, mentions, unsupported) = match (texts.iter().find_map(with_text), holds()) {
+        (Some((text, mentions)), _) => (text, mentions, None),
+        (None, Some((_, what))) => (String::new(), Vec::new(), Some(Unsupported::Holds(what))),
+        // The platform also sends what happens in a chat, such as a new member.
+        (None, None) => return Content::Other("no_text"),
     };
     Content::Message(Message {
         message_id: fields.get("message_id").and_then(number),
@@ -119,6 +176,7 @@ fn message(fields: &Value) -> Content {
         sender_id,
         sender_name: name(sender),
         text,
+        unsupported,
         forwarded: forwarded(fields),
         mentions,
         replies_to: fields.pointer("/reply_to_message/from").and_then(|user| Some((id(user)?, username(user)))),
@@ -335,7 +393,7 @@ mod tests {
             assert!(Update::read(&bad).is_err(), "{bad}");
         }
         let edited = Update::read(&json!({"update_id": 0, "edited_message": {"text": "x"}})).unwrap();
-        assert_eq!((edited.kind.as_str(), edited.content), ("edited_message", Content::Other("unsupported_update")));
+        assert_eq!((edited.kind.as_str(), edited.content), ("edited_message", Content::Other("no_sender")));
         assert_eq!(Update::read(&json!({"update_id": 0})).unwrap().kind, "");
     }
 

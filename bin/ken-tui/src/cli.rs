@@ -16,7 +16,7 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Continue a session, by its id or its name; an unknown one begins a fresh session
+    /// Continue a session, by its id or its name; for an unknown one the screen begins a fresh session and says so
     #[arg(long, value_name = "ID|NAME", conflicts_with = "resume")]
     pub(crate) session: Option<String>,
 
@@ -33,8 +33,8 @@ pub(crate) struct Cli {
     pub(crate) no_start: bool,
 
     /// Address of another gateway than that of this system: http://HOST:PORT [default: KEN_BASE_URL]
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
+    #[arg(long, value_name = "URL", alias = "base-url")]
+    pub(crate) url: Option<String>,
 
     /// File, mode 0600, that holds the gateway's API_SECRET [default: KEN_API_SECRET, else that of the system]
     #[arg(long, value_name = "FILE")]

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use ken_client::chat::Image;
+use ken_tool::open_regular;
 use ken_types::Error;
 
 use crate::message::{Attachment, Content};
@@ -120,7 +121,7 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
         _ => PathBuf::from(path),
     };
-    let file = File::open(&expanded).map_err(|error| wrong(error.to_string()))?;
+    let file = open_regular(&expanded).map_err(|error| wrong(error.to_string()))?;
     let mut bytes = Vec::new();
     let read = file.take(IMAGE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| wrong(error.to_string()))?;
@@ -203,6 +204,11 @@ mod tests {
         for bytes in [&[0xff, 0xfe, 0][..], &[b'x'; TEXT_BYTES + 1]] {
             assert!(attachment(&write("b", bytes)).is_err());
         }
+        // Opening a FIFO that nobody writes to would wait for ever.
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let refused = attachment(&fifo.display().to_string()).unwrap_err();
+        assert!(refused.message.ends_with("it is not a regular file"), "{refused}");
         assert!(attachment("/nowhere").unwrap_err().message.starts_with("/nowhere: "));
     }
 }

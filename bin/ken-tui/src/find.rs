@@ -33,7 +33,7 @@ impl Finder {
         let uid = nix::unistd::getuid().as_raw();
         let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
-        let base = cli.base_url.clone().or_else(named);
+        let base = cli.url.clone().or_else(named);
         let base = base.as_deref().map(check_url).transpose()?;
         let places = match (places, &base) {
             (Ok(places), _) => Some(places),
@@ -153,7 +153,7 @@ fn check_url(url: &str) -> Result<String, Error> {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
         _ => {
             let message = "an address without a path is expected, as http://HOST:PORT";
-            Err(Error::invalid("--base-url", message))
+            Err(Error::invalid("--url", message))
         }
     }
 }

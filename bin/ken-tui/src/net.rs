@@ -87,6 +87,7 @@ impl Net {
             let say = |text: &str| _ = net.port.send(Message::Preflight(text.to_owned()));
             let opened = net.connect(say).and_then(|(mut gateway, is_first)| {
                 let session = open(&mut gateway, &selector)?;
+                missing(&mut gateway, &selector, &session).iter().for_each(|remark| say(remark));
                 if is_first && session.created {
                     preflight(&gateway).iter().for_each(|row| say(row));
                 }
@@ -223,6 +224,15 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
             }
         }
     }
+}
+
+/// Returns what a person is told whose session does not exist, so that a fresh one has been opened instead.
+pub(crate) fn missing(gateway: &mut Gateway, selector: &Selector, opened: &Session) -> Option<String> {
+    let Selector::Named(name) = selector else { return None };
+    opened.created.then(|| match gateway.nearest_session(&Identity::local(), name) {
+        Some(nearest) => format!("there is no session {name} (the nearest is {nearest}): this is a new one"),
+        None => format!("there is no session {name}: this is a new one"),
+    })
 }
 
 /// Sends a prompt or a command. Returns the gateway's answer.

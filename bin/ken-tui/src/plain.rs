@@ -19,7 +19,7 @@ use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
-use crate::net::{PAGE, open, preflight};
+use crate::net::{PAGE, missing, open, preflight};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
@@ -29,6 +29,9 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let report = preflight(&gateway);
     let session = open(&mut gateway, selector)?;
+    if let Some(remark) = missing(&mut gateway, selector, &session) {
+        print_note(&remark);
+    }
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.

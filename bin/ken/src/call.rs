@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ken_client::nearest;
 use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::kend::unknown_part;
 use ken_types::places::Places;
@@ -16,7 +17,6 @@ use crate::client;
 use crate::duration::duration;
 use crate::gateway::status;
 use crate::ids::items;
-use crate::nearest::nearest;
 use crate::operations::describe;
 use crate::output::{Outcome, print_json, print_text};
 

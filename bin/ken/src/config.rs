@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use ken_client::nearest;
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::places::Places;
@@ -13,6 +14,7 @@ use serde_json::json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use crate::gateway;
 use crate::output::{Outcome, print_json, print_line};
 
 /// The default configuration. kend has the same one built in.
@@ -44,7 +46,11 @@ struct Setting {
 type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
 pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
-    let settings = effective_settings(&places.config)?;
+    let mut settings = effective_settings(&places.config)?;
+    use_running_ports(&mut settings, places);
+    if let Some(section) = &args.section {
+        check_section(&settings, section)?;
+    }
     let secrets = secret_lines(&places.secrets());
     let file = places.secrets();
     let secrets = secrets.iter().map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
@@ -73,6 +79,35 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails if there is no such section, and no section below it.
+fn check_section(settings: &Settings, meant: &str) -> Result<(), Error> {
+    let names = || settings.keys().flat_map(|name| [name.as_str(), name.split('.').next().unwrap_or_default()]);
+    if names().any(|name| name == meant) {
+        return Ok(());
+    }
+    let error = Error::invalid("SECTION", format!("there is no section `{meant}` in the configuration"));
+    Err(match nearest(meant, names()) {
+        Some(name) => error.hint(format!("did you mean `{name}`?")),
+        None => error.hint("`ken config show` prints all sections"),
+    })
+}
+
+/// Replaces the ports by those at which the running system listens, if it has been started with others.
+fn use_running_ports(settings: &mut Settings, places: &Places) {
+    // Without a running system, the configured ports are those that `ken up` would use.
+    let Ok(status) = gateway::status(places) else { return };
+    for listener in status.listeners {
+        let port = listener.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).map(Value::Integer);
+        let setting = settings.get_mut(&listener.name).and_then(|keys| keys.get_mut("port"));
+        if let (Some(port), Some(setting)) = (port, setting)
+            && setting.value != port
+        {
+            setting.from = format!("the running system; {} from {}", setting.value, setting.from);
+            setting.value = port;
+        }
+    }
 }
 
 /// Returns the built-in settings overridden by those of the user, key by key, as kend does.

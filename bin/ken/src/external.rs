@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use ken_client::nearest;
 use ken_tool::find_program;
 use ken_types::{Code, Error};
 use serde::Deserialize;
 
 use crate::globals::Globals;
-use crate::nearest::nearest;
 use crate::output::Outcome;
 
 /// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes

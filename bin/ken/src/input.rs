@@ -1,9 +1,9 @@
 //! Reads text from the arguments of a command, from files or from standard input.
 
-use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use ken_tool::open_regular;
 use ken_types::Error;
 
 /// Returns the words of the command line joined by blanks, or standard input if there are no words or only `-`. Reads
@@ -33,7 +33,7 @@ pub(crate) fn read_text(flag: &str, path: &Path, max: u64) -> Result<String, Err
 pub(crate) fn read_bytes(flag: &str, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
+    let read = open_regular(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
     read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
     match bytes.len() as u64 > max {
         true => Err(wrong(format!("has more than {max} bytes"))),

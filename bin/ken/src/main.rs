@@ -22,7 +22,6 @@ mod input;
 mod knowledge;
 mod logs;
 mod messenger;
-mod nearest;
 mod needed;
 mod operations;
 mod output;

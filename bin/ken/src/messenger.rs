@@ -226,6 +226,9 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         };
         print_line(&format!("user       {id}{chat}, since {since}"))?;
     }
+    for user in items(&status, "configuredUsers").iter().filter_map(Value::as_str) {
+        print_line(&format!("user       {user}, by the configuration"))?;
+    }
     for pairing in items(&status, "pendingPairings") {
         print_line(&format!(
             "waiting    {} of user {}, until {}",

@@ -28,11 +28,16 @@ impl NeededParts {
         })
     }
 
-    /// Returns an error if one of `FIRST` is stopped or has failed, because waiting for it would be useless.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Returns an error if one of `FIRST` is stopped or has failed, because waiting for it would be useless. With `at_once`,
+    /// nothing is waited for.
+    pub(crate) fn check(&self, at_once: bool) -> Result<(), Error> {
         let missing = self.missing()?;
-        let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(stays_down_error);
-        error.map_or(Ok(()), Err)
+        let mut first = missing.iter().filter(|part| FIRST.contains(&part.name.as_str()));
+        if at_once && let Some(part) = first.clone().next() {
+            let starting = || Error::unavailable(format!("{} is not ready ({})", part.name, part.state.name()));
+            return Err(stays_down_error(part).unwrap_or_else(starting));
+        }
+        first.find_map(stays_down_error).map_or(Ok(()), Err)
     }
 
     /// Returns a text like "waiting for model (stopped), agent (waiting)", or `None` if all parts are ready.

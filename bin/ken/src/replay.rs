@@ -1,11 +1,11 @@
 //! `ken replay`: runs a recorded turn through the turn loop again, from its record alone.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use ken_tool::open_regular;
 use ken_trusted::Others;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
@@ -75,7 +75,7 @@ pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
 
 pub(crate) fn read(file: &Path) -> Result<Value, Error> {
     let unreadable = |why: String| Error::invalid("", format!("{}: {why}", file.display()));
-    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let text = open_regular(file).and_then(io::read_to_string).map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
 }
 

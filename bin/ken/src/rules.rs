@@ -145,7 +145,7 @@ fn read(file: &PathBuf) -> Result<Rule, Error> {
     let mut text = Vec::new();
     let input: Box<dyn Read> = match name.as_str() {
         "-" => Box::new(std::io::stdin()),
-        _ => Box::new(std::fs::File::open(file).map_err(unreadable)?),
+        _ => Box::new(ken_tool::open_regular(file).map_err(unreadable)?),
     };
     input.take(RULE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > RULE_BYTES {

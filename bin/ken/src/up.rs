@@ -24,9 +24,16 @@ pub(crate) struct Up {
     /// Run in the background, and return when everything is ready
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
+    /// Only say what commands of agents lack on this machine; `ken up` starts itself with this while kend starts
+    #[arg(long, hide = true)]
+    pub(crate) only_warn: bool,
 }
 
 pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
+    if up.only_warn {
+        warn_about_sandbox();
+        return Ok(ExitCode::SUCCESS);
+    }
     let path = find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
     let mut kend = Command::new(&path);
     kend.arg("--announce");
@@ -40,7 +47,7 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     }
     let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
     if !up.detach {
-        warn_about_sandbox();
+        warn_beside_kend();
         return Err(wrong(kend.exec()));
     }
     kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -48,6 +55,14 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     // The question takes as long as kend takes to read its configuration, so it is asked meanwhile.
     warn_about_sandbox();
     wait_for_ready_line(started)
+}
+
+/// Lets another process warn about the sandbox, because this one is about to become kend and the question would delay it.
+/// kend leaves alone the children that it had before.
+fn warn_beside_kend() {
+    let Ok(ken) = std::env::current_exe() else { return };
+    // Without that process only the warning is missing, which `ken doctor` gives too.
+    let _ = Command::new(ken).args(["up", "--only-warn"]).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
 }
 
 /// Says on standard error what commands of agents lack on this machine. Everything else works without it.

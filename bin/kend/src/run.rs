@@ -275,6 +275,8 @@ enum Source {
 
 impl Loop {
     fn run(&mut self, system: &mut System, control: &mut Control) {
+        // A child from before that has ended already was reported when nobody listened yet.
+        system.reap(Instant::now());
         system.advance(Instant::now());
         let mut woken = Instant::now();
         loop {

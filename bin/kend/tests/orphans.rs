@@ -103,3 +103,19 @@ fn the_guard_ends_a_descendant_that_no_signal_reaches() {
     kend.child.kill().unwrap();
     until("the watcher has left", || !is_running(watcher));
 }
+
+/// A program that replaces itself by kend can have a child that has ended by then.
+#[test]
+fn a_child_from_before_that_has_ended_is_reaped() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let kend = home.command(&["--announce"]);
+    // It waits for the end of the child without reaping it.
+    let script = "import os, sys\nchild = os.fork() or os._exit(0)\n\
+                  os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)\nos.execv(sys.argv[1], sys.argv[1:])";
+    let mut before = std::process::Command::new("python3");
+    before.args(["-c", script]).arg(kend.get_program()).args(kend.get_args());
+    before.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let kend = home.start_with(&mut before);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
+    assert!(children.split_whitespace().all(|pid| is_running(pid.parse().unwrap())), "{children}");
+}

@@ -1,11 +1,12 @@
 //! Conversations: prompts, turns and sessions, on behalf of an identity.
 
-use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::uri::{encode_query, encode_segment};
+use ken_types::{Code, Error};
 use serde_json::{Map, Value, json};
 
 use crate::gateway::Gateway;
+use crate::nearest::nearest;
 
 /// The person or program on whose behalf a request is made, and the conversation. A session belongs to one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,7 +206,7 @@ impl Gateway {
     /// A message with images is sent to the session's agent directly, so the session has to be opened first.
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         let id = match &prompt.session {
-            Some(selector) => self.resume_session(&prompt.identity, selector)?.id,
+            Some(selector) => self.existing_session(&prompt.identity, selector)?.id,
             None => self.create_session(&prompt.identity)?.id,
         };
         let images = prompt
@@ -232,6 +233,34 @@ impl Gateway {
         self.open("/api/chat/sessions", identity)
     }
 
+    /// Returns the session with this id or explicit name. Unlike [`Gateway::resume_session`], it never makes one.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]: `not_found` with the nearest name if there is no such session, `forbidden` and `conflict` as
+    /// there.
+    pub fn existing_session(&mut self, identity: &Identity, selector: &str) -> Result<Session, Error> {
+        // The command fails where the route of the same name makes a session.
+        match self.chat(&Prompt::new(identity.clone(), &format!("/resume {selector}"))) {
+            Ok(accepted) => session_of(accepted.body()),
+            Err(error) if error.code == Code::NotFound => {
+                let list = "`ken sessions` lists them";
+                let hint = match self.nearest_session(identity, selector) {
+                    Some(name) => format!("the nearest is `{name}`; {list}"),
+                    None => list.to_owned(),
+                };
+                Err(Error::not_found(format!("there is no session `{selector}`")).hint(hint))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the name or id of a recent session that is most like a word, if one is like it.
+    pub fn nearest_session(&mut self, identity: &Identity, word: &str) -> Option<String> {
+        let sessions = self.sessions(Some(identity), false, 100).ok()?;
+        let names = sessions.iter().flat_map(|session| ["displayName", "sessionId"].map(|name| session.get(name)));
+        nearest(word, names.flatten().filter_map(Value::as_str)).map(str::to_owned)
+    }
+
     /// Opens the session with this id or explicit name, or a new one if nothing matches.
     ///
     /// # Errors
@@ -244,12 +273,7 @@ impl Gateway {
     fn open(&mut self, target: &str, identity: &Identity) -> Result<Session, Error> {
         let key = Mint::fresh()?.ulid();
         let answer = self.post(target, &key, &Value::Object(identity.fields()))?;
-        let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        Ok(Session {
-            id: text("/session/id").ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
-            name: text("/session/title"),
-            created: answer.pointer("/session/created") == Some(&json!(true)),
-        })
+        session_of(&answer)
     }
 
     /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100), without those that have neither
@@ -312,9 +336,33 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`].
     pub fn cancel_turn(&mut self, identity: &Identity, session: &str) -> Result<bool, Error> {
+        self.cancel(identity, session, None)
+    }
+
+    /// Cancels this turn of a session, and no other one. Returns false if it has ended already.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn cancel_submission(&mut self, identity: &Identity, session: &str, turn: &Turn) -> Result<bool, Error> {
+        self.cancel(identity, session, Some(&turn.submission))
+    }
+
+    fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
         let key = Mint::fresh()?.ulid();
-        let answer = self.post(&target, &key, &Value::Object(identity.fields()))?;
+        let mut body = identity.fields();
+        body.extend(submission.map(|id| ("submissionId".to_owned(), id.into())));
+        let answer = self.post(&target, &key, &Value::Object(body))?;
         Ok(answer.get("cancelled") == Some(&json!(true)))
     }
+}
+
+/// Returns the session that an answer of the gateway names.
+fn session_of(answer: &Value) -> Result<Session, Error> {
+    let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    Ok(Session {
+        id: text("/session/id").ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
+        name: text("/session/title"),
+        created: answer.pointer("/session/created") == Some(&json!(true)),
+    })
 }

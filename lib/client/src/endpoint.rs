@@ -98,6 +98,10 @@ impl Secret {
             let error = Error::invalid(&*at, format!("{at}: other users can read this secret"));
             return Err(error.hint(format!("chmod 600 {at}")));
         }
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            // Reading a FIFO would wait for a writer.
+            return Err(Error::invalid(&*at, format!("{at}: it is not a regular file")));
+        }
         let text = std::fs::read_to_string(path).map_err(|error| Error::invalid(&*at, error.to_string()))?;
         Secret::new(&text, &at)?.ok_or_else(|| Error::invalid(at, "the file holds no secret"))
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,15 @@ pub struct Gateway {
     locate: Arc<Locate>,
     retry_time: Duration,
     notice: Option<Arc<OnRetry>>,
+    reach: Arc<Reach>,
+}
+
+/// What is known of the address so far.
+#[derive(Debug, Default)]
+struct Reach {
+    has_answered: AtomicBool,
+    /// Whether the last connection was refused.
+    is_refused: AtomicBool,
 }
 
 impl fmt::Debug for Gateway {
@@ -70,6 +80,7 @@ impl Gateway {
             locate: Arc::new(locate),
             retry_time: RETRY_TIME,
             notice: None,
+            reach: Arc::default(),
         })
     }
 
@@ -91,7 +102,9 @@ impl Gateway {
         self.endpoint.url()
     }
 
-    /// Sends a request, and repeats it while its outcome is unknown. It must be a request that may be repeated.
+    /// Sends a request, and repeats it while its outcome is unknown. It must be a request that may be repeated. It is not
+    /// repeated while an address that has never answered refuses connections: a gateway that starts or restarts accepts
+    /// them, because its socket is held, so nothing is there that could answer later.
     ///
     /// # Errors
     /// The gateway's own error for a status of 400 and above; `unavailable` if the gateway cannot be reached.
@@ -177,7 +190,17 @@ impl Gateway {
             true => self.agent.run(request.body(body).map_err(wrong)?),
             false => self.agent.run(request.body(()).map_err(wrong)?),
         };
+        let is_refused = sent.as_ref().is_err_and(is_refusal);
+        self.reach.is_refused.store(is_refused, Ordering::Relaxed);
+        if sent.is_ok() {
+            self.reach.has_answered.store(true, Ordering::Relaxed);
+        }
         sent.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Whether nothing listens at the address, and nothing ever has.
+    fn is_nobody_there(&self) -> bool {
+        self.reach.is_refused.load(Ordering::Relaxed) && !self.reach.has_answered.load(Ordering::Relaxed)
     }
 
     fn read_answer(&self, response: Response<Body>) -> Result<Answer, Error> {
@@ -191,9 +214,17 @@ impl Gateway {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Error {
-        Error::unavailable(format!("cannot reach the gateway at {}: {error}", self.url()))
-            .hint("`ken status` shows whether it runs")
+        let unreachable =
+            |why: &dyn fmt::Display| Error::unavailable(format!("cannot reach the gateway at {}: {why}", self.url()));
+        if is_refusal(error) {
+            return unreachable(&"nothing listens there").hint("`ken up` on that machine starts it");
+        }
+        unreachable(error).hint("`ken status` shows whether it runs")
     }
+}
+
+fn is_refusal(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// The pause before the next attempt at a request, and the time after which there are no more attempts.
@@ -212,7 +243,7 @@ impl Attempts {
     pub(crate) fn wait(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
         let left = self.until.saturating_duration_since(Instant::now());
-        if !may_pass || left.is_zero() {
+        if !may_pass || left.is_zero() || gateway.is_nobody_there() {
             return Err(error);
         }
         if let Some(notice) = &gateway.notice {

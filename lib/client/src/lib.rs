@@ -26,10 +26,12 @@ mod endpoint;
 mod events;
 mod gateway;
 mod live_text;
+mod nearest;
 mod stream;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
 pub use live_text::{LiveText, message_text};
+pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};

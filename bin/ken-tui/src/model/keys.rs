@@ -113,7 +113,7 @@ impl Model {
             Key::Enter if alt || shift || control => self.editor.insert_newline(),
             Key::Char('j') if control => self.editor.insert_newline(),
             Key::Enter => {
-                let draft = Draft { text: self.draft_text(), attachments: std::mem::take(&mut self.attachments) };
+                let draft = Draft::with(self.draft_text(), std::mem::take(&mut self.attachments));
                 self.set_editor("");
                 self.submit(draft);
             }

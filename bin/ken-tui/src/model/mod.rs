@@ -63,11 +63,17 @@ pub(crate) enum Overlay {
 pub(crate) struct Draft {
     pub(crate) text: String,
     pub(crate) attachments: Vec<Attachment>,
+    /// The number of the newest command that had no answer yet when it was queued; 0 if there was none.
+    after: u64,
 }
 
 impl Draft {
     pub(crate) fn new(text: String) -> Draft {
-        Draft { text, attachments: Vec::new() }
+        Draft::with(text, Vec::new())
+    }
+
+    pub(crate) fn with(text: String, attachments: Vec<Attachment>) -> Draft {
+        Draft { text, attachments, after: 0 }
     }
 }
 
@@ -86,6 +92,7 @@ pub(crate) struct Usage {
 #[derive(Debug)]
 struct InFlight {
     id: u64,
+    session: String,
     draft: Draft,
     is_command: bool,
 }
@@ -102,6 +109,8 @@ pub(crate) struct Model {
     pub(crate) queue: VecDeque<Draft>,
     /// Whether queued messages are held back until Enter is pressed, as after a cancelled turn.
     pub(crate) held: bool,
+    /// Messages that were queued in sessions that have been left since, each with the id of its session.
+    left: VecDeque<(String, Draft)>,
     in_flight: Vec<InFlight>,
     next_id: u64,
     pub(crate) overlay: Overlay,
@@ -146,6 +155,7 @@ impl Model {
             attachments: Vec::new(),
             queue: VecDeque::new(),
             held: false,
+            left: VecDeque::new(),
             in_flight: Vec::new(),
             next_id: 0,
             overlay: Overlay::None,
@@ -183,7 +193,7 @@ impl Model {
             Message::Wheel(lines) => self.wheel(lines),
             Message::Resized => self.effects.push(Effect::Log("resize")),
             Message::Preflight(row) => self.preflight_row(&row),
-            Message::Opened(Ok(session)) => self.opened(session),
+            Message::Opened(Ok(session)) => self.opened(session, None),
             Message::Opened(Err(error)) if self.session.is_some() => self.notice = Some(sentence(&error)),
             Message::Opened(Err(error)) => {
                 self.fatal = Some(sentence(&error));
@@ -273,8 +283,10 @@ impl Model {
         }
     }
 
-    /// Shows a session: a new one from its start, any other from its newest page.
-    fn opened(&mut self, session: Session) {
+    /// Shows a session: a new one from its start, any other from its newest page. `command` is the number of the command
+    /// that led to it.
+    fn opened(&mut self, session: Session, command: Option<u64>) {
+        self.leave(&session.id, command);
         self.connection = Connection::Connected;
         let is_first = self.session.is_none();
         self.epoch += 1;
@@ -306,6 +318,24 @@ impl Model {
         }
     }
 
+    /// Leaves the session for another one. What was queued in it is still sent to it; what was queued behind the command
+    /// that opens the other session belongs to that one.
+    fn leave(&mut self, other: &str, command: Option<u64>) {
+        let Some(left) = self.session.as_ref().map(|session| session.id.clone()).filter(|id| id != other) else {
+            return;
+        };
+        let queue = std::mem::take(&mut self.queue);
+        let is_of_other = |draft: &Draft| command.is_some_and(|command| draft.after >= command);
+        let (next, own): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(is_of_other);
+        self.queue = next;
+        if std::mem::take(&mut self.held) && !own.is_empty() {
+            own.iter().for_each(|draft| self.remember(&draft.text));
+            self.notice = Some("what was held back in the other session is in the history".to_owned());
+            return;
+        }
+        self.left.extend(own.into_iter().map(|draft| (left.clone(), draft)));
+    }
+
     fn attach(&mut self, offset: &str) {
         let Some(session) = &self.session else { return };
         self.effects.push(Effect::Attach { epoch: self.epoch, session: session.id.clone(), offset: offset.to_owned() });
@@ -319,7 +349,7 @@ impl Model {
     }
 
     /// Runs a command at once. Any other message is sent now, or queued while a turn is running.
-    fn submit(&mut self, draft: Draft) {
+    fn submit(&mut self, mut draft: Draft) {
         let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
         if is_blank {
             self.held = false;
@@ -334,6 +364,8 @@ impl Model {
         }
         self.effects.push(Effect::Log("input.prompt"));
         self.held = false;
+        let commands = self.in_flight.iter().filter(|sent| sent.is_command);
+        draft.after = commands.map(|sent| sent.id).max().unwrap_or_default();
         self.queue.push_back(draft);
         self.send_queued();
     }
@@ -346,8 +378,15 @@ impl Model {
         self.browsing = None;
     }
 
-    /// Sends the first queued message if no turn or request is in progress.
+    /// Sends the first queued message if no turn or request is in progress. Messages of sessions that were left come before,
+    /// one by one, so that they keep their order; the gateway lets them wait for the turns of their sessions.
     fn send_queued(&mut self) {
+        if self.in_flight.is_empty()
+            && let Some((session, draft)) = self.left.pop_front()
+        {
+            let id = self.next_id();
+            return self.post(id, session, draft, None, false);
+        }
         if !self.attached || self.held || self.is_busy() || !self.in_flight.is_empty() {
             return;
         }
@@ -369,7 +408,7 @@ impl Model {
         exchange.blocks.push(prompt);
         self.transcript.push(exchange);
         self.last_event_at = self.now;
-        self.post(id, draft, workflow, false);
+        self.post(id, self.session_id(), draft, workflow, false);
     }
 
     fn next_id(&mut self) -> u64 {
@@ -377,7 +416,11 @@ impl Model {
         self.next_id
     }
 
-    fn post(&mut self, id: u64, draft: Draft, workflow: Option<&str>, is_command: bool) {
+    fn session_id(&self) -> String {
+        self.session.as_ref().map(|session| session.id.clone()).unwrap_or_default()
+    }
+
+    fn post(&mut self, id: u64, session: String, draft: Draft, workflow: Option<&str>, is_command: bool) {
         let key = match Mint::fresh() {
             Ok(mut mint) => mint.ulid(),
             Err(error) => return self.problem(&error),
@@ -386,16 +429,15 @@ impl Model {
             Content::Image(image) => Some(image.clone()),
             Content::Text(_) => None,
         });
-        let session = self.session.as_ref();
         self.effects.push(Effect::Send(Box::new(Outgoing {
             id,
             key,
-            session: session.map(|session| session.id.clone()).unwrap_or_default(),
+            session: session.clone(),
             text: full_text(&draft),
             images: images.collect(),
             workflow: workflow.map(str::to_owned),
         })));
-        self.in_flight.push(InFlight { id, draft, is_command });
+        self.in_flight.push(InFlight { id, session, draft, is_command });
     }
 
     /// Runs a command of the client, or sends it to the gateway.
@@ -421,7 +463,7 @@ impl Model {
             _ if !self.attached => self.notice = Some("there is no session yet".to_owned()),
             _ => {
                 let id = self.next_id();
-                self.post(id, draft, None, true);
+                self.post(id, self.session_id(), draft, None, true);
             }
         }
     }
@@ -436,12 +478,14 @@ impl Model {
             return;
         };
         let sent = self.in_flight.remove(at);
+        let is_left = !sent.is_command && sent.session != self.session_id();
         match answer {
+            Ok(_) if is_left => self.connection = Connection::Connected,
             Ok(body) => {
                 self.connection = Connection::Connected;
                 self.take_context(&body);
                 match sent.is_command {
-                    true => self.command_done(&body),
+                    true => self.command_done(id, &body),
                     false => {
                         self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
                         if !self.is_busy() {
@@ -452,7 +496,9 @@ impl Model {
                 }
             }
             Err(error) => {
-                if !sent.is_command {
+                if is_left {
+                    self.remember(&sent.draft.text);
+                } else if !sent.is_command {
                     // The text is returned to the editor.
                     self.transcript.remove(&prompt_id(id));
                     self.restore_draft(sent.draft);
@@ -476,7 +522,7 @@ impl Model {
         }
     }
 
-    fn command_done(&mut self, body: &Value) {
+    fn command_done(&mut self, command: u64, body: &Value) {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         if let Some(id) = text("/session/id") {
             let name = text("/session/title");
@@ -484,7 +530,7 @@ impl Model {
                 Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
                 _ => {
                     let created = body.pointer("/session/created") == Some(&Value::Bool(true));
-                    self.opened(Session { id, name, created });
+                    self.opened(Session { id, name, created }, Some(command));
                 }
             }
         }
@@ -654,7 +700,8 @@ impl Model {
     /// Ends the client. Unsent messages are saved in the history.
     pub(crate) fn quit(&mut self, status: u8) {
         let draft = self.draft_text();
-        let queued = std::mem::take(&mut self.queue).into_iter();
+        let left = std::mem::take(&mut self.left).into_iter().map(|(_, draft)| draft);
+        let queued = left.chain(std::mem::take(&mut self.queue));
         for text in queued.map(|draft| draft.text).chain([draft]) {
             self.remember(&text);
         }

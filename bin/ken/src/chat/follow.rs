@@ -4,17 +4,20 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
-use ken_client::chat::Turn;
+use ken_client::chat::{Identity, Turn};
 use ken_client::{Gateway, LiveText, message_text};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
+use super::interrupt::Interrupt;
 use crate::needed::NeededParts;
 use crate::output::{print_json, print_note, print_text};
 use crate::progress::Progress;
 
 /// The longest wait for events before the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
+/// The longest wait for events before it is checked whether Ctrl+C was pressed.
+const GLANCE: Duration = Duration::from_millis(200);
 
 /// What is printed while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +49,18 @@ pub(super) struct TurnFollower<'a> {
     timeout: Duration,
     live: LiveText,
     last_event_at: Instant,
+    interrupt: &'a Interrupt,
     result: TurnResult,
 }
 
 impl<'a> TurnFollower<'a> {
-    pub(super) fn new(turn: &'a Turn, questions: Questions, show: Show, timeout: Duration) -> TurnFollower<'a> {
+    pub(super) fn new(
+        turn: &'a Turn,
+        questions: Questions,
+        show: Show,
+        timeout: Duration,
+        interrupt: &'a Interrupt,
+    ) -> TurnFollower<'a> {
         TurnFollower {
             turn,
             questions,
@@ -58,15 +68,25 @@ impl<'a> TurnFollower<'a> {
             timeout,
             live: LiveText::default(),
             last_event_at: Instant::now(),
+            interrupt,
             result: TurnResult::default(),
         }
     }
 
-    /// Reads events from the offset at which the turn was accepted until the turn ends.
-    pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<TurnResult, Error> {
+    /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
+    /// session.
+    pub(super) fn read_to_end(
+        mut self,
+        gateway: &Gateway,
+        needed: &NeededParts,
+        session: &str,
+    ) -> Result<TurnResult, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
-        while let Some(batch) = events.next(Some(self.questions.tick(TICK)))? {
+        while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
+            if self.interrupt.take() {
+                gateway.clone().cancel_submission(&Identity::local(), session, self.turn)?;
+            }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
             if own_events.is_empty() {
@@ -146,7 +166,7 @@ impl<'a> TurnFollower<'a> {
                 self.result.usage = event.get("usage").cloned();
                 Ok(false)
             }
-            "submission_settled" => Self::settle(event).map(|()| true),
+            "submission_settled" => self.settle(event).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -158,9 +178,13 @@ impl<'a> TurnFollower<'a> {
         }
     }
 
-    fn settle(event: &Value) -> Result<(), Error> {
+    fn settle(&self, event: &Value) -> Result<(), Error> {
         match event.get("outcome").and_then(Value::as_str) {
             Some("completed") => Ok(()),
+            Some("aborted") if self.interrupt.was_for_turn() => {
+                Err(Error::cancelled("the turn was cancelled; what was said is kept")
+                    .hint("`ken sessions` names its session, `ken show SESSION` shows it"))
+            }
             Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
             _ => {
                 let error = event.get("error");

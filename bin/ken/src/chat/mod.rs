@@ -2,6 +2,7 @@
 
 mod compose;
 mod follow;
+mod interrupt;
 mod schema;
 mod template;
 
@@ -21,10 +22,11 @@ use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::needed::NeededParts;
-use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr};
+use crate::output::{Outcome, fail, print_json, print_line, print_note, print_on_stderr};
 use crate::progress::Progress;
 use crate::sessions;
 use follow::{Show, TurnFollower, TurnResult};
+use interrupt::Interrupt;
 use schema::Schema;
 
 #[derive(Debug, Args)]
@@ -40,6 +42,9 @@ pub(crate) struct Chat {
     /// Stop when no data has arrived for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
+    /// Fail at once, instead of waiting, when the system is still starting
+    #[arg(long)]
+    pub(crate) no_start: bool,
     /// Use only this model: provider/model, one of the configured ones
     #[arg(short = 'm', long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
@@ -73,7 +78,8 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
     let message = compose::message(chat, &globals.places()?)?;
     let needed = NeededParts::of(globals)?;
-    needed.check()?;
+    needed.check(chat.no_start)?;
+    let interrupt = Interrupt::catch()?;
     let mut gateway = gateway::find(globals)?.retry_for(chat.wait);
     let mut prompt = Prompt::new(Identity::local(), &message.text);
     prompt.images = message.images;
@@ -81,10 +87,17 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
-    let talk = ChatRun { gateway: &gateway, chat, needed: &needed, ken: globals.command() };
-    let (status, session) = match &schema {
-        None => talk.answer_as_text(&prompt)?,
-        Some(schema) => talk.answer_by_schema(prompt, schema)?,
+    let talk = ChatRun { gateway: &gateway, chat, needed: &needed, ken: globals.command(), interrupt };
+    let answered = match &schema {
+        None => talk.answer_as_text(&prompt),
+        Some(schema) => talk.answer_by_schema(prompt, schema),
+    };
+    let (status, session) = match answered {
+        Err(error) if talk.interrupt.was_for_turn() => {
+            fail(&error);
+            return Ok(ExitCode::from(interrupt::STATUS));
+        }
+        answered => answered?,
     };
     if is_new && session.is_some() && std::io::stderr().is_terminal() {
         print_note("to continue this session: ken chat -c TEXT");
@@ -103,8 +116,10 @@ fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> 
     };
     match sessions::find(gateway, Some(&Identity::local()), word) {
         Ok(session) => Ok(session.get("sessionId").and_then(Value::as_str).map(str::to_owned)),
-        // The session may be archived or belong to somebody else. The gateway's error says which.
-        Err(error) if error.code == Code::NotFound => Ok(Some(word.clone())),
+        // The session may be older, archived or belong to somebody else. The gateway's error says which.
+        Err(error) if error.code == Code::NotFound => {
+            gateway.existing_session(&Identity::local(), word).map(|session| Some(session.id))
+        }
         Err(error) => Err(error),
     }
 }
@@ -116,6 +131,7 @@ struct ChatRun<'a> {
     needed: &'a NeededParts,
     /// The command `ken` for the same system.
     ken: String,
+    interrupt: Interrupt,
 }
 
 impl ChatRun<'_> {
@@ -179,9 +195,12 @@ impl ChatRun<'_> {
         };
         let questions =
             Questions::new(self.gateway.clone(), Asking::of_standard_streams(), self.ken.clone(), print_on_stderr);
-        let follower = TurnFollower::new(&turn, questions, show, self.chat.wait);
-        let result = follower.read_to_end(self.gateway, self.needed)?;
-        Ok((accepted, Some(result)))
+        let follower = TurnFollower::new(&turn, questions, show, self.chat.wait, &self.interrupt);
+        self.interrupt.turn_begins();
+        let session = accepted.session().unwrap_or_default();
+        let result = follower.read_to_end(self.gateway, self.needed, &session);
+        self.interrupt.turn_ends();
+        Ok((accepted, Some(result?)))
     }
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {

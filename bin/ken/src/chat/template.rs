@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use ken_client::nearest;
 use ken_types::Error;
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::places::Places;
 use ken_types::share;
 
 use crate::input::read_text;
-use crate::nearest::nearest;
 
 /// The placeholder for the message itself.
 const INPUT: &str = "input";

@@ -1,0 +1,51 @@
+//! Ctrl+C during `ken chat`.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ken_types::Error;
+use signal_hook::consts::SIGINT;
+use signal_hook::flag::{register, register_conditional_shutdown};
+
+/// The exit status of a program that Ctrl+C has ended: 128 + SIGINT.
+pub(super) const STATUS: u8 = 130;
+
+/// Whether Ctrl+C ends the program. It does until a turn runs; then the first one is for the turn, and the second one ends
+/// the program.
+pub(super) struct Interrupt {
+    ends: Arc<AtomicBool>,
+    was_for_turn: Cell<bool>,
+}
+
+impl Interrupt {
+    pub(super) fn catch() -> Result<Interrupt, Error> {
+        let ends = Arc::new(AtomicBool::new(true));
+        let failed = |error: io::Error| Error::internal(format!("Ctrl+C cannot be caught: {error}"));
+        // In this order, so that one signal does not both set the flag and act on it.
+        register_conditional_shutdown(SIGINT, STATUS.into(), Arc::clone(&ends)).map_err(failed)?;
+        register(SIGINT, Arc::clone(&ends)).map_err(failed)?;
+        Ok(Interrupt { ends, was_for_turn: Cell::new(false) })
+    }
+
+    /// From now on, the next Ctrl+C is for the turn.
+    pub(super) fn turn_begins(&self) {
+        self.ends.store(false, Ordering::Relaxed);
+    }
+
+    /// From now on, Ctrl+C ends the program.
+    pub(super) fn turn_ends(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true once after Ctrl+C was pressed during the turn.
+    pub(super) fn take(&self) -> bool {
+        self.ends.load(Ordering::Relaxed) && !self.was_for_turn.replace(true)
+    }
+
+    /// Whether Ctrl+C has been taken for the turn.
+    pub(super) fn was_for_turn(&self) -> bool {
+        self.was_for_turn.get()
+    }
+}
