@@ -3,8 +3,8 @@ use std::borrow::Cow;
 use crate::error::Invalid;
 use crate::interner::Interner;
 use crate::literal::{Literal, RuleId};
-use crate::pattern::has_variable;
 use crate::opposite::implied;
+use crate::pattern::has_variable;
 use crate::statement::{Statement, normalise};
 
 /// A set of rules, and the statements that occur in them. `'a` is the lifetime of the wordings.
