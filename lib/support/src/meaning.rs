@@ -24,6 +24,10 @@ const SAME_MATTER: f64 = 0.55;
 /// How much of the weight of a clause it must contain for a negation to be a contradiction, 0 to 1.
 const SAME_CLAUSE: f64 = 0.7;
 
+/// How much of the weight of a clause one clause of the source must contain for a negation to be a contradiction, 0 to 1. A
+/// negation in a sentence that is only similar is as often a true paraphrase.
+const SAME_STATEMENT: f64 = 0.85;
+
 /// A sentence of the text, the passage that supports it best, and that passage with the sentences around it.
 pub(crate) struct Pair {
     ours: Reading,
@@ -175,7 +179,9 @@ impl Pair {
         ours.iter().find_map(|clause| {
             let content = clause.iter().filter(|word| word.is_content).count();
             // A word alone, as "Yesterday," before the clause, denies nothing.
-            if content < 2 && ours.len() > 1 && !clause.iter().any(|word| word.negates) || content == 0 {
+            let obliges = clause.iter().any(|word| matches!(word.lower.as_str(), "have" | "has" | "need" | "required" | "obliged"));
+            let frees = obliges && clause.iter().any(|word| word.negates);
+            if content == 0 || frees || content < 3 && ours.len() > 1 {
                 return None;
             }
             let all: f64 = clause.iter().filter(|word| word.is_content).map(|word| word.weight).sum();
@@ -184,7 +190,7 @@ impl Pair {
                 let refers = their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
                 let own: Vec<&&Word> = clause.iter().filter(|word| word.is_content).collect();
                 let direct = own.iter().filter(|word| in_clause(their, word)).map(|word| word.weight).sum::<f64>();
-                let refers = refers && direct >= 0.4 * all;
+                let refers = refers && content > 2 && direct >= 0.4 * all;
                 let held =
                     own.into_iter().filter(|word| in_clause(their, word) || refers && has_word(&self.around, word));
                 held.map(|word| word.weight).sum()
@@ -207,9 +213,15 @@ impl Pair {
                 let turned: Vec<&&Word> = turned.collect();
                 let denials =
                     denials(clause, |word| in_clause(their, word)) + denials(their, |word| in_clause(clause, word));
+                // A negation of a word that only one of them has may say the same in other words: "not safe to drink".
+                let negations = |words: &[&Word]| words.iter().filter(|word| word.negates).count();
+                let is_loose = negations(clause) + negations(their) > denials;
+                if is_loose || denials > 0 && !turned.is_empty() {
+                    return None; // "cannot be opened" and "is locked" may say the same
+                }
                 Some((denials + turned.len(), turned.first().map(|word| word.span)))
             };
-            if most < all * SAME_CLAUSE || near().any(|their| turned(their).is_none_or(|(turns, _)| turns % 2 == 0)) {
+            if most < all * SAME_STATEMENT || near().any(|their| turned(their).is_none_or(|(turns, _)| turns % 2 == 0)) {
                 return None;
             }
             let (_, word) = turned(near().next()?)?;
