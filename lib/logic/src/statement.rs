@@ -374,6 +374,14 @@ mod tests {
             ("The licence is valid.", "the licence isn't valid"),
             ("the licence is invalid", "the licence is valid"),
             ("?x is allowed", "?x is forbidden"),
+            ("bob opened the safe", "bob never opened the safe"),
+            ("somebody entered", "nobody entered"),
+            ("guests may park here", "guests must not park here"),
+            ("guests are allowed to park here", "guests may not park here"),
+            ("staff must wear a badge", "staff do not have to wear a badge"),
+            ("users have permission", "users lack permission"),
+            ("guests may enter", "no guests may enter"),
+            ("the rent has been paid", "the rent was not paid"),
         ] {
             assert!(opposite(yes, no), "{yes} | {no}: {:?} {:?}", normalise(yes), normalise(no));
         }

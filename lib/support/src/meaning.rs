@@ -179,7 +179,9 @@ impl Pair {
         ours.iter().find_map(|clause| {
             let content = clause.iter().filter(|word| word.is_content).count();
             // A word alone, as "Yesterday," before the clause, denies nothing.
-            let obliges = clause.iter().any(|word| matches!(word.lower.as_str(), "have" | "has" | "need" | "required" | "obliged"));
+            let obliges = clause
+                .iter()
+                .any(|word| matches!(word.lower.as_str(), "have" | "has" | "need" | "required" | "obliged"));
             let frees = obliges && clause.iter().any(|word| word.negates);
             if content == 0 || frees || content < 3 && ours.len() > 1 {
                 return None;
@@ -221,7 +223,8 @@ impl Pair {
                 }
                 Some((denials + turned.len(), turned.first().map(|word| word.span)))
             };
-            if most < all * SAME_STATEMENT || near().any(|their| turned(their).is_none_or(|(turns, _)| turns % 2 == 0)) {
+            if most < all * SAME_STATEMENT || near().any(|their| turned(their).is_none_or(|(turns, _)| turns % 2 == 0))
+            {
                 return None;
             }
             let (_, word) = turned(near().next()?)?;

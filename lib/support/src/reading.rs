@@ -52,7 +52,9 @@ pub(crate) fn read(text: &str, span: Span) -> Reading {
     for word in words(part).take(LONGEST) {
         let between = part.get(end..word.span.start).unwrap_or_default();
         let clock = between == ":" && word.text.starts_with(|char: char| char.is_ascii_digit());
-        let group = matches!(between, ", " | " " | "\u{a0}" | "\u{202f}") && word.text.len() == 3 && word.text.bytes().all(|byte| byte.is_ascii_digit());
+        let group = matches!(between, ", " | " " | "\u{a0}" | "\u{202f}")
+            && word.text.len() == 3
+            && word.text.bytes().all(|byte| byte.is_ascii_digit());
         if !clock && !group && between.contains([',', ';', ':', '(', ')', '—', '–', '.', '!', '?']) {
             clause += 1;
         }
@@ -189,7 +191,8 @@ impl Reading {
                 word.lower.as_str(),
                 "failed" | "fails" | "fail" | "refused" | "refuses" | "refuse" | "declined"
             ) && next == "to";
-            let stops = matches!(word.lower.as_str(), "stopped" | "stops" | "ceased" | "avoids" | "avoided") && next.ends_with("ing");
+            let stops = matches!(word.lower.as_str(), "stopped" | "stops" | "ceased" | "avoids" | "avoided")
+                && next.ends_with("ing");
             if fails || stops || FORBIDS.contains(&word.lower.as_str()) {
                 word.negates = true;
                 word.is_content = false;
