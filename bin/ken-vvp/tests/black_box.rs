@@ -304,7 +304,7 @@ fn everyday_contradictions_are_found() {
         let rows: Vec<Value> = set.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let is_right = |row: &&Value| {
             let answer = validate(&json!({"facts": row["facts"], "rules": row["rules"]}));
-            !answer["conflicts"].as_array().unwrap().is_empty() == row["conflict"].as_bool().unwrap()
+            answer["conflicts"].as_array().unwrap().is_empty() != row["conflict"].as_bool().unwrap()
         };
         let right = rows.iter().filter(is_right).count();
         println!("{right} of {}", rows.len());
