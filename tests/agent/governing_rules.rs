@@ -214,7 +214,6 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
         "touch": {"write": [system.home()]}});
     std::fs::write(folder.join("run_it.json"), entry.to_string()).unwrap();
     ken_tests::until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("run_it"));
-    std::thread::sleep(std::time::Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     for (name, priority, text, when) in [
         ("low", -1, "Third text.", json!({})),
         ("high", 7, "First text.", json!({})),
@@ -359,7 +358,7 @@ fn an_answer_is_judged_and_revised_once() {
     let validation = answer.expect(200).at("/result/validation");
     assert!(validation["scores"]["overall_compliance"].is_number(), "{validation}");
     let judged = events.iter().filter(|event| event["type"] == "validation").count();
-    assert_eq!(judged as u64, 1 + validation["revisions"].as_u64().unwrap());
+    assert_eq!((&validation["revisions"], judged), (&json!(1), 2), "{validation}");
     // Without knowledge and without a rule, no answer is judged.
     let (answer, events) = say(&system, "c", "law", &json!({}));
     assert!(answer.expect(200).at("/result/validation").is_null());
