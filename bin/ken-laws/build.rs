@@ -56,7 +56,7 @@ fn main() -> Outcome<()> {
     let mut lexicon = Lexicon::default();
     lexicon.read_classes(&lines(&folder, "classes.txt")?)?;
     lexicon.read_verbs(&lines(&folder, "verbs.txt")?)?;
-    lexicon.read_opposites(&lines(&folder, "opposites.txt")?)?;
+    lexicon.read_opposites(&opposites(&folder)?)?;
     let features = Features::read(&lines(&folder, "features.txt")?)?;
     lexicon.read_phrases(&lines(&folder, "phrases.txt")?, &features)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -69,6 +69,13 @@ fn main() -> Outcome<()> {
 fn lines(folder: &Path, name: &str) -> Outcome<Vec<String>> {
     let text = fs::read_to_string(folder.join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// The pairs that cannot both hold in one text: those above the third heading.
+fn opposites(folder: &Path) -> Outcome<Vec<String>> {
+    let text = fs::read_to_string(folder.join("opposites.txt")).map_err(|error| format!("opposites.txt: {error}"))?;
+    let pairs = text.lines().take_while(|line| !line.starts_with("# Outcomes"));
+    Ok(pairs.filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
 }
 
 impl Lexicon {

@@ -410,7 +410,8 @@ impl Material {
         let texts: Vec<&str> = pages.chain(self.entries.iter().map(|entry| entry.text.as_str())).collect();
         let plain = without_ids(&draft.text);
         let support = ken_support::support(&plain, &texts);
-        let lacking = support.sentences.iter().filter(|sentence| !sentence.findings.is_empty());
+        let is_lack = |finding: &ken_support::Finding| finding.kind != ken_support::Kind::Uncarried;
+        let lacking = support.sentences.iter().filter(|sentence| sentence.findings.iter().any(is_lack));
         lacking
             .filter_map(|sentence| draft.text.get(sentence.span.start..sentence.span.end))
             .map(str::to_owned)

@@ -1,11 +1,13 @@
 //! Law 1: the parts of the text work together.
 
-use crate::claim::{Claim, has_mark, is_passive, points_back, tells_past};
+use crate::claim::{Claim, has_mark, is_passive, tells_past};
 use crate::finding::{Finding, Findings, View};
 use crate::grammar::is_finite;
 use crate::lexicon::{self as lex, hash};
 use crate::repetition::Repetition;
-use crate::rubric::{CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER};
+use crate::rubric::{
+    CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, REASONED, STEP_ORDER,
+};
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{COLON, Kind, PLURAL, QUOTED, Token, at, before};
 
@@ -300,21 +302,40 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
         if !is_sound(index, claim, findings) {
             continue;
         }
-        let linked = sentence.item.is_some() || claim.points_back() || repetition.shares(index);
-        if linked && claim.words > 2 && follows {
-            let link = first_or_head(scan.tokens_of(sentence), points_back);
-            findings.add(word(LINKED, index, link));
-        } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
+        let steps = sentence.item.is_some() || at(scan.tokens_of(sentence), 0).is(lex::ORDINAL);
+        let takes_up = steps || takes_up(scan, index);
+        let belongs = takes_up || claim.any(lex::POINTER | lex::CONNECTIVE) || repetition.shares(index);
+        if takes_up && claim.words > 2 && follows {
+            findings.add(word(LINKED, index, first_content(scan.tokens_of(sentence))));
+        } else if !belongs && judged > 1 && follows {
+            // The reason in a sentence that nothing else refers to ties nothing together.
+            findings.remove(index, REASONED);
+        }
+        if !belongs && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
             findings.add(whole(OFF_TOPIC, index, sentence));
         }
         follows |= claim.words > 2;
     }
 }
 
-/// The first token for which `is` holds, or else the first token.
-fn first_or_head(tokens: &[Token], is: fn(&Token) -> bool) -> &Token {
-    let first = tokens.iter().find(|token| is(token));
-    first.unwrap_or(at(tokens, 0))
+/// Whether a sentence repeats a content word of the one before it.
+fn takes_up(scan: &Scan, index: usize) -> bool {
+    let words = |index: usize| {
+        let sentence = scan.sentences.get(index);
+        let tokens = sentence.map(|sentence| scan.tokens_of(sentence)).unwrap_or_default();
+        let names = tokens.iter().filter(|token| token.kind != Kind::Number);
+        names.filter(|token| token.is_content() && !token.is(lex::LIGHT)).map(|token| token.stem).take(MAX_LINK_WORDS)
+    };
+    let before: Vec<u64> = index.checked_sub(1).into_iter().flat_map(words).collect();
+    words(index).any(|word| before.contains(&word))
+}
+
+/// Maximum number of words of a sentence that are compared with the next one. The limit keeps the comparison linear.
+const MAX_LINK_WORDS: usize = 100;
+
+/// The first content word, or else the first token.
+fn first_content(tokens: &[Token]) -> &Token {
+    tokens.iter().find(|token| token.is_content()).unwrap_or(at(tokens, 0))
 }
 
 /// Whether this is a general statement without a figure, name or date that could connect it implicitly to the topic.

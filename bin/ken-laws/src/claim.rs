@@ -126,11 +126,6 @@ impl Claim {
         (self.finite || self.instruction) && self.words > 1 && self.content > 0 && !self.is_marker_row()
     }
 
-    /// Whether it refers to an earlier statement.
-    pub(crate) fn points_back(&self) -> bool {
-        self.any(lex::POINTER | lex::CONNECTIVE | lex::THE)
-    }
-
     pub(crate) fn is_conditional(&self) -> bool {
         self.any(lex::CONDITION)
     }
@@ -164,11 +159,6 @@ pub(crate) fn is_unlisted(tokens: &[Token], index: usize) -> bool {
 /// Whether the token helps a reader to check the sentence.
 pub(crate) fn supports(token: &Token) -> bool {
     token.is_exact() || token.kind == Kind::Word && (token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED))
-}
-
-/// Whether the token refers to an earlier statement.
-pub(crate) fn points_back(token: &Token) -> bool {
-    token.is(lex::POINTER | lex::CONNECTIVE | lex::THE) && !supports(token)
 }
 
 /// Whether there is a citation: "\[4\]", "(Miller 1998)", "by Miller 1998".

@@ -82,7 +82,11 @@ impl Filter for Laws {
         let mut judge = self.judge.take();
         let judgement = judge.judge(&subject.text, &subject.context, carried);
         self.judge.set(judge);
-        let comparison = Comparison { is_done: support.is_ok(), is_required: self.require_support };
+        let comparison = Comparison {
+            is_done: support.is_ok(),
+            is_required: self.require_support,
+            leaves_open: carried.is_some_and(sources::leaves_open),
+        };
         let score = Score::new(&judgement, comparison, self.strictness.bar());
         Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }

@@ -237,6 +237,7 @@ fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
             feature: match finding.kind {
                 Kind::Unsupported => UNSUPPORTED,
                 Kind::Contradicted => CONTRADICTED,
+                Kind::Uncarried => continue,
             },
             sentence: sentence.saturating_sub(1),
             start: finding.span.start,

@@ -12,7 +12,7 @@ use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
 use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::score::{Score, Status, Tally};
-use crate::sources::Source;
+use crate::sources::{Source, leaves_open};
 
 /// The verdict on one text.
 #[derive(Serialize)]
@@ -34,6 +34,9 @@ const LISTED: usize = 100;
 const LISTED_STRENGTHS: usize = 3;
 
 const UNCHECKED: &str = "not checked: the only evidence is what the text cites; give that with --sources or the field sources, or look it up";
+
+const OPEN: &str =
+    "not judged: a source speaks of the same thing in other words; compare the sentence with its passage";
 
 /// One piece of evidence, with the fields in the order of the contract. `at` is present only for a document.
 #[derive(Serialize)]
@@ -90,7 +93,8 @@ impl<'a> Report<'a> {
             }
         });
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
-        let notes = unread.into_iter().chain(unchecked).chain(support.as_ref().err().copied());
+        let open = shown.is_some_and(leaves_open).then_some(OPEN);
+        let notes = unread.into_iter().chain(unchecked).chain(open).chain(support.as_ref().err().copied());
         let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {

@@ -72,16 +72,24 @@ pub(crate) struct Comparison {
     pub(crate) is_done: bool,
     /// Whether the caller demands that every sentence is supported.
     pub(crate) is_required: bool,
+    /// Whether a source is about the same thing as a sentence, and it is not known whether it says the same.
+    pub(crate) leaves_open: bool,
 }
 
 /// The best status that a text can have, whatever its points.
 fn most(judgement: &Judgement, support: Comparison) -> Status {
     let contradicted = judgement.sentences_with(CONTRADICTED);
     let claims = judgement.counts.iter().filter(|counts| **counts).count();
-    let is_supported = support.is_done && contradicted == 0 && judgement.sentences_with(UNSUPPORTED) == 0;
+    let unsupported = judgement.sentences_with(UNSUPPORTED);
+    let is_supported = support.is_done && contradicted == 0 && unsupported == 0;
     if 3 * contradicted >= claims.max(1) || (support.is_required && !is_supported) {
         Status::Fail
-    } else if contradicted > 0 || judgement.unread.is_some() || judgement.rests_on_citations || !support.is_done {
+    } else if contradicted + unsupported > 0
+        || support.leaves_open
+        || judgement.unread.is_some()
+        || judgement.rests_on_citations
+        || !support.is_done
+    {
         Status::Conditional
     } else {
         Status::Pass

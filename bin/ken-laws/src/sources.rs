@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use ken_support::Support;
+use ken_support::{Kind, Support};
 use ken_tool::{Code, Error, MAX_DEPTH, MAX_INPUT};
 use serde_json::Value;
 
@@ -101,6 +101,12 @@ fn check(sources: Vec<Source>, at: &str) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
+/// Whether a source is about the same thing as a sentence, and it is not known whether it says the same.
+pub(crate) fn leaves_open(support: &Support) -> bool {
+    let mut findings = support.sentences.iter().flat_map(|sentence| &sentence.findings);
+    findings.any(|finding| finding.kind == Kind::Uncarried)
+}
+
 /// How well the sources support the text. The error says why they cannot be compared.
 pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>, &'static str> {
     if sources.is_empty() {
@@ -108,7 +114,8 @@ pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>,
     }
     let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
     let readable = |text: &&str| is_english(ken_text::head(text, SAMPLE));
-    if !texts.iter().any(readable) || !readable(&text) {
+    let comparable = |text: &&str| ken_support::has_records(text) || readable(text);
+    if !texts.iter().any(comparable) || !readable(&text) {
         return Err(FOREIGN);
     }
     Ok(Some(ken_support::support(text, &texts)))

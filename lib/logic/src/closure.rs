@@ -39,6 +39,8 @@ pub struct Closure {
     pub(crate) given: Vec<Literal>,
     /// The position of each literal in the order of derivation, or [`NOT_DERIVED`] if it does not hold.
     pub(crate) places: Vec<u32>,
+    /// The literals that hold although they exclude each other, other than a literal and its negation.
+    pub(crate) contraries: Vec<(Literal, Literal)>,
     pub(crate) work: usize,
 }
 
@@ -46,7 +48,7 @@ pub struct Closure {
 /// created. Each of its pages would then cost two page faults, one at the first read and one at the first write.
 pub(crate) const NOT_DERIVED: u32 = u32::MAX;
 
-/// A statement and its negation, both of which hold.
+/// A statement and its negation, or another statement that excludes it, both of which hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contradiction {
     /// The literal that was derived first.
@@ -142,10 +144,13 @@ impl Closure {
 
     /// Returns every contradiction, in the order in which the second of its two literals was derived.
     pub fn contradictions(&self) -> Vec<Contradiction> {
-        if !self.derived().any(Literal::is_negated) {
+        if self.contraries.is_empty() && !self.derived().any(Literal::is_negated) {
             return Vec::new();
         }
-        let mut pairs = Vec::new();
+        let in_order = |&(one, other): &(Literal, Literal)| {
+            if self.place(one) < self.place(other) { (one, other) } else { (other, one) }
+        };
+        let mut pairs: Vec<(Literal, Literal)> = self.contraries.iter().map(in_order).collect();
         let mut held = vec![false; self.places.len()];
         for literal in self.derived() {
             if let Some(place) = held.get_mut(literal.index()) {
@@ -155,6 +160,7 @@ impl Closure {
                 pairs.push((literal.negation(), literal));
             }
         }
+        pairs.sort_by_key(|&(_, second)| self.place(second));
         self.with_roots(&pairs)
     }
 

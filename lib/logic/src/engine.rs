@@ -70,6 +70,8 @@ impl<'t, 'a> Engine<'t, 'a> {
             self.round(depth)?;
         }
         self.closure.work = self.joins.as_ref().map_or(0, Joins::work);
+        let both_hold = |pair: &&(Literal, Literal)| self.closure.holds(pair.0) && self.closure.holds(pair.1);
+        self.closure.contraries = self.theory.contraries.iter().filter(both_hold).copied().collect();
         Ok(self.closure)
     }
 

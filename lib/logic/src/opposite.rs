@@ -1,26 +1,64 @@
-//! Pairs of words of which exactly one holds, such as open and closed.
+//! Statements that follow from the meaning of a word: "was rejected" says that it was not accepted.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use ken_text::{Opposition, opposites};
 
-/// The list that ken-laws reads, too. Only the pairs above its second heading are complementary: of the others, such as
-/// fast and slow, both can be wrong.
-const LIST: &str = include_str!("../../../share/laws/opposites.txt");
-const SECOND_HEADING: &str = "# Contrary";
+use crate::statement::Statement;
 
-/// The second word of each pair, with the first.
-static AFFIRMATIVE: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
-    let lines = LIST.lines().take_while(|line| !line.starts_with(SECOND_HEADING)).filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once(' ')).map(|(first, second)| (second, first)).collect()
-});
-
-/// Returns the statement that a statement denies with its last word after a form of "be": "the door is open" for "the door
-/// is closed".
-pub(crate) fn affirmative(statement: &str) -> Option<String> {
-    let (subject, last) = statement.rsplit_once(' ')?;
-    let (_, verb) = subject.rsplit_once(' ')?;
-    if !matches!(verb, "is" | "are" | "was" | "were" | "be") {
-        return None;
-    }
-    AFFIRMATIVE.get(last).map(|first| format!("{subject} {first}"))
+/// Returns the second word of a complementary pair ("closed") as the first ("open"), of which it is the negation.
+pub(crate) fn affirmative(word: &str) -> Option<&'static str> {
+    let mut pairs = opposites(word).iter();
+    pairs.find(|other| other.opposition == Opposition::Complementary && other.is_first).map(|other| other.word)
 }
+
+/// Returns the weaker statements that a statement implies by one of its words: "always late" implies "late", "must enter"
+/// implies "may enter", and "rejected" implies "not accepted". The words are those of the normal form.
+pub(crate) fn implied(statement: &Statement<'_>) -> Vec<Statement<'static>> {
+    let mut implied = Vec::new();
+    if statement.negated || !statement.atom.contains(' ') {
+        return implied;
+    }
+    let words: Vec<&str> = statement.atom.split(' ').take(MAX_WORDS + 1).collect();
+    if words.len() > MAX_WORDS || words.iter().any(|word| matches!(*word, "and" | "or" | "but" | "if" | "not")) {
+        return implied;
+    }
+    let mut push = |at: usize, word: &str, negated: bool| {
+        let mut words = words.clone();
+        if word.is_empty() {
+            words.remove(at);
+        } else if let Some(place) = words.get_mut(at) {
+            *place = word;
+        }
+        implied.push(Statement { atom: words.join(" ").into(), negated });
+    };
+    for (at, word) in words.iter().enumerate() {
+        match (at, *word) {
+            (0, "all") | (1.., "always") => push(at, "", false),
+            (1.., "has-to") => push(at, "may", false),
+            (0, "everybody") => push(at, "somebody", false),
+            (0, "everything") => push(at, "something", false),
+            (1.., word) => {
+                let contrary = opposites(word).iter().filter(|other| other.opposition == Opposition::Contrary);
+                // One direction suffices: what follows is compared with what is said of the other word.
+                let contrary = contrary.filter(|other| other.is_first && is_said(&words, at));
+                contrary.for_each(|other| push(at, other.word, true));
+            }
+            _ => {}
+        }
+    }
+    implied
+}
+
+/// Returns whether a word is said of the subject, as in "was rejected" or "rejected the offer", and does not only
+/// describe a thing, as in "the rejected offer".
+fn is_said(words: &[&str], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| words.get(before));
+    !before.is_some_and(|before| DETERMINERS.contains(before))
+}
+
+/// The maximum length of a statement that is examined. Statements that grow with every step of a derivation are longer.
+const MAX_WORDS: usize = 32;
+
+const DETERMINERS: [&str; 24] = [
+    "a", "an", "the", "this", "that", "these", "those", "his", "her", "its", "their", "our", "my", "your", "every",
+    "each", "any", "some", "all", "no", "more", "less", "very", "of",
+];

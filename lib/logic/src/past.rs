@@ -20,6 +20,11 @@ pub(crate) fn past(verb: &str) -> String {
     }
 }
 
+/// Returns whether a word is the simple past of an irregular verb, and not also its base form.
+pub(crate) fn is_irregular_past(word: &str) -> bool {
+    IRREGULAR.iter().any(|(base, past)| *past == word && base != past)
+}
+
 /// Irregular verbs in their base form, sorted, each with its simple past.
 const IRREGULAR: [(&str, &str); 99] = [
     ("be", "was"),

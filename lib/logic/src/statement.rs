@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::opposite;
-use crate::past::past;
+use crate::past::{is_irregular_past, past};
 
 /// A statement in normal form: an atom, and whether it is negated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -19,22 +19,108 @@ pub struct Statement<'a> {
 /// "not" in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate
 /// the whole statement. It then stays in the atom, and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
-    if is_plain(wording) {
-        return match opposite::affirmative(wording) {
-            Some(atom) => Statement { atom: Cow::Owned(atom), negated: true },
-            None => Statement { atom: Cow::Borrowed(wording), negated: false },
-        };
+    if is_plain(wording) && !is_rewritten(wording) {
+        return Statement { atom: Cow::Borrowed(wording), negated: false };
     }
     let folded = ken_text::fold(wording);
     let folded = folded.trim_end_matches(['.', ' ']);
     let expanded = expand(folded);
     let words: Vec<&str> = expanded.split(' ').filter(|word| !word.is_empty()).collect();
-    let (rest, negated) = strip_prefixes(&words);
-    let (atom, inner) = strip_inner(rest);
-    match opposite::affirmative(&atom) {
-        Some(affirmative) => Statement { atom: Cow::Owned(affirmative), negated: !(negated ^ inner) },
-        None => Statement { atom: Cow::Owned(atom), negated: negated ^ inner },
+    let rewritten = rewrite(&words);
+    let (rest, negated) = strip_prefixes(&rewritten);
+    let (kept, inner) = strip_inner(rest);
+    let (atom, flipped) = affirm(&kept, negated ^ inner);
+    Statement { atom: Cow::Owned(atom), negated: flipped }
+}
+
+/// Returns whether [`rewrite`] or [`affirm`] may replace a word of a plain wording. In most wordings they do not.
+fn is_rewritten(wording: &str) -> bool {
+    let mut before = "";
+    wording.split(' ').any(|word| {
+        let before = std::mem::replace(&mut before, word);
+        match word {
+            "nobody" | "someone" | "anyone" | "anybody" | "everyone" | "nothing" | "never" | "must" | "need"
+            | "can" | "lacks" | "lack" | "lacked" | "allowed" | "permitted" | "required" | "obliged" | "forbidden"
+            | "switched" | "turned" | "been" => true,
+            "to" | "one" => matches!(before, "has" | "have" | "no"),
+            "no" => before.is_empty(),
+            _ if matches!(before, "has" | "have" | "had") => is_participle(word),
+            _ => is_be(Some(&before)) && opposite::affirmative(word).is_some(),
+        }
+    })
+}
+
+/// Replaces other words for the same by one: "someone" by "somebody", "is allowed to" by "may", "has to" by "must", "has
+/// paid" by "paid", "lacks" by "has no", and "never" by "not".
+fn rewrite<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let mut to: Vec<&'a str> = Vec::with_capacity(words.len());
+    let mut rest = words;
+    while let Some((&word, after)) = rest.split_first() {
+        let (with, taken): (&[&'a str], usize) = match (word, after) {
+            ("no", ["one", ..]) if to.is_empty() => (&["nobody"], 2),
+            // "No guests may enter" denies that guests may. "No guest is happy" says nothing of "a guest".
+            ("no", [things, _, ..]) if to.is_empty() && things.ends_with('s') => (&["not"], 1),
+            ("someone" | "anyone" | "anybody", _) => (&["somebody"], 1),
+            ("everyone", _) => (&["everybody"], 1),
+            ("never", _) => (&["not"], 1),
+            ("lacks", _) => (&["has", "no"], 1),
+            ("lack", _) => (&["have", "no"], 1),
+            ("lacked", _) => (&["had", "no"], 1),
+            ("is" | "are" | "was" | "were", ["allowed" | "permitted", "to", ..]) => (&["may"], 3),
+            ("is" | "are" | "was" | "were", ["not", "allowed" | "permitted", "to", ..]) => (&["must", "not"], 4),
+            ("is" | "are" | "was" | "were", ["forbidden", "to", ..]) => (&["must", "not"], 3),
+            ("is" | "are", ["required" | "obliged", "to", ..]) => (&["must"], 3),
+            ("has" | "have", ["to", _, ..]) => (&["must"], 2),
+            ("is" | "are", ["not", "required" | "obliged", "to", ..]) => (&["not", "has-to"], 4),
+            ("do" | "does", ["not", "have" | "need", "to", ..]) => (&["not", "has-to"], 4),
+            ("need", ["not", _, ..]) => (&["not", "has-to"], 2),
+            ("switched" | "turned", ["on" | "off", ..]) if is_be(to.last()) => (&[], 1),
+            ("has" | "have", ["been", _, ..]) => (if word == "has" { &["was"] } else { &["were"] }, 2),
+            ("has" | "have", ["not", "been", _, ..]) => {
+                (if word == "has" { &["was", "not"] } else { &["were", "not"] }, 3)
+            }
+            ("has" | "have" | "had", [verb, ..]) if is_participle(verb) => (&[], 1),
+            ("has" | "have" | "had", ["not" | "never", verb, ..]) if is_participle(verb) => (&["not"], 2),
+            _ => (rest.get(..1).unwrap_or_default(), 1),
+        };
+        to.extend_from_slice(with);
+        rest = rest.get(taken..).unwrap_or_default();
     }
+    to
+}
+
+fn is_be(word: Option<&&str>) -> bool {
+    word.is_some_and(|word| matches!(*word, "is" | "are" | "was" | "were" | "be"))
+}
+
+/// Returns whether "has" with this word is a tense, as in "has paid" and "has arrived", and does not say what somebody has.
+fn is_participle(word: &str) -> bool {
+    word.len() > 4 && word.ends_with("ed") || is_irregular_past(word)
+}
+
+/// Replaces words that negate or weaken a statement: "closed" by not "open", "nobody" by not "somebody", "must not" by not
+/// "may". The result is the affirmative form, and whether it is negated.
+fn affirm(statement: &str, mut negated: bool) -> (String, bool) {
+    let words: Vec<&str> = statement.split(' ').collect();
+    let joins = words.iter().any(|word| matches!(*word, "and" | "or" | "but" | "nor") || SUBORDINATORS.contains(word));
+    let mut kept = words;
+    let opens_it = kept.first().is_some_and(|word| matches!(*word, "it" | "there" | "this" | "that"));
+    for at in 0..kept.len() {
+        let before = at.checked_sub(1).and_then(|before| kept.get(before));
+        let replaced = match kept.get(at).copied() {
+            Some("nobody") if at == 0 => Some(("somebody", true)),
+            Some("nothing") if at == 0 => Some(("something", true)),
+            Some("must") if at > 0 => Some((if negated { "may" } else { "has-to" }, false)),
+            Some("can") if at > 0 && !opens_it && at + 1 < kept.len() => Some(("may", false)),
+            Some(word) if !joins && is_be(before) => opposite::affirmative(word).map(|first| (first, true)),
+            _ => None,
+        };
+        if let (Some((with, flips)), Some(place)) = (replaced, kept.get_mut(at)) {
+            *place = with;
+            negated ^= flips;
+        }
+    }
+    (kept.join(" "), negated)
 }
 
 /// Returns true if the bytes show that a wording is already in normal form: it consists of lower-case ASCII words
@@ -288,6 +374,14 @@ mod tests {
             ("The licence is valid.", "the licence isn't valid"),
             ("the licence is invalid", "the licence is valid"),
             ("?x is allowed", "?x is forbidden"),
+            ("bob opened the safe", "bob never opened the safe"),
+            ("somebody entered", "nobody entered"),
+            ("guests may park here", "guests must not park here"),
+            ("guests are allowed to park here", "guests may not park here"),
+            ("staff must wear a badge", "staff do not have to wear a badge"),
+            ("users have permission", "users lack permission"),
+            ("guests may enter", "no guests may enter"),
+            ("the rent has been paid", "the rent was not paid"),
         ] {
             assert!(opposite(yes, no), "{yes} | {no}: {:?} {:?}", normalise(yes), normalise(no));
         }

@@ -3,8 +3,9 @@ use std::borrow::Cow;
 use crate::error::Invalid;
 use crate::interner::Interner;
 use crate::literal::{Literal, RuleId};
+use crate::opposite::implied;
 use crate::pattern::has_variable;
-use crate::statement::normalise;
+use crate::statement::{Statement, normalise};
 
 /// A set of rules, and the statements that occur in them. `'a` is the lifetime of the wordings.
 pub struct Theory<'a> {
@@ -23,6 +24,8 @@ pub struct Theory<'a> {
     /// For each literal, the last rule with several premises in which it is a premise. This shows whether a premise is
     /// repeated, so that it counts only once.
     seen: Vec<RuleId>,
+    /// Literals that exclude each other although neither is the negation of the other.
+    pub(crate) contraries: Vec<(Literal, Literal)>,
     /// The last wording and its literal. They are stored because the conclusion of a rule is often the premise of the
     /// next one.
     last: Option<(&'a str, Literal)>,
@@ -49,6 +52,7 @@ impl<'a> Theory<'a> {
             ends: Vec::with_capacity(rules),
             variable_rules: Vec::new(),
             seen: Vec::new(),
+            contraries: Vec::new(),
             last: None,
         }
     }
@@ -68,12 +72,27 @@ impl<'a> Theory<'a> {
             return Err(Invalid::Empty);
         }
         let plain = !statement.negated && statement.atom == wording;
-        let literal = Literal::new(self.atoms.intern(&statement.atom).0, statement.negated);
+        let literal = self.literal(&statement);
         if !plain {
             self.set_wording(literal, Cow::Borrowed(wording.trim()));
         }
         self.last = Some((wording, literal));
         Ok(literal)
+    }
+
+    /// Returns the literal of a statement. What a new statement implies by its words is remembered.
+    fn literal(&mut self, statement: &Statement<'_>) -> Literal {
+        let known = self.atoms.len();
+        let literal = Literal::new(self.atoms.intern(&statement.atom).0, statement.negated);
+        if self.atoms.len() > known {
+            let affirmed = Statement { atom: Cow::Borrowed(&statement.atom), negated: false };
+            for weaker in implied(&affirmed) {
+                let weaker = Literal::new(self.atoms.intern(&weaker.atom).0, weaker.negated);
+                let stronger = Literal::new(literal.atom(), false);
+                self.contraries.push((stronger, weaker.negation()));
+            }
+        }
+        literal
     }
 
     /// Returns the literal of a derived wording or, with `deny`, its negation; `None` if the normal form is empty.
@@ -83,8 +102,7 @@ impl<'a> Theory<'a> {
             return None;
         }
         let plain = !statement.negated && statement.atom == wording;
-        let negated = statement.negated;
-        let affirmed = Literal::new(self.atoms.intern(&statement.atom).0, negated);
+        let affirmed = self.literal(&statement);
         if !plain {
             self.set_wording(affirmed, Cow::Owned(wording));
         }

@@ -4,43 +4,22 @@
 //! A contradiction is reported only if the passage is clearly about the same thing, that is, if it contains words with
 //! most of the sentence's weight.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
-use ken_text::{Span, push_stem};
+use ken_text::Span;
 
 use crate::index::{Index, Sentence, SourceSentence};
+use crate::meaning::{Meaning, Pair};
 use crate::token::{Kind, Spellings, Token, UNKNOWN};
 use crate::{Finding, Kind as Finds};
 
 /// How much of the sentence's weight the passage must contain for a differing word to be a contradiction, 0 to 1. The
 /// differing word itself is not counted.
 const SAME_MATTER: f64 = 0.6;
-/// How much of the weight it must contain for a negation or exchanged roles to be a contradiction, 0 to 1. This is
-/// more, because no single word differs.
+/// How much of the weight it must contain for exchanged roles to be a contradiction, 0 to 1. This is more, because no single
+/// word differs.
 const SAME_WORDS: f64 = 0.8;
 
 /// The maximum distance between subject and object in the passage, in content words.
 const FARTHEST_ROLES: usize = 4;
-
-/// Pairs of words with opposite meanings, one pair per line.
-const OPPOSITES: &str = include_str!("../../../share/support/opposites.txt");
-
-static OPPOSITE_STEMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
-    let mut opposites: HashMap<String, Vec<String>> = HashMap::new();
-    for (a, b) in OPPOSITES.lines().filter_map(|line| line.split_once(' ')) {
-        let [a, b] = [a, b].map(stem);
-        opposites.entry(a.clone()).or_default().push(b.clone());
-        opposites.entry(b).or_default().push(a);
-    }
-    opposites
-});
-
-fn stem(word: &str) -> String {
-    let mut stem = String::new();
-    push_stem(&word.to_lowercase(), &mut stem);
-    stem
-}
 
 /// A sentence, and the passage of a source that supports it best.
 struct Comparison<'a> {
@@ -49,23 +28,56 @@ struct Comparison<'a> {
     tokens: &'a [Token],
     source: &'a str,
     passage: Vec<Token>,
+    pair: Option<&'a Pair>,
 }
 
-pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&SourceSentence>) -> Vec<Finding> {
+/// Returns what the sources lack or contradict, and whether the passage and its neighbours carry the words of the sentence.
+pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&SourceSentence>) -> (Vec<Finding>, bool) {
     let mut words = Vec::new();
     let source = passage.and_then(|passage| index.sources.get(passage.source)).copied().unwrap_or_default();
     if let Some(passage) = passage {
         index.vocabulary.look_up(source, passage.span, &mut Spellings::new(), &mut words);
     }
-    let comparison = Comparison { index, text: index.text, tokens: index.tokens_of(sentence), source, passage: words };
+    let pair = passage.map(|found| Pair::new(index.text, sentence.span, source, found.span, around(index, found)));
+    let tokens = index.tokens_of(sentence);
+    let comparison = Comparison { index, text: index.text, tokens, source, passage: words, pair: pair.as_ref() };
     if let Some(contradiction) = comparison.contradiction(sentence.span) {
-        return vec![contradiction];
+        return (vec![contradiction], false);
     }
-    let missing = missing(index, comparison.tokens);
+    let meaning = pair.as_ref().map_or(Meaning::Carried, Pair::compare);
+    if let Meaning::Contradicted(span) = meaning {
+        return (vec![Finding { kind: Finds::Contradicted, span }], false);
+    }
+    let missing = missing(index, comparison.tokens).filter(|token| !comparison.states(token));
     let missing = missing.filter(|token| !comparison.passage.iter().any(|other| comparison.is_form_of(token, other)));
     let finding = |token: &Token| Finding { kind: Finds::Unsupported, span: token.span };
-    missing.map(finding).collect()
+    let mut findings: Vec<Finding> = missing.map(finding).collect();
+    if let Meaning::Uncarried(span) = meaning {
+        findings.push(Finding { kind: Finds::Uncarried, span });
+    }
+    let is_carried = meaning == Meaning::Carried && pair.as_ref().is_some_and(Pair::is_carried);
+    (findings, is_carried)
 }
+
+/// Returns the passage together with the sentences of its source around it, to which a sentence may refer as well.
+fn around(index: &Index<'_>, passage: &SourceSentence) -> Span {
+    let at = index
+        .source_sentences
+        .partition_point(|other| (other.source, other.span.start) < (passage.source, passage.span.start));
+    let near =
+        index.source_sentences.get(at.saturating_sub(AROUND)..(at + AROUND + 1).min(index.source_sentences.len()));
+    let near =
+        near.unwrap_or_default().iter().filter(|other| other.source == passage.source && other.span.len() < MAX_AROUND);
+    near.fold(passage.span, |span, other| Span {
+        start: span.start.min(other.span.start),
+        end: span.end.max(other.span.end),
+    })
+}
+
+/// The number of sentences on each side of a passage to which a sentence may refer as well.
+const AROUND: usize = 2;
+/// Longer neighbours, in bytes, are not read with a passage. They are no sentences.
+const MAX_AROUND: usize = 2000;
 
 /// Returns the numbers, units, dates and names of a sentence that occur in no source.
 fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item = &'a Token> {
@@ -185,8 +197,8 @@ impl Comparison<'_> {
     fn contradiction(&self, sentence: Span) -> Option<Finding> {
         let at = |span| Finding { kind: Finds::Contradicted, span };
         self.other_word().map(at).or_else(|| {
-            let denied = self.held(None) >= SAME_WORDS && (self.is_denied() || self.has_changed_roles());
-            denied.then(|| at(sentence))
+            let turned = self.held(None) >= SAME_WORDS && self.has_changed_roles();
+            turned.then(|| at(sentence))
         })
     }
 
@@ -217,18 +229,13 @@ impl Comparison<'_> {
     }
 
     fn has_other(&self, at: usize, token: &Token) -> bool {
-        let word = token.span.of(self.text);
         if token.kind == Kind::Number || is_date(self.index, token) || is_name(token, at) {
-            if is_rough(self.index, self.tokens, at) {
+            if is_rough(self.index, self.tokens, at) || self.states(token) {
                 return false;
             }
             return self.slot(at).is_some_and(|other| self.is_other(token, other));
         }
-        let opposites = OPPOSITE_STEMS.get(&stem(word));
-        opposites.is_some_and(|opposites| {
-            let mut words = self.passage.iter().filter(|word| !self.sentence_has(word.id));
-            words.any(|other| opposites.contains(&stem(other.span.of(self.source))))
-        })
+        false
     }
 
     fn sentence_has(&self, id: u32) -> bool {
@@ -274,11 +281,9 @@ impl Comparison<'_> {
         places.filter(|(place, _)| fits(*place)).map(|(_, token)| token).next()
     }
 
-    /// Returns whether only one of sentence and passage negates a word that both contain.
-    fn is_denied(&self) -> bool {
-        let sentence = denials(self.tokens, |id| self.passage_has(id));
-        let passage = denials(&self.passage, |id| self.sentence_has(id));
-        sentence % 2 != passage % 2
+    /// Returns whether the passage or its neighbours state the number, perhaps in another unit or in words.
+    fn states(&self, token: &Token) -> bool {
+        self.pair.is_some_and(|pair| pair.states_amount_at(token.span))
     }
 
     /// Returns whether the subject and the object of a verb are exchanged, as in "A sued B" and "B sued A".
@@ -306,15 +311,4 @@ impl Comparison<'_> {
     fn has_agent(&self, text: &str, tokens: &[Token]) -> bool {
         tokens.iter().any(|token| token.span.of(text) == "by")
     }
-}
-
-/// Returns the number of negations whose next content word is shared by sentence and passage. Only that word counts as
-/// negated: "has not been fined and will be in the squad" negates only "fined".
-fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
-    let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
-    let denied = |at: &usize| {
-        let mut after = tokens.iter().skip(at + 1);
-        after.find(|token| token.is_content()).is_some_and(|token| is_shared(token.id))
-    };
-    (0..tokens.len()).filter(denies).filter(denied).count()
 }

@@ -13,8 +13,11 @@
 mod conflict;
 mod features;
 mod index;
+mod lookup;
+mod meaning;
 mod model;
 mod rarity;
+mod reading;
 mod token;
 
 use ken_text::Span;
@@ -26,6 +29,7 @@ pub use token::stems;
 
 use features::Measured;
 use index::Index;
+use lookup::{Found, Records};
 
 /// How well the sources support a text.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,8 @@ pub enum Kind {
     Unsupported,
     /// The passage says something different about the same thing.
     Contradicted,
+    /// The passage is about the same thing and lacks these words; whether its own words mean the same is not known.
+    Uncarried,
 }
 
 /// A sentence with a score below this is reported as unsupported.
@@ -83,12 +89,18 @@ pub const CONTRADICTED: f64 = 0.1;
 /// Compares each sentence of `text` with `sources`, using the shipped model.
 pub fn support(text: &str, sources: &[&str]) -> Support {
     let index = Index::new(text, sources);
+    let records = records(text, sources);
     let measured = features::measure(&index);
     let scores = Model::shipped().scores(&measured.iter().map(|each| each.features).collect::<Vec<_>>());
     let sentences: Vec<Supported> =
-        measured.iter().zip(scores).map(|(each, score)| judge(&index, each, score)).collect();
+        measured.iter().zip(scores).map(|(each, score)| judge(&index, &records, each, score)).collect();
     let sum: f64 = sentences.iter().map(|sentence| sentence.score).sum();
     Support { score: sum / sentences.len().max(1) as f64, sentences }
+}
+
+/// Returns whether a source consists of records (a log, a table), in which a sentence can be looked up in any language.
+pub fn has_records(source: &str) -> bool {
+    Records::of(ken_text::head(source, 64 * 1024), &|_| false).is_some()
 }
 
 /// Returns the features of each sentence of `text`. The model is trained on these.
@@ -98,13 +110,43 @@ pub fn features(text: &str, sources: &[&str]) -> Vec<[f64; FEATURES]> {
     measured.iter().map(|each| each.features).collect()
 }
 
-fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
+/// Returns the sources that consist of records, each with its index.
+fn records<'a>(text: &str, sources: &[&'a str]) -> Vec<(usize, Records<'a>)> {
+    let wanted = lookup::wanted(text);
+    let read =
+        |(number, source): (usize, &&'a str)| Some((number, Records::of(source, &|word| wanted.contains(word))?));
+    sources.iter().enumerate().filter_map(read).collect()
+}
+
+/// The score of a sentence that a record says.
+const LOOKED_UP: f64 = 1.0;
+
+fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measured, score: f64) -> Supported {
     let sentence = measured.sentence;
+    let mut found: Vec<(usize, Found)> = records
+        .iter()
+        .filter_map(|(source, records)| Some((*source, records.look_up(index.text, sentence.span)?)))
+        .collect();
+    found.sort_by_key(|(_, found)| matches!(found, Found::Contradicted(..)));
+    if let Some((source, found)) = found.first() {
+        let (score, findings, span) = match *found {
+            Found::Supported(line) => (LOOKED_UP, Vec::new(), line),
+            Found::Contradicted(span, line) => {
+                (score.min(CONTRADICTED), vec![Finding { kind: Kind::Contradicted, span }], line)
+            }
+        };
+        return Supported { span: sentence.span, score, passage: Some(Passage { source: *source, span }), findings };
+    }
+    // A text that has only records to be compared with, and says nothing that can be looked up, is left open.
+    if !records.is_empty() && records.len() == index.sources.len() {
+        let finding = Finding { kind: Kind::Uncarried, span: sentence.span };
+        return Supported { span: sentence.span, score: 0.0, passage: None, findings: vec![finding] };
+    }
     let passage = measured.best.and_then(|best| index.source_sentences.get(best));
-    let mut findings = conflict::find(index, sentence, passage);
+    let (mut findings, is_carried) = conflict::find(index, sentence, passage);
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
     let asks = sentence.span.of(index.text).ends_with('?');
-    if score < UNSUPPORTED && findings.is_empty() && !asks {
+    if score < UNSUPPORTED && findings.is_empty() && !is_carried && !asks {
         findings.push(Finding { kind: Kind::Unsupported, span: sentence.span });
     }
     Supported {

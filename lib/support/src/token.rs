@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use ken_text::{Span, expand, is_negator, is_stop_word, push_stem, words};
+use ken_text::{Span, expand, is_stop_word, push_stem, words};
 
 use crate::rarity::rarity;
 
@@ -16,7 +16,6 @@ pub(crate) struct Token {
     pub(crate) span: Span,
     /// Whether the word begins with a capital letter.
     pub(crate) capital: bool,
-    pub(crate) negates: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub(crate) const UNKNOWN: u32 = u32::MAX;
 
 impl Token {
     fn new(word: Word, span: Span, capital: bool) -> Token {
-        Token { id: word.id, kind: word.kind, span, capital, negates: word.negates }
+        Token { id: word.id, kind: word.kind, span, capital }
     }
 
     pub(crate) fn is_content(&self) -> bool {
@@ -53,7 +52,6 @@ pub(crate) struct Vocabulary {
 pub(crate) struct Word {
     id: u32,
     kind: Kind,
-    negates: bool,
 }
 
 /// The spellings in the sources. They are stored so that the stem of each is computed only once.
@@ -71,7 +69,7 @@ impl Vocabulary {
                 self.rarities.push(rarity(&stem));
                 id
             });
-            Word { id, kind, negates: is_negator(spelled) }
+            Word { id, kind }
         };
         each_word(text, span, word, |token| to.push(token));
     }
@@ -84,7 +82,7 @@ impl Vocabulary {
                 return *known;
             }
             let kind = normalise(spelled, &mut stem);
-            let word = Word { id: self.ids.get(&stem).copied().unwrap_or(UNKNOWN), kind, negates: is_negator(spelled) };
+            let word = Word { id: self.ids.get(&stem).copied().unwrap_or(UNKNOWN), kind };
             spellings.insert(spelled.to_owned(), word);
             word
         };
@@ -100,7 +98,7 @@ pub fn stems(text: &str, mut each: impl FnMut(&str)) {
     let word = |spelled: &str| {
         let kind = normalise(spelled, &mut stem);
         each(&stem);
-        Word { id: UNKNOWN, kind, negates: false }
+        Word { id: UNKNOWN, kind }
     };
     each_word(text, span, word, |_| {});
 }

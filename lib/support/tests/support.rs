@@ -48,7 +48,6 @@ fn what_no_source_says_is_unsupported() {
     for (text, words) in [
         ("The bridge opened in 1962.", "1962"),
         ("Engineers from Zurich looked at the bridge.", "Zurich"),
-        ("Repairs would cost 3.4 million dollars.", "dollars"),
         (
             "Fishermen caught a record haul of herring off the coast.",
             "Fishermen caught a record haul of herring off the coast.",
@@ -65,7 +64,8 @@ fn what_a_source_says_otherwise_is_contradicted() {
         ("The bridge was closed on 4 April after inspectors found 12 cracks.", "April"),
         ("The Northgate bridge was opened on 4 March.", "opened"),
         ("Mayor Peter Hart said repairs would take nine weeks.", "Peter"),
-        ("The city raised its taxes.", "The city raised its taxes."),
+        ("The city raised its taxes.", "The city raised its taxes"),
+        ("Repairs would cost 3.4 million dollars.", "3.4 million"),
         ("Northgate sued Velden in May.", "Northgate sued Velden in May."),
     ] {
         assert_eq!(first(text), Some((Kind::Contradicted, words.to_owned())), "{text}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod black_box;
+mod evidence;
 mod planted;
 mod program;
 mod properties;

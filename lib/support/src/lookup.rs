@@ -1,0 +1,349 @@
+//! Looks up what a sentence says in a source of lines: a log, a table of comma or tab separated values, or other records. What can
+//! be looked up exactly (codes, times, counts of lines, values in a row) is judged by that, and nothing else is.
+
+use std::collections::{HashMap, HashSet};
+
+use ken_text::Span;
+
+use crate::reading::{Word, read};
+
+/// What looking a sentence up gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A line, or the number of matching lines, says it. The first such line.
+    Supported(Span),
+    /// The lines about the same thing say otherwise: the words of the sentence that differ, and the first such line.
+    Contradicted(Span, Span),
+}
+
+/// A source of records, one a line.
+pub(crate) struct Records<'a> {
+    text: &'a str,
+    lines: Vec<Span>,
+    /// The names of the columns, if the first line has them.
+    columns: Vec<String>,
+    separator: Option<char>,
+    /// For each word, the lines that contain it, each once.
+    words: HashMap<String, Vec<u32>>,
+}
+
+/// The share of lines that must look like records, 0 to 1.
+const MOST: f64 = 0.6;
+/// The number of lines that are examined to see whether a source consists of records.
+const SAMPLE: usize = 200;
+
+impl<'a> Records<'a> {
+    /// Reads a source as records; `None` if it is running text. `wanted` holds the words of the text, so that only these
+    /// are remembered.
+    pub(crate) fn of(text: &'a str, wanted: &dyn Fn(&str) -> bool) -> Option<Records<'a>> {
+        let mut lines = Vec::new();
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            let trimmed = line.trim_end();
+            if !trimmed.is_empty() {
+                lines.push(Span { start, end: start + trimmed.len() });
+            }
+            start += line.len();
+        }
+        let separator = separator_of(text, &lines);
+        let sampled: Vec<&Span> = lines.iter().take(SAMPLE).collect();
+        let stamped = sampled.iter().filter(|line| is_stamped(line.of(text))).count() as f64;
+        if lines.len() < 2 || separator.is_none() && stamped < MOST * sampled.len() as f64 {
+            return None;
+        }
+        let columns = match (separator, lines.first()) {
+            (Some(separator), Some(first)) => fields(first.of(text), separator).map(str::to_lowercase).collect(),
+            _ => Vec::new(),
+        };
+        let mut words: HashMap<String, Vec<u32>> = HashMap::new();
+        for (number, line) in lines.iter().enumerate().skip(usize::from(!columns.is_empty())) {
+            for token in tokens(line.of(text)) {
+                if !wanted(&token) {
+                    continue;
+                }
+                let places = words.entry(token).or_default();
+                if places.last() != Some(&(number as u32)) {
+                    places.push(number as u32);
+                }
+            }
+        }
+        Some(Records { text, lines, columns, separator, words })
+    }
+
+    /// Looks a sentence up; `None` if it says nothing that can be looked up exactly.
+    pub(crate) fn look_up(&self, text: &str, sentence: Span) -> Option<Found> {
+        let reading = read(text, sentence);
+        let keys = self.keys(text, sentence, &reading.words);
+        self.count(&reading.words, &keys).or_else(|| self.value(&reading.words, &keys)).or_else(|| self.line(&keys))
+    }
+
+    /// The words of the sentence that stand in the records, or could: numbers, times, codes, names, and words that occur.
+    fn keys(&self, text: &str, sentence: Span, words: &[Word]) -> Vec<Key> {
+        let part = sentence.of(text);
+        let mut keys: Vec<Key> = Vec::new();
+        let mut at = 0;
+        for raw in part.split_whitespace() {
+            let start = at + part.get(at..).and_then(|rest| rest.find(raw)).unwrap_or(0);
+            at = start + raw.len();
+            let bare = raw.trim_matches(|char: char| !(char.is_alphanumeric() || matches!(char, '/' | '-' | '_')));
+            let bare = bare.strip_suffix("'s").unwrap_or(bare);
+            let Some(offset) = raw.find(bare) else { continue };
+            let span =
+                Span { start: sentence.start + start + offset, end: sentence.start + start + offset + bare.len() };
+            let lower = bare.to_lowercase();
+            let is_exact = lower.bytes().any(|byte| byte.is_ascii_digit())
+                || lower.contains(['/', '_'])
+                || lower.split('.').count() > 2;
+            let word = words.iter().find(|word| word.span.start >= span.start && word.span.end <= span.end);
+            let is_content = word.is_some_and(|word| word.is_content);
+            let forms = forms_of(&lower, word.and_then(|word| word.number).filter(|_| !is_exact));
+            let known: Vec<String> = forms.into_iter().filter(|form| self.words.contains_key(form)).collect();
+            if is_exact || is_content && !known.is_empty() {
+                keys.push(Key { span, lower, known, is_exact });
+            }
+        }
+        keys
+    }
+
+    /// The lines that contain all these keys.
+    fn lines_with(&self, keys: &[&Key]) -> Vec<u32> {
+        let of = |key: &Key| -> Vec<u32> {
+            let mut lines: Vec<u32> =
+                key.known.iter().filter_map(|form| self.words.get(form)).flatten().copied().collect();
+            lines.sort_unstable();
+            lines.dedup();
+            lines
+        };
+        let mut lists: Vec<Vec<u32>> = keys.iter().map(|key| of(key)).collect();
+        lists.sort_by_key(Vec::len);
+        let mut lists = lists.into_iter();
+        let Some(mut lines) = lists.next() else { return Vec::new() };
+        for list in lists {
+            lines.retain(|line| list.binary_search(line).is_ok());
+        }
+        lines
+    }
+
+    /// "There were three timeouts": a number before a word that lines contain.
+    fn count(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
+        let at = words.iter().position(|word| {
+            word.number.is_some_and(|number| number.fract() == 0.0)
+                || word.lower == "no"
+                || word.lower == "once"
+                || word.lower == "twice"
+                || word.lower == "one"
+        })?;
+        let number = words.get(at)?;
+        let said = match number.lower.as_str() {
+            "no" => 0.0,
+            "once" | "one" => 1.0,
+            "twice" => 2.0,
+            _ => number.number?,
+        };
+        let next = words.get(at + 1..)?;
+        let times =
+            matches!(number.lower.as_str(), "once" | "twice") || next.first().is_some_and(|word| word.lower == "times");
+        let opens = words.iter().take(at).all(|word| !word.is_content)
+            && words.first().is_some_and(|word| matches!(word.lower.as_str(), "there" | "the"))
+            || at == 0
+            || times
+            || words.iter().take(at).any(|word| {
+                matches!(word.lower.as_str(), "contains" | "has" | "had" | "shows" | "records" | "lists" | "counted")
+            });
+        let named =
+            |word: &Word| keys.iter().find(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
+        let counted = next.iter().take(4).find_map(|word| named(word).filter(|key| !key.known.is_empty()));
+        if !opens || !times && counted.is_none() {
+            return None;
+        }
+        // Words such as "error" or "lines" that all others have in common count too.
+        let filters: Vec<&Key> = keys.iter().filter(|key| key.span != number.span && !key.known.is_empty()).collect();
+        let unknown = keys.iter().any(|key| key.span != number.span && key.known.is_empty());
+        if filters.is_empty()
+            || unknown
+            || number.lower == "one" && !times && next.first().is_none_or(|word| !word.is_content)
+        {
+            return None;
+        }
+        let lines = self.lines_with(&filters);
+        let first = lines.first().and_then(|line| self.lines.get(*line as usize)).or(self.lines.first()).copied()?;
+        if lines.len() as f64 == said {
+            return Some(Found::Supported(first));
+        }
+        // Without any line the words of the sentence are not those of the records.
+        (!lines.is_empty()).then_some(Found::Contradicted(number.span, first))
+    }
+
+    /// "The price of apples is 3": a column and a row that the sentence names, and the value there.
+    fn value(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
+        let separator = self.separator?;
+        let column = self.columns.iter().position(|name| {
+            let parts: Vec<&str> =
+                name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2).collect();
+            !parts.is_empty()
+                && parts.iter().any(|part| {
+                    words
+                        .iter()
+                        .any(|word| word.is_content && (word.lower == *part || word.stem == crate::meaning::stem(part)))
+                })
+        });
+        let rows: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty()).collect();
+        let said = |row: u32, key: &Key| -> Option<usize> {
+            let line = self.lines.get(row as usize)?.of(self.text);
+            fields(line, separator).position(|field| tokens(field).any(|token| key.known.contains(&token)))
+        };
+        let claimed = keys.iter().rev().find(|key| key.is_exact)?;
+        let names: Vec<&Key> = rows.into_iter().filter(|key| key.span != claimed.span).collect();
+        let lines = self.lines_with(&names);
+        let [row] = lines.as_slice() else { return None };
+        let place = *self.lines.get(*row as usize)?;
+        let value_at = |column: usize| fields(place.of(self.text), separator).nth(column);
+        let holds = |field: &str| same_value(field, &claimed.lower);
+        match column {
+            Some(column) if value_at(column).is_some_and(holds) => Some(Found::Supported(place)),
+            Some(column)
+                if value_at(column).is_some_and(is_value)
+                    && names.iter().all(|key| said(*row, key) != Some(column)) =>
+            {
+                Some(Found::Contradicted(claimed.span, place))
+            }
+            None if said(*row, claimed).is_some() => Some(Found::Supported(place)),
+            _ => None,
+        }
+    }
+
+    /// "The gateway answered 503 at 14:02": all codes, times and words on one line.
+    fn line(&self, keys: &[Key]) -> Option<Found> {
+        if !keys.iter().any(|key| key.is_exact) {
+            return None;
+        }
+        let all: Vec<&Key> = keys.iter().collect();
+        if let Some(line) = self.lines_with(&all).first() {
+            return self.lines.get(*line as usize).map(|line| Found::Supported(*line));
+        }
+        // Without one of the exact keys some line has all the others, so that line says otherwise.
+        if keys.len() < 2 {
+            return None;
+        }
+        keys.iter().filter(|key| key.is_exact).find_map(|wrong| {
+            let others: Vec<&Key> = keys.iter().filter(|key| key.span != wrong.span).collect();
+            let line = *self.lines_with(&others).first()?;
+            let place = *self.lines.get(line as usize)?;
+            let kind = shape(&wrong.lower);
+            let differs = tokens(place.of(self.text)).any(|token| shape(&token) == kind);
+            differs.then_some(Found::Contradicted(wrong.span, place))
+        })
+    }
+}
+
+/// A word of the sentence that can be looked up.
+struct Key {
+    span: Span,
+    lower: String,
+    /// Its forms that occur in the records.
+    known: Vec<String>,
+    /// Whether it is a number, a time or a code.
+    is_exact: bool,
+}
+
+/// Returns the words that a look-up of any sentence of the text can need.
+pub(crate) fn wanted(text: &str) -> HashSet<String> {
+    let span = Span { start: 0, end: text.len() };
+    let numbers = read(text, span).words.into_iter().filter_map(|word| word.number).map(|number| number.to_string());
+    let mut wanted: HashSet<String> = numbers.collect();
+    for raw in text.split_whitespace() {
+        let bare = raw.trim_matches(|char: char| !(char.is_alphanumeric() || matches!(char, '/' | '-' | '_')));
+        wanted.extend(forms_of(&bare.strip_suffix("'s").unwrap_or(bare).to_lowercase(), None));
+    }
+    wanted
+}
+
+fn forms_of(lower: &str, number: Option<f64>) -> Vec<String> {
+    let mut forms = vec![lower.to_owned(), lower.replace(',', "")];
+    forms.extend(number.map(|number| number.to_string()));
+    for ending in ["s", "es", "ed", "d", "ing"] {
+        forms.extend(lower.strip_suffix(ending).filter(|stem| stem.len() > 2).map(str::to_owned));
+        if lower.len() > 3 && !lower.ends_with(|char: char| char.is_ascii_digit()) {
+            forms.push(format!("{lower}{ending}"));
+        }
+    }
+    forms.dedup();
+    forms
+}
+
+/// The words of a line in lower case: split at everything but letters, digits and the marks inside codes. A time is also
+/// one without its seconds.
+fn tokens(line: &str) -> impl Iterator<Item = String> {
+    let inside = |char: char| char.is_alphanumeric() || matches!(char, '.' | ':' | '-' | '_' | '/');
+    line.split(move |char: char| !inside(char)).flat_map(|token| {
+        let token = token.trim_matches(['.', ':', '-', '_']).to_lowercase();
+        let mut all = Vec::new();
+        for part in token
+            .split(['t', 'z'])
+            .filter(|part| part.contains(':') && part.starts_with(|char: char| char.is_ascii_digit()))
+        {
+            let mut pieces = part.split(':');
+            if let (Some(hours), Some(minutes)) = (pieces.next(), pieces.next()) {
+                all.push(format!("{hours}:{minutes}"));
+                all.push(part.split('.').next().unwrap_or(part).to_owned());
+            }
+        }
+        if token.contains(['-', '_', '/', ':']) {
+            all.extend(token.split(['-', '_', '/', ':']).filter(|part| part.len() > 2).map(str::to_owned));
+        }
+        if let Some((_, value)) = token.split_once('=') {
+            all.push(value.to_owned());
+        }
+        all.push(token);
+        all.retain(|token| !token.is_empty());
+        all.dedup();
+        all
+    })
+}
+
+/// The kind of a code: a time, a number of so many digits, or something else.
+fn shape(token: &str) -> (u8, usize) {
+    let digits = token.bytes().all(|byte| byte.is_ascii_digit());
+    if token.contains(':') && token.starts_with(|char: char| char.is_ascii_digit()) {
+        return (0, token.matches(':').count());
+    }
+    if digits {
+        (1, token.len())
+    } else {
+        (2, token.matches(['.', '-', '_', '/']).count() + usize::from(token.contains('-')))
+    }
+}
+
+fn is_value(field: &str) -> bool {
+    field.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+fn same_value(field: &str, claimed: &str) -> bool {
+    let number =
+        |text: &str| text.trim_matches(|char: char| !char.is_ascii_digit()).replace(',', "").parse::<f64>().ok();
+    field.trim().to_lowercase() == claimed || number(field).is_some() && number(field) == number(claimed)
+}
+
+fn fields(line: &str, separator: char) -> impl Iterator<Item = &str> {
+    line.trim_matches('|').split(separator).map(|field| field.trim().trim_matches('"'))
+}
+
+/// The separator of a table: the one that occurs equally often, at least once, in nearly all lines.
+fn separator_of(text: &str, lines: &[Span]) -> Option<char> {
+    let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
+    ['\t', ',', ';', '|'].into_iter().find(|separator| {
+        let count = |line: &&str| line.matches(*separator).count();
+        let first = sampled.first().map_or(0, count);
+        let alike = sampled.iter().filter(|line| count(line) == first).count();
+        // Sentences can have a comma each; a table has short fields.
+        let short = sampled.iter().all(|line| fields(line, *separator).all(|field| field.split(' ').count() < 7));
+        first > 0 && sampled.len() > 1 && alike as f64 >= 0.9 * sampled.len() as f64 && short
+    })
+}
+
+/// Returns whether a line begins like a record of a log: with a date, a time, a number or a level.
+fn is_stamped(line: &str) -> bool {
+    let head: String = line.chars().take(24).collect();
+    let digits = head.bytes().filter(u8::is_ascii_digit).count();
+    digits >= 4 || line.starts_with(['[', '<', '{']) || line.contains('=') || !line.contains(' ') && digits > 0
+}

@@ -1,0 +1,425 @@
+//! Compares what a sentence says with what a passage of a source says about the same thing: amounts, dates, directions, how
+//! many of the things, whether it is so, whether it must be so, and which words stand in place of others.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use ken_text::{Span, opposites, push_stem};
+
+use crate::reading::{Amount, Reading, Word, amounts, read};
+
+/// What the comparison shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The passage says otherwise; the words that differ.
+    Contradicted(Span),
+    /// The passage is about the same thing, and has other words than these in their place. Whether they mean the same is
+    /// not known.
+    Uncarried(Span),
+    Carried,
+}
+
+/// How much of the weight of a sentence the passage must contain to be about the same thing, 0 to 1.
+const SAME_MATTER: f64 = 0.55;
+/// How much of the weight of a clause it must contain for a negation to be a contradiction, 0 to 1.
+const SAME_CLAUSE: f64 = 0.7;
+
+/// How much of the weight of a clause one clause of the source must contain for a negation to be a contradiction, 0 to 1. A
+/// negation in a sentence that is only similar is as often a true paraphrase.
+const SAME_STATEMENT: f64 = 0.85;
+
+/// A sentence of the text, the passage that supports it best, and that passage with the sentences around it.
+pub(crate) struct Pair {
+    ours: Reading,
+    theirs: Reading,
+    around: Reading,
+    our_amounts: Vec<Amount>,
+    their_amounts: Vec<Amount>,
+    amounts_around: Vec<Amount>,
+}
+
+impl Pair {
+    pub(crate) fn new(text: &str, sentence: Span, source: &str, passage: Span, around: Span) -> Pair {
+        let [ours, theirs, around] =
+            [(text, sentence), (source, passage), (source, around)].map(|(text, span)| read(text, span));
+        let [our_amounts, mut their_amounts, amounts_around] = [&ours, &theirs, &around].map(amounts);
+        // A tokeniser has torn "98. 7" apart, and the passage ends with the first half.
+        let is_torn = source
+            .get(passage.end..)
+            .is_some_and(|rest| rest.trim_start().starts_with(|char: char| char.is_ascii_digit()));
+        their_amounts.retain(|amount| !(is_torn && amount.span.end + 1 >= passage.end));
+        let before = source.get(..passage.start).map(str::trim_end).unwrap_or_default();
+        let goes_on =
+            before.strip_suffix('.').is_some_and(|before| before.ends_with(|char: char| char.is_ascii_digit()));
+        their_amounts.retain(|amount| !(goes_on && amount.span.start == passage.start));
+        Pair { ours, theirs, around, our_amounts, their_amounts, amounts_around }
+    }
+
+    pub(crate) fn compare(&self) -> Meaning {
+        let contradiction = self
+            .other_amount()
+            .or_else(|| self.other_day())
+            .or_else(|| self.turned_direction())
+            .or_else(|| self.other_share())
+            .or_else(|| self.denied())
+            .or_else(|| self.other_duty());
+        match contradiction {
+            Some(span) => Meaning::Contradicted(span),
+            None => self.uncarried().map_or(Meaning::Carried, Meaning::Uncarried),
+        }
+    }
+
+    /// Returns whether the passage or its neighbours state the amount at a place of the sentence, perhaps in another unit.
+    pub(crate) fn states_amount_at(&self, span: Span) -> bool {
+        let ours = self.our_amounts.iter().filter(|ours| ours.span.start <= span.start && span.end <= ours.span.end);
+        ours.into_iter().any(|ours| self.amounts_around.iter().any(|theirs| theirs.is_same(ours)))
+    }
+
+    /// Returns whether the passage and its neighbours have nearly all words of the sentence, or words that mean the same.
+    pub(crate) fn is_carried(&self) -> bool {
+        let carried = |word: &&Word| {
+            word.number.is_some() && self.states_amount_at(word.span)
+                || self.around.words.iter().any(|other| other.is_same(word) || means_same(other, word))
+        };
+        let content = || self.ours.words.iter().filter(|word| word.is_content);
+        let weight = |words: Vec<&Word>| words.iter().map(|word| word.weight).sum::<f64>();
+        weight(content().filter(carried).collect()) >= 0.8 * weight(content().collect())
+    }
+
+    /// Returns how much of the sentence's weight the passage contains, 0 to 1, without the words for which `but` holds.
+    fn held(&self, words: &[&Word], but: impl Fn(&Word) -> bool) -> f64 {
+        let (mut held, mut all) = (0.0, 0.0);
+        for word in words.iter().filter(|word| word.is_content && !but(word)) {
+            all += word.weight;
+            let is_held = word.number.is_some() && self.states_amount_at(word.span)
+                || has_word(&self.theirs, word)
+                || self.opposite_of(word).is_some();
+            held += if is_held { word.weight } else { 0.0 };
+        }
+        if all > 0.0 { held / all } else { 0.0 }
+    }
+
+    fn held_but(&self, span: Span) -> f64 {
+        let words: Vec<&Word> = self.ours.words.iter().collect();
+        self.held(&words, |word| span.start <= word.span.start && word.span.end <= span.end)
+    }
+
+    /// An amount of the sentence for which the passage has another one of the same kind.
+    fn other_amount(&self) -> Option<Span> {
+        let stated = |ours: &&Amount| self.amounts_around.iter().any(|theirs| theirs.is_same(ours));
+        let other = |ours: &&Amount| {
+            let free =
+                self.their_amounts.iter().filter(|theirs| !self.our_amounts.iter().any(|ours| ours.is_same(theirs)));
+            free.into_iter().any(|theirs| theirs.is_of_same_kind(ours))
+        };
+        let mut others = self.our_amounts.iter().filter(|ours| !ours.is_rough && !stated(ours) && other(ours));
+        others.find(|ours| self.held_but(ours.span) >= SAME_MATTER).map(|ours| ours.span)
+    }
+
+    /// A weekday or month for which the passage has another one.
+    fn other_day(&self) -> Option<Span> {
+        let days = |reading: &Reading, kind: usize| -> Vec<(String, Span)> {
+            let days = reading.words.iter().filter(|word| word.is_capital && day(&word.lower) == Some(kind));
+            days.map(|word| (word.lower.clone(), word.span)).collect()
+        };
+        (0..2).find_map(|kind| {
+            let (ours, theirs, around) = (days(&self.ours, kind), days(&self.theirs, kind), days(&self.around, kind));
+            let (_, span) = ours.into_iter().find(|(day, _)| !around.iter().any(|(other, _)| other == day))?;
+            (!theirs.is_empty() && self.held_but(span) >= SAME_MATTER).then_some(span)
+        })
+    }
+
+    /// A shared word before which the sentence has the opposite preposition: "from Oslo" and "to Oslo".
+    fn turned_direction(&self) -> Option<Span> {
+        let words: Vec<&Word> = self.ours.words.iter().collect();
+        if self.held(&words, |_| false) < SAME_CLAUSE {
+            return None;
+        }
+        let (ours, theirs) = (self.ours.governed(), self.theirs.governed());
+        let turned = |(word, preposition): &&(usize, usize)| {
+            let (Some(word), Some(preposition)) = (self.ours.words.get(*word), self.ours.words.get(*preposition))
+            else {
+                return false;
+            };
+            let mut same = theirs
+                .iter()
+                .filter(|(other, _)| self.theirs.words.get(*other).is_some_and(|other| other.is_same(word)))
+                .peekable();
+            same.peek().is_some()
+                && same.all(|(_, other)| {
+                    let other = self.theirs.words.get(*other).map(|other| other.lower.as_str()).unwrap_or_default();
+                    DIRECTIONS.contains(&(preposition.lower.as_str(), other))
+                        || DIRECTIONS.contains(&(other, preposition.lower.as_str()))
+                })
+        };
+        let (word, preposition) = ours.iter().find(turned)?;
+        let (start, end) = (self.ours.words.get(*preposition)?.span.start, self.ours.words.get(*word)?.span.end);
+        Some(Span { start, end })
+    }
+
+    /// A word for all of the things, where the passage says some of them, or the reverse.
+    fn other_share(&self) -> Option<Span> {
+        let (ours, theirs) = (self.ours.shares(), self.theirs.shares());
+        let (_, _, span) = ours.iter().find(|(all, noun, span)| {
+            let same = |(other, their_noun, _): &&(bool, String, Span)| noun == their_noun && other != all;
+            let agrees = |(other, their_noun, _): &&(bool, String, Span)| noun == their_noun && other == all;
+            theirs.iter().find(same).is_some()
+                && theirs.iter().find(agrees).is_none()
+                && self.held_but(*span) >= SAME_CLAUSE
+        })?;
+        Some(*span)
+    }
+
+    /// A clause of the sentence that the passage denies, or that denies what the passage says.
+    fn denied(&self) -> Option<Span> {
+        let ours = self.ours.clauses();
+        let theirs = self.around.clauses();
+        let in_clause =
+            |words: &[&Word], word: &Word| words.iter().any(|other| other.is_same(word) || excludes(other, word));
+        ours.iter().find_map(|clause| {
+            let content = clause.iter().filter(|word| word.is_content).count();
+            // A word alone, as "Yesterday," before the clause, denies nothing.
+            let obliges = clause
+                .iter()
+                .any(|word| matches!(word.lower.as_str(), "have" | "has" | "need" | "required" | "obliged"));
+            let frees = obliges && clause.iter().any(|word| word.negates);
+            if content == 0 || frees || content < 3 && ours.len() > 1 {
+                return None;
+            }
+            let all: f64 = clause.iter().filter(|word| word.is_content).map(|word| word.weight).sum();
+            // "It has never failed": the pronoun stands for a word of a neighbour.
+            let shared = |their: &[&Word]| -> f64 {
+                let refers = their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
+                let own: Vec<&&Word> = clause.iter().filter(|word| word.is_content).collect();
+                let direct = own.iter().filter(|word| in_clause(their, word)).map(|word| word.weight).sum::<f64>();
+                let refers = refers && content > 2 && direct >= 0.4 * all;
+                let held =
+                    own.into_iter().filter(|word| in_clause(their, word) || refers && has_word(&self.around, word));
+                held.map(|word| word.weight).sum()
+            };
+            let most = theirs.iter().map(|their| shared(their)).fold(0.0, f64::max);
+            let is_of_passage =
+                |their: &[&Word]| their.iter().any(|word| self.theirs.words.iter().any(|own| own.span == word.span));
+            let refers = |their: &[&Word]| their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
+            let is_about = |their: &[&Word]| is_of_passage(their) || refers(their) || shared(their) >= 0.9 * all;
+            let near = || theirs.iter().filter(|their| shared(their) >= 0.9 * most && is_about(their));
+            let turned = |their: &[&Word]| -> Option<(usize, Option<Span>)> {
+                let is_only = |words: &[&Word]| words.iter().any(|word| word.lower == "only");
+                if is_only(clause) != is_only(their) {
+                    return None; // "only members can vote" speaks of others, too
+                }
+                let turned = clause.iter().filter(|word| {
+                    let same = their.iter().any(|other| other.is_same(word));
+                    !same && their.iter().any(|other| excludes(other, word) && !has_word(&self.ours, other))
+                });
+                let turned: Vec<&&Word> = turned.collect();
+                let denials =
+                    denials(clause, |word| in_clause(their, word)) + denials(their, |word| in_clause(clause, word));
+                // A negation of a word that only one of them has may say the same in other words: "not safe to drink".
+                let negations = |words: &[&Word]| words.iter().filter(|word| word.negates).count();
+                let is_loose = negations(clause) + negations(their) > denials;
+                if is_loose || denials > 0 && !turned.is_empty() {
+                    return None; // "cannot be opened" and "is locked" may say the same
+                }
+                Some((denials + turned.len(), turned.first().map(|word| word.span)))
+            };
+            if most < all * SAME_STATEMENT || near().any(|their| turned(their).is_none_or(|(turns, _)| turns % 2 == 0))
+            {
+                return None;
+            }
+            let (_, word) = turned(near().next()?)?;
+            word.or_else(|| Some(Span { start: clause.first()?.span.start, end: clause.last()?.span.end }))
+        })
+    }
+
+    /// A duty in place of a choice: "must" and "may", "required" and "optional".
+    fn other_duty(&self) -> Option<Span> {
+        let find = |reading: &Reading, list: &[&str]| {
+            reading.words.iter().find(|word| list.contains(&word.lower.as_str())).map(|word| word.span)
+        };
+        let words: Vec<&Word> = self.ours.words.iter().collect();
+        if self.held(&words, |word| DUTIES.contains(&word.lower.as_str()) || CHOICES.contains(&word.lower.as_str()))
+            < SAME_CLAUSE
+            || self.ours.words.iter().chain(&self.theirs.words).any(|word| word.negates)
+        {
+            return None;
+        }
+        let (duty, choice) = (find(&self.ours, &DUTIES), find(&self.ours, &CHOICES));
+        let (their_duty, their_choice) =
+            (find(&self.theirs, &DUTIES).is_some(), find(&self.theirs, &CHOICES).is_some());
+        match (duty, choice) {
+            (Some(span), None) if their_choice && !their_duty => Some(span),
+            (None, Some(span)) if their_duty && !their_choice => Some(span),
+            _ => None,
+        }
+    }
+
+    /// A content word of the sentence that neither the passage nor its neighbours have, in a sentence that is otherwise
+    /// theirs.
+    fn uncarried(&self) -> Option<Span> {
+        let is_new = |word: &&Word| {
+            let carried = self.around.words.iter().any(|other| other.is_same(word) || means_same(other, word));
+            let is_light = LIGHT.contains(&word.lower.as_str());
+            word.is_content && word.number.is_none() && word.weight > 0.2 && !is_light && !carried
+        };
+        let new: Vec<&Word> = self.ours.words.iter().filter(is_new).collect();
+        let words: Vec<&Word> = self.ours.words.iter().collect();
+        // "Only members can vote" leaves open who else is meant.
+        let only = |reading: &Reading| reading.words.iter().find(|word| word.lower == "only").map(|word| word.span);
+        let whole = || Some(Span { start: self.ours.words.first()?.span.start, end: self.ours.words.last()?.span.end });
+        if only(&self.ours).is_none() && only(&self.theirs).is_some() && self.held(&words, |_| false) >= 0.5 {
+            return whole();
+        }
+        let about_the_same = self.held(&words, |word| is_new(&word)) >= 0.75 && self.held(&words, |_| false) >= 0.4;
+        new.first().filter(|_| about_the_same && new.len() <= 3).map(|word| word.span)
+    }
+
+    /// A word of the passage that excludes a word of the sentence, if neither text has both.
+    fn opposite_of(&self, word: &Word) -> Option<&Word> {
+        self.theirs.words.iter().find(|other| excludes(other, word))
+    }
+}
+
+fn has_word(reading: &Reading, word: &Word) -> bool {
+    reading.words.iter().any(|other| other.is_same(word))
+}
+
+/// Returns whether one of two words excludes the other, by their spelling or their stem.
+fn excludes(a: &Word, b: &Word) -> bool {
+    if !a.is_content || !b.is_content {
+        return false;
+    }
+    let direct = opposites(&a.lower).iter().any(|other| other.word == b.lower);
+    direct || STEM_OPPOSITES.get(&a.stem).is_some_and(|others| others.contains(&b.stem))
+}
+
+static STEM_OPPOSITES: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+    let mut stems: HashMap<String, Vec<String>> = HashMap::new();
+    for (word, others) in ken_text::all_opposites() {
+        stems.entry(stem(word)).or_default().extend(others.iter().map(|other| stem(other.word)));
+    }
+    stems
+});
+
+/// Groups of words that can mean the same, one group a line.
+const SYNONYMS: &str = include_str!("../../../share/support/synonyms.txt");
+
+static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
+    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+    for (number, line) in SYNONYMS.lines().enumerate() {
+        line.split(' ').for_each(|word| groups.entry(stem(word)).or_default().push(number));
+    }
+    groups
+});
+
+fn means_same(a: &Word, b: &Word) -> bool {
+    let of = |word: &Word| GROUPS.get(&word.stem).map(Vec::as_slice).unwrap_or_default();
+    of(a).iter().any(|group| of(b).contains(group))
+}
+
+pub(crate) fn stem(word: &str) -> String {
+    let mut stem = String::new();
+    push_stem(word, &mut stem);
+    stem
+}
+
+/// Returns the number of negations in a clause that bear on a word that both clauses share.
+fn denials(clause: &[&Word], is_shared: impl Fn(&Word) -> bool) -> usize {
+    let denies = |at: &usize| clause.get(*at).is_some_and(|word| word.negates);
+    let bears = |at: &usize| {
+        let mut after = clause.iter().skip(at + 1);
+        match after.find(|word| word.is_content) {
+            Some(word) => is_shared(word),
+            // "Parking is forbidden": what is denied comes before.
+            None => clause.iter().any(|word| word.is_content && is_shared(word)),
+        }
+    };
+    (0..clause.len()).filter(denies).filter(bears).count()
+}
+
+fn day(word: &str) -> Option<usize> {
+    if WEEKDAYS.contains(&word) {
+        return Some(0);
+    }
+    MONTHS.contains(&word).then_some(1)
+}
+
+const WEEKDAYS: [&str; 14] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+    "mondays",
+    "tuesdays",
+    "wednesdays",
+    "thursdays",
+    "fridays",
+    "saturdays",
+    "sundays",
+];
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+const PRONOUNS: [&str; 8] = ["it", "he", "she", "they", "this", "these", "both", "who"];
+
+/// Verbs and adverbs that paraphrases bring in without saying anything else.
+const LIGHT: [&str; 26] = [
+    "led",
+    "become",
+    "became",
+    "becomes",
+    "make",
+    "made",
+    "makes",
+    "take",
+    "took",
+    "taken",
+    "takes",
+    "get",
+    "got",
+    "come",
+    "came",
+    "go",
+    "went",
+    "give",
+    "gave",
+    "given",
+    "put",
+    "found",
+    "yet",
+    "however",
+    "due",
+    "including",
+];
+
+const DIRECTIONS: [(&str, &str); 9] = [
+    ("from", "to"),
+    ("from", "into"),
+    ("before", "after"),
+    ("above", "below"),
+    ("over", "under"),
+    ("with", "without"),
+    ("inside", "outside"),
+    ("until", "after"),
+    ("for", "against"),
+];
+
+const DUTIES: [&str; 8] =
+    ["must", "required", "obliged", "mandatory", "compulsory", "obligatory", "requires", "require"];
+const CHOICES: [&str; 7] = ["may", "optional", "voluntary", "can", "optionally", "voluntarily", "allowed"];
