@@ -313,7 +313,10 @@ impl TurnState {
             Body::MessageStart { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
                 self.open_message = Some(Box::new(message.clone()))
             }
-            Body::Validation { verdict, violations, .. } => {
+            Body::Validation { verdict, violations, judge, .. } => {
+                if let Some(judge) = judge {
+                    self.usage += judge.usage;
+                }
                 self.validation = Some(Validation {
                     has_passed: *verdict == Judgement::Pass,
                     violations: violations.clone(),

@@ -92,16 +92,9 @@ impl Protocol {
             environment: kind.environment(),
             promises: kind.required_fields(),
             processes: PROCESSES,
-            socket: (kind == Kind::Model).then(model_socket).flatten(),
+            socket: (kind == Kind::Model).then(|| ken_tool::part_socket("model")).flatten(),
         }
     }
-}
-
-/// `model.sock` in the run directory of the system that this program belongs to.
-fn model_socket() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let run = set("KEN_RUN_DIR").or_else(|| Some(set("KEN_HOME")?.join("run")))?;
-    Some(run.join("model.sock"))
 }
 
 impl Kind {

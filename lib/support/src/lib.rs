@@ -12,7 +12,9 @@
 
 mod conflict;
 mod features;
+mod held;
 mod index;
+mod judge;
 mod model;
 mod rarity;
 mod token;
@@ -20,12 +22,13 @@ mod token;
 use ken_text::Span;
 
 pub use features::{FEATURES, NAMES};
+pub use judge::{Judged, Judging, MAX_ANSWER_BYTES, MAX_SENTENCES, Opinion, Verdict};
 pub use model::{Model, ModelError, REGIME};
 pub use rarity::{RARITY_LEVELS, is_common};
 pub use token::stems;
 
 use features::Measured;
-use index::Index;
+use index::{Index, SourceSentence};
 
 /// How well the sources support a text.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +49,8 @@ pub struct Supported {
     /// The passage of a source that supports the sentence best; `None` if no content word of the sentence is in any
     /// source.
     pub passage: Option<Passage>,
+    /// The next best passages, at most two.
+    pub others: Vec<Passage>,
     pub findings: Vec<Finding>,
 }
 
@@ -100,7 +105,9 @@ pub fn features(text: &str, sources: &[&str]) -> Vec<[f64; FEATURES]> {
 
 fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
     let sentence = measured.sentence;
-    let passage = measured.best.and_then(|best| index.source_sentences.get(best));
+    let sentence_at = |at: usize| index.source_sentences.get(at);
+    let passage = measured.best.and_then(sentence_at);
+    let place = |sentence: &SourceSentence| Passage { source: sentence.source, span: sentence.span };
     let mut findings = conflict::find(index, sentence, passage);
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
     let asks = sentence.span.of(index.text).ends_with('?');
@@ -110,7 +117,8 @@ fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
     Supported {
         span: sentence.span,
         score: if contradicted { score.min(CONTRADICTED) } else { score },
-        passage: passage.map(|sentence| Passage { source: sentence.source, span: sentence.span }),
+        passage: passage.map(place),
+        others: measured.others.iter().filter_map(|at| sentence_at(*at)).map(place).collect(),
         findings,
     }
 }
