@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
-use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::review::{Compared, Review};
+use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::score::{Score, Status, Tally};
 use crate::sources::Source;
 

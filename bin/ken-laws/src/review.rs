@@ -181,7 +181,7 @@ fn too_long() -> Error {
 fn is_misconfigured(error: &Error) -> bool {
     match error.code {
         Code::Unauthenticated | Code::NotFound => true,
-        Code::Invalid => error.at.is_some(), // an error of the provider names no field
+        Code::Invalid => error.at.as_deref().is_some_and(|at| !at.is_empty()), // an error of the provider names no field
         _ => false,
     }
 }

@@ -98,7 +98,8 @@ impl Protocol {
 }
 
 impl Kind {
-    fn environment(self) -> &'static [&'static str] {
+    /// The variables that the program needs in addition to [`crate::ENVIRONMENT`].
+    pub fn environment(self) -> &'static [&'static str] {
         match self {
             Kind::Model => {
                 &["KEN_MODEL", "KEN_SCRIPT", "OPENAI_*", "ANTHROPIC_*", "OLLAMA_*", "MVLM_*", "ACTIVE_MVLM_MODEL"]

@@ -73,7 +73,8 @@ fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item 
     absent
         .filter(|(at, token)| {
             let number = token.kind == Kind::Number && !is_rough(index, tokens, *at);
-            let measures = is_unit(&token.span.of(index.text).to_lowercase()) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
+            let measures = is_unit(&token.span.of(index.text).to_lowercase())
+                && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
             number || measures || is_name(token, *at) || is_date(index, token)
         })
         .map(|(_, token)| token)

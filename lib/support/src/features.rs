@@ -101,12 +101,7 @@ struct Passages {
 }
 
 /// Returns the source sentences that contain most of the content words in the same order.
-fn best_passage(
-    index: &Index<'_>,
-    content: &[u32],
-    tokens: &[Token],
-    choice: &mut HashMap<u32, f32>,
-) -> Passages {
+fn best_passage(index: &Index<'_>, content: &[u32], tokens: &[Token], choice: &mut HashMap<u32, f32>) -> Passages {
     choice.clear();
     let mut rarest: Vec<u32> = content.to_vec();
     rarest.sort_unstable_by(|a, b| {

@@ -47,7 +47,8 @@ fn is_exact(tokens: &[Token], at: usize, token: &Token, word: &str) -> bool {
 /// Replaces each comma in a number that separates no thousands, because 2,5 is not 25. No place in the text changes.
 fn with_decimal_points(text: &str) -> String {
     let bytes = text.as_bytes();
-    let digits_from = |at: usize| bytes.get(at..).map_or(0, |rest| rest.iter().take_while(|byte| byte.is_ascii_digit()).count());
+    let digits_from =
+        |at: usize| bytes.get(at..).map_or(0, |rest| rest.iter().take_while(|byte| byte.is_ascii_digit()).count());
     let is_decimal = |at: usize| {
         let after = digits_from(at + 1);
         at.checked_sub(1).is_some_and(|before| digits_from(before) > 0) && after > 0 && after != 3

@@ -264,9 +264,9 @@ fn passages<'a>(sources: &[&'a str], best: Passage, others: &[Passage]) -> Vec<&
     for passage in std::iter::once(&best).chain(others) {
         let source = sources.get(passage.source).copied().unwrap_or_default();
         let found = widened(source, passage.span);
-        let overlapping = places.iter_mut().find(|(other, span)| {
-            *other == passage.source && span.start <= found.end && found.start <= span.end
-        });
+        let overlapping = places
+            .iter_mut()
+            .find(|(other, span)| *other == passage.source && span.start <= found.end && found.start <= span.end);
         match overlapping {
             Some((_, span)) => *span = Span { start: span.start.min(found.start), end: span.end.max(found.end) },
             None => places.push((passage.source, found)),

@@ -129,7 +129,8 @@ fn a_sentence_without_a_verdict_of_its_own_is_not_judged() {
 #[test]
 fn what_cannot_be_asked_is_said() {
     let long = format!("The wall of the harbour {}.", "was a wall ".repeat(300));
-    for (text, why) in [("Who broke the wall?", "question"), ("Xyzzy plugh.", "no source"), (long.as_str(), "too long")] {
+    for (text, why) in [("Who broke the wall?", "question"), ("Xyzzy plugh.", "no source"), (long.as_str(), "too long")]
+    {
         let judged = judge(text, SOURCE, |_| panic!());
         assert!(reason(&judged.opinions[0]).contains(why), "{judged:?}");
         assert_eq!((judged.calls, judged.error), (0, None));
