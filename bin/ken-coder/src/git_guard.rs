@@ -392,3 +392,25 @@ fn config_of(values: &[(String, String)]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_settings_of_a_repository_only_those_that_run_nothing_are_kept() {
+        for (key, value, expected) in [
+            ("remote.origin.url", "https://example.org/a.git", true),
+            ("submodule.a.b.url", "../b.git", true),
+            // Git would take it for an option, such as the one that names the program at the other end.
+            ("remote.origin.url", "--upload-pack=touch /tmp/x", false),
+            ("submodule.a.url", "-x", false),
+            ("remote.origin.url", "ext::sh -c id", false),
+            ("remote.origin.uploadpack", "sh -c id", false),
+            ("user.name", "-- Ann :: Other", true),
+            ("core.fsmonitor", "sh -c id", false),
+        ] {
+            assert_eq!(is_kept(&(key.to_owned(), value.to_owned())), expected, "{key} = {value}");
+        }
+    }
+}

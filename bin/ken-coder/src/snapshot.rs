@@ -323,3 +323,20 @@ fn begin_time(record: &Record) -> i128 {
     let at: Option<ken_types::time::Timestamp> = record.at.parse().ok();
     at.map_or(i128::MAX, |at| i128::from(at.millis()) * 1_000_000)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of files advance in steps, so a write soon after the reading can leave every field of the stamp as it was.
+    #[test]
+    fn what_was_read_within_a_tick_of_its_change_is_read_again() {
+        let stamp = Stamp { bytes: 4, number: 7, mode: 0o100_644, modified: 1_000, changed: 1_000 };
+        let known = |at| KnownFile { stamp: stamp.clone(), version: Version::of(b"text", 0o644, false), at };
+        assert!(!known(1_000).is_current(&stamp));
+        assert!(!known(1_000 + TICK).is_current(&stamp));
+        assert!(known(1_001 + TICK).is_current(&stamp));
+        let other = Stamp { changed: 999, ..stamp.clone() };
+        assert!(!known(1_001 + TICK).is_current(&other));
+    }
+}

@@ -8,7 +8,9 @@ use common::Home;
 use serde_json::{Value, json};
 
 const RULES: &str = r#"rules = [
+  { path = "repos/other/secret", policy = "deny" },
   { path = "repos/site/secret", policy = "deny" },
+  { path = "repos/third/secret", policy = "deny" },
   { path = "repos/site/src", policy = "auto-edit" },
   { path = "repos/tools", policy = "auto-edit", commands = [["make", "test"], ["ls", "-R"]] },
 ]"#;
@@ -99,6 +101,8 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
     let home = Home::with(RULES);
     home.put("repos/tools/Makefile", "test:\n");
     home.put("repos/plain/a", "x");
+    home.put("repos/other/a", "x");
+    home.put("repos/third/a", "x");
     for (argv, cwd, expected) in [
         (vec!["ls", "-la"], "repos/plain", "none"),
         (vec!["grep", "-rn", "x", "."], "repos/plain", "none"),
@@ -114,7 +118,9 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         (vec!["/bin/ls"], "repos/plain", "ask"),
         (vec!["ls", "--rec"], "repos/plain", "ask"),
         (vec!["ls", ";", "rm", "a"], "repos/plain", "none"), // names of files, whatever they look like
+        (vec!["touch", "a"], "repos/other", "deny"),
         (vec!["touch", "a"], "repos/site", "deny"),
+        (vec!["touch", "a"], "repos/third", "deny"),
         (vec!["ls"], "repos/site", "none"),
     ] {
         let call = json!({"argv": argv, "cwd": cwd});

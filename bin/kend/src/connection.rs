@@ -202,3 +202,35 @@ impl AsFd for Connection {
         self.stream.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While the replies of a caller fill the buffer, its next line is not read. That time is not the time of the line.
+    #[test]
+    fn a_line_has_its_whole_time_after_the_caller_has_read() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let start = Instant::now();
+        let mut connection = Connection::new(ours);
+        theirs.write_all(b"{\"unfinished").unwrap();
+        connection.read(start);
+        for number in 0..24 {
+            connection.finish(number, Ok(Value::from("x".repeat(CHUNK))));
+        }
+        connection.flush(start);
+        assert!(!connection.has_room());
+        let later = start + LINE_TIMEOUT + LINE_TIMEOUT / 2;
+        connection.expire(later);
+        let mut replies = vec![0; 4 * MAX_UNSENT];
+        while !connection.output.is_empty() {
+            let _ = theirs.read(&mut replies).unwrap();
+            connection.flush(later);
+        }
+        for (after, is_open) in [(LINE_TIMEOUT - Duration::from_millis(1), true), (LINE_TIMEOUT, false)] {
+            connection.expire(later + after);
+            assert_eq!(!connection.no_input, is_open, "{after:?}");
+        }
+    }
+}

@@ -434,6 +434,17 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
     check(&ended.events);
 }
 
+/// The limits end a turn that has no answer. An answer at the last call that they allow counts.
+#[test]
+fn an_answer_in_the_last_turn_counts() {
+    let max = crate::turn_state::MAX_TURNS as usize;
+    for (turns, outcome) in [(max - 1, Outcome::Completed), (max, Outcome::Failed)] {
+        let again = |turn: usize| vec![call(&format!("c{turn}"), &format!("again{turn}"))];
+        let ended = Case::of((0..turns).map(again).chain([vec![text("At last.")]]).collect()).run();
+        assert_eq!(ended.settled.outcome, outcome, "after {turns} turns with tools");
+    }
+}
+
 #[test]
 fn a_model_that_repeats_itself_gets_a_note_and_is_then_stopped() {
     let again = |turn: usize| vec![call(&format!("same{turn}"), "again")];

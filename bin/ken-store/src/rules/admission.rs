@@ -80,7 +80,7 @@ mod tests {
         use DmPolicy::{Allowlist, Disabled, Pairing};
         // Kind of the chat, policy, whether the sender is allowed, and the group: whether it requires a mention, and its users.
         type Row<'a> = (ChatKind, DmPolicy, bool, Option<(bool, &'a [&'a str])>, Result<(), Rejection>);
-        let rows: [Row<'_>; 12] = [
+        let rows: [Row<'_>; 13] = [
             (Direct, Disabled, true, None, Err(Rejection::DmPolicyDisabled)),
             (InGroup, Disabled, true, Some((false, &[])), Err(Rejection::DmPolicyDisabled)),
             (Unsupported, Disabled, true, None, Err(Rejection::DmPolicyDisabled)),
@@ -92,6 +92,7 @@ mod tests {
             (InGroup, Pairing, true, Some((false, &["8"])), Err(Rejection::GroupAllowlist)),
             (InGroup, Pairing, false, Some((false, &["7"])), Err(Rejection::UserNotAllowed)),
             (InGroup, Allowlist, true, Some((false, &["7"])), Ok(())),
+            (InGroup, Allowlist, true, Some((false, &["8", "7"])), Ok(())),
             (Unsupported, Pairing, true, None, Err(Rejection::UnsupportedChatType)),
         ];
         for (number, (chat_kind, dm_policy, is_allowed, group, expected)) in rows.into_iter().enumerate() {

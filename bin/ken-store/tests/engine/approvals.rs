@@ -363,6 +363,29 @@ async fn lists_filter_wait_and_fit_a_line() {
     assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
 }
 
+/// The pages of the list of all requests hold each of them once, the newest first, whatever the size of a page.
+#[tokio::test]
+async fn the_pages_of_all_requests_hold_each_once() {
+    let (kit, _) = running().await;
+    for number in 0..5 {
+        ask(&kit, put(&number.to_string(), &format!("c{number}"), 'a')).await;
+    }
+    for limit in [1, 2, 5] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let args = ListAllApprovals { limit, after: after.take(), ..ListAllApprovals::default() };
+            let page = kit.read::<ApprovalsList>(args).await.unwrap();
+            found.extend(page.approvals.into_iter().map(|approval| approval.request.id));
+            assert!(found.len() <= 5, "{found:?}");
+            after = page.page.after;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, ["apr_4", "apr_3", "apr_2", "apr_1", "apr_0"], "{limit} a page");
+    }
+}
+
 /// Ended requests are kept for 90 days, and at least until their turn has ended. Pending and newer ones are kept too.
 #[tokio::test]
 async fn ended_requests_are_deleted_in_the_end() {

@@ -47,6 +47,29 @@ async fn a_waiting_claim_gets_what_a_closed_connection_lets_go() {
     assert_eq!(claims.unwrap().claims[0].attempt, 2);
 }
 
+/// Work goes to the claim that it fits, however many others wait before it.
+#[tokio::test]
+async fn the_second_of_two_waiting_claims_gets_its_work() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let ask = |work| ClaimSubmissions { work, holder: "t".into(), max: 1, wait_ms: 60_000 };
+    let all = async {
+        let prompt = async {
+            // Both claims wait before the work arrives.
+            tokio::task::yield_now().await;
+            kit.tick().await;
+            kit.prompt("tui-1", "s1").await;
+        };
+        tokio::select! {
+            biased;
+            _ = kit.claim(1, ask(Work::Runs)) => panic!("there is no run"),
+            (claims, _) = async { tokio::join!(kit.claim(2, ask(Work::Turns)), prompt) } => claims.unwrap(),
+        }
+    };
+    let claims = tokio::time::timeout(std::time::Duration::from_secs(20), all).await.expect("no claim is served");
+    assert_eq!(claims.claims.len(), 1);
+}
+
 #[tokio::test]
 async fn a_silent_holder_loses_its_lease_and_one_that_renews_does_not() {
     let kit = ready().await;

@@ -6,6 +6,7 @@ mod approvals;
 mod blobs;
 mod budget;
 mod files;
+mod governing;
 mod keys;
 mod kit;
 mod knowledge;

@@ -49,6 +49,22 @@ async fn a_code_expires_after_an_hour_and_another_one_follows() {
     assert_eq!(kit.write::<MessengerPair>(of_code("next2345")).await.unwrap().user_id, "5");
 }
 
+/// Each stranger has a code of their own, however many wait before them.
+#[tokio::test]
+async fn the_second_stranger_keeps_the_code_that_was_sent_first() {
+    let kit = Kit::new();
+    let accept = async |sender: &str, update, code| {
+        let update =
+            AcceptUpdate { sender_id: Some(sender.into()), chat_id: Some(sender.into()), ..stranger(update, code) };
+        let pairing = kit.write::<MessengerAccept>(update).await.unwrap().pairing.unwrap();
+        (pairing.code, pairing.replies)
+    };
+    assert_eq!(accept("5", 1, "FIRST234").await, ("FIRST234".into(), 1));
+    assert_eq!(accept("6", 2, "SECND234").await, ("SECND234".into(), 1));
+    assert_eq!(accept("6", 3, "OTHER234").await, ("SECND234".into(), 2));
+    assert_eq!(accept("5", 4, "OTHER234").await, ("FIRST234".into(), 2));
+}
+
 fn message(draft: bool, text: &str) -> PutMessage {
     PutMessage {
         connector: "messenger".into(),
@@ -299,5 +315,30 @@ async fn a_doubtful_piece_makes_the_message_doubtful_whatever_follows() {
             piece += u32::from(!is_later);
         }
         assert_eq!(state(&kit).await, expected, "{pieces:?}");
+    }
+}
+
+/// A piece of an edited answer that may or may not have arrived makes the whole answer doubtful, wherever it stands.
+#[tokio::test]
+async fn one_piece_without_a_number_makes_an_edited_answer_doubtful() {
+    for (numbers, expected) in [
+        ([Some("101"), Some("102")], MessageState::Sent),
+        ([None, Some("102")], MessageState::Unknown),
+        ([Some("101"), None], MessageState::Unknown),
+    ] {
+        let kit = Kit::new();
+        let id = kit.write::<OutboxPut>(message(true, "One.")).await.unwrap().id;
+        let show = |revision, end| {
+            let pieces = numbers
+                .iter()
+                .map(|number| DisplayedPiece { message_id: number.map(str::to_owned), digest: "d".into() })
+                .collect();
+            ShowMessage { id, revision, pieces, end }
+        };
+        kit.write::<OutboxShow>(show(0, None)).await.unwrap();
+        kit.write::<OutboxPut>(message(false, "One. Two.")).await.unwrap();
+        let sent = PieceEnd::Sent { message_id: None };
+        kit.write::<OutboxShow>(show(1, Some(sent))).await.unwrap();
+        assert_eq!(state(&kit).await, expected, "{numbers:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ken_types::Code;
 use ken_types::event::Outcome;
 use ken_types::limits::WAITING_PROMPTS;
+use ken_types::ops::messenger::{Allow, MessengerAllow};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
 
@@ -197,5 +198,22 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
         assert_eq!(stored.next_fire_at.is_some(), enabled, "{stored:?}");
         let advanced = advanced().await;
         assert_eq!((advanced.due.len(), advanced.next_fire.is_some()), (usize::from(enabled), enabled));
+    }
+}
+
+/// Every admitted user can have the results of a schedule, not only the first one.
+#[tokio::test]
+async fn the_second_user_can_be_told_the_results() {
+    let kit = Kit::new();
+    let told = |chat: &str| {
+        let to = ToChat { connector: "messenger".into(), chat_id: chat.into(), thread_id: None };
+        Settings { deliver_to: Some(DeliverTo::Chat(to)), ..settings() }
+    };
+    for user in ["5", "6"] {
+        let allow = Allow { user_id: user.into(), chat_id: user.into() };
+        kit.write::<MessengerAllow>(allow).await.unwrap();
+    }
+    for user in ["5", "6"] {
+        kit.schedule(user, told(user)).await;
     }
 }
