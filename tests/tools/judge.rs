@@ -321,11 +321,15 @@ fn answering_model(verdict: &'static str) -> Provider {
     })
 }
 
-fn system_with_judge(provider: &Provider) -> ken_tests::System {
+fn system_with_judge(provider: &Provider, otlp: &str) -> ken_tests::System {
     let system = Builder::default()
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
         .config("[model]\nuse = \"openai/m\"\njudge = \"openai/judge\"\n")
+        .config(&format!("[telemetry]\notlp = \"{otlp}\"\n"))
         .start();
+    // Turns that ended before the export began are not exported.
+    let has_begun = || system.call("store", "telemetry.ended", &[])["since"].is_string();
+    until("the export has begun", || otlp.is_empty() || has_begun());
     let entry = json!({"title": "The wall of Elmar", "content": SOURCE});
     system.post("/api/knowledge", &entry).expect(201);
     system
@@ -334,7 +338,9 @@ fn system_with_judge(provider: &Provider) -> ken_tests::System {
 #[test]
 fn the_agent_asks_the_judge_about_answers_with_sources() {
     let provider = answering_model("contradicted");
-    let system = system_with_judge(&provider);
+    let collector =
+        Provider::answering(|_| Reply::Status(200, vec![("Content-Type", "application/json".into())], "{}".into()));
+    let system = system_with_judge(&provider, &collector.url());
     let answer = say(&system, "a", "What happened to the wall of Elmar?");
     let found = events(&system, "a", "validation");
     assert_eq!(
@@ -356,6 +362,9 @@ fn the_agent_asks_the_judge_about_answers_with_sources() {
     until("the usage is in the telemetry", || {
         system.get(&format!("/api/telemetry/runs/{submission}")).json()["usage"]["input"] == 36
     });
+    until("the judge is in the trace", || {
+        collector.received().iter().any(|request| request.body.to_string().contains("\"chat judge\""))
+    });
     // Without sources, nobody is asked.
     let before = provider.received().len();
     say(&system, "b", "Hello");
@@ -366,7 +375,7 @@ fn the_agent_asks_the_judge_about_answers_with_sources() {
 #[test]
 fn a_turn_goes_on_without_its_judge() {
     let provider = answering_model("down");
-    let system = system_with_judge(&provider);
+    let system = system_with_judge(&provider, "");
     let answer = say(&system, "a", "What happened to the wall of Elmar?");
     assert_eq!(answer.text("/result/text"), CARRIED);
     let found = events(&system, "a", "validation");
