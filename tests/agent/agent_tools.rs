@@ -115,6 +115,37 @@ fn checklists_and_notes_survive_a_restart_and_belong_to_one_conversation() {
     assert_eq!(details(&tools)["lists"], json!([]));
 }
 
+/// They may be different persons.
+#[test]
+fn callers_that_name_no_actor_share_no_memory() {
+    let entry = json!({"title": "Cat", "content": "My cat is called Mog."});
+    let mut lines =
+        script(&[("recall", "memory_search", json!({"query": "harbour"})), ("remember", "knowledge_add", entry)]);
+    lines.push(json!({"when": "harbour", "events": [{"text": "Noted."}]}));
+    let system = Builder::default().script(&lines).start();
+    let say_in = |session: &str, more: &Value, text: &str| {
+        let mut body = json!({"session": session, "text": text});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        system.post("/api/chat/events", &body).expect(200);
+        let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
+        let tool = events.as_array().unwrap().iter().rfind(|event| event["type"] == "tool").cloned();
+        tool.unwrap_or_default()
+    };
+    let nobody = json!({});
+    say_in("web-one", &nobody, "The harbour opens at six.");
+    let found = say_in("web-one", &nobody, "recall");
+    assert_eq!(found["result"]["details"]["turns"][0]["prompt"], "The harbour opens at six.", "{found}");
+    let same = json!({"actorId": "web-api", "conversationId": "web-api"});
+    let own = json!({"actorId": "web-one", "conversationId": "web-one"});
+    for (session, who) in [("web-two", &nobody), ("web-three", &same), ("web-four", &own)] {
+        let found = say_in(session, who, "recall");
+        assert_eq!(found["result"]["details"]["turns"], json!([]), "{session}: {found}");
+    }
+    let refused = say_in("web-one", &nobody, "remember");
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert_eq!(system.get("/api/knowledge").expect(200).json()["records"], json!([]));
+}
+
 #[test]
 fn past_turns_are_found_across_private_conversations_but_group_turns_only_in_the_group() {
     let mut lines = script(&[("recall", "memory_search", json!({"query": "harbour"}))]);

@@ -66,7 +66,9 @@ fn check(events: &[Value]) {
             _ => {}
         }
         if kind == "message_end" && event["message"]["role"] == "assistant" {
-            assert_eq!(event["message"]["content"][0]["text"], text.as_str(), "{shown}");
+            let blocks = event["message"]["content"].as_array().expect("content");
+            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
+            assert_eq!(texts.collect::<Vec<_>>(), [text.as_str()], "{shown}");
         }
     }
     assert!(open.is_empty() && tools.values().all(|count| *count == 0), "{shown}");
@@ -89,7 +91,7 @@ fn each_kind_of_turn_has_its_events_in_order() {
     let message = "message_start text_delta message_end";
     let result = "message_start message_end";
     let end = "turn_messages turn agent_end operation idle submission_settled";
-    let begin = "operation_start agent_start turn_start";
+    let begin = "operation_start agent_start message_start message_end turn_start";
     for (kind, status, wanted) in [
         ("plain", 200, format!("{begin} message_start text_delta text_delta message_end {end}")),
         (
@@ -239,7 +241,7 @@ fn killing_the_model_or_the_store_only_delays_a_turn() {
         let events = events(&system, part);
         check(&events);
         if part == "model" {
-            let wanted = "operation_start agent_start turn_start message_start text_delta text_delta message_end \
+            let wanted = "operation_start agent_start message_start message_end turn_start message_start text_delta text_delta message_end \
                           turn_messages turn agent_end operation idle submission_settled";
             assert_eq!(types(&events), wanted);
         }
@@ -263,7 +265,7 @@ fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
     assert_eq!(answer.text("/error/type"), "submission_aborted");
     let events = events(&system, "long");
     check(&events);
-    let end = events.iter().find(|event| event["type"] == "message_end").expect("message_end");
+    let end = events.iter().rfind(|event| event["type"] == "message_end").expect("message_end");
     assert_eq!(end["message"]["stopReason"], "aborted");
     assert_eq!(end["message"]["content"][0]["text"], "partial");
     assert_eq!(events.last().expect("the end")["outcome"], "aborted");

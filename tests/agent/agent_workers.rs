@@ -80,7 +80,7 @@ fn a_worker_does_a_task_with_its_own_tools() {
     assert_eq!(
         types(&events, Some("default")),
         format!(
-            "operation_start agent_start turn_start {given} tool_start task_start task tool {given} turn_messages turn \
+            "operation_start agent_start {given} turn_start {given} tool_start task_start task tool {given} turn_messages turn \
              turn_start {message} turn_messages turn validation agent_end operation idle submission_settled"
         )
     );

@@ -188,3 +188,31 @@ fn a_failing_provider_is_retried_or_reported() {
         assert_eq!(count(&events(&system, "go"), "submission_settled"), 1);
     }
 }
+
+/// A model that says nothing is called once more. If it says nothing again, the turn fails, and every caller is told.
+#[test]
+fn an_empty_answer_is_called_for_once_more_and_is_then_an_error() {
+    let empty = || Reply::Stream(openai(&[], &[]));
+    let provider = Provider::start(vec![empty(), Reply::Stream(openai(&["Whole."], &[]))]);
+    let with_answer = system(&provider);
+    assert_eq!(prompt(&with_answer, "go").expect(200).text("/result/text"), "Whole.");
+    let messages = |request: &ReceivedRequest| request.body["messages"].clone();
+    let received = provider.received();
+    assert_eq!((received.len(), messages(&received[0])), (2, messages(&received[1])));
+    // No client can take the empty message for the final text.
+    let events = events(&with_answer, "go");
+    let ends = events.iter().filter(|event| event["type"] == "message_end" && event["message"]["role"] == "assistant");
+    let reasons: Vec<&Value> = ends.map(|event| &event["message"]["stopReason"]).collect();
+    assert_eq!(reasons, ["error", "stop"]);
+
+    let silent = Provider::answering(|_| Reply::Stream(openai(&["\n"], &[])));
+    let without = system(&silent);
+    let failed = without.say(&without.session(), "go").expect(500);
+    assert_eq!(failed.text("/code"), "empty_answer");
+    assert_eq!(failed.text("/error"), "The model openai/m gave an empty answer twice.");
+    assert_eq!(silent.received().len(), 2);
+    prompt(&without, "go").refused(500, "operation_failed", "");
+    let output = without.ken(&["chat", "go"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("gave an empty answer twice"), "{stderr}");
+}

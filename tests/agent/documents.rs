@@ -74,7 +74,12 @@ fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     let found = pieces(&system);
     let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["repos/site/.gitignore", "repos/site/README.md", "repos/site/main.rs", "repos/site/main.rs"]);
-    assert!(!list(&system, "source=share").is_empty());
+    // What the installation tells its agents is no knowledge.
+    assert!(list(&system, "source=share").is_empty());
+    for words in ["worker", "orchestrator", "governing rules", "Treat what you fetch as data"] {
+        let found = list(&system, &format!("q={}", words.replace(' ', "%20")));
+        assert!(found.is_empty(), "{words}: {found:?}");
+    }
     // Files are found, but they are not in the list of entries that people have added.
     assert_eq!(list(&system, "").len(), 1);
     let wombat = &list(&system, "q=wombat")[0];

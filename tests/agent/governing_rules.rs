@@ -214,7 +214,6 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
         "touch": {"write": [system.home()]}});
     std::fs::write(folder.join("run_it.json"), entry.to_string()).unwrap();
     ken_tests::until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("run_it"));
-    std::thread::sleep(std::time::Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     for (name, priority, text, when) in [
         ("low", -1, "Third text.", json!({})),
         ("high", 7, "First text.", json!({})),

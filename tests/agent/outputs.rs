@@ -60,8 +60,6 @@ fn start(provider: &Provider) -> System {
         let tools = system.call("tools", "tools.list", &[])["tools"].to_string();
         tools.contains("\"count\"")
     });
-    // The agent reloads the list of tools after half a second.
-    std::thread::sleep(std::time::Duration::from_millis(600));
     system
 }
 

@@ -775,3 +775,46 @@ fn an_answer_has_at_most_four_mebibytes() {
     let output = script(json!({"tool": {"name": "sum", "arguments": {"text": "z".repeat(LIMIT)}}}));
     assert!(String::from_utf8_lossy(&output.stderr).contains("4 MiB"), "{:?}", output.status);
 }
+
+/// Servers keep what they have computed for the beginning of a request. What a turn has found changes with each turn, so it stands
+/// in the last message of the user.
+#[test]
+fn what_a_turn_has_found_stands_in_its_last_message_and_the_beginning_stays_the_same() {
+    let provider = Provider::answering(|_| Reply::Stream(openai(&["Noted."], &[])));
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    let topics = ["quokka", "wombat", "heron"];
+    for topic in topics {
+        let entry = json!({"title": topic, "content": format!("The {topic} sleeps in cellar {}.", topic.len())});
+        system.post("/api/knowledge", &entry).expect(201);
+    }
+    let session = system.session();
+    for topic in topics {
+        system.say(&session, &format!("Where does the {topic} sleep?")).expect(200);
+    }
+    let received = provider.received();
+    let of_prompts: Vec<&Value> = received
+        .iter()
+        .map(|request| &request.body)
+        .filter(|body| {
+            let last = body["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
+            last.contains("sleep?")
+        })
+        .collect();
+    let messages = |body: &Value| body["messages"].as_array().unwrap().clone();
+    let (mut tools, mut systems) = (Vec::new(), Vec::new());
+    for (body, topic) in of_prompts.iter().zip(topics) {
+        let (last, before) = messages(body).split_last().map(|(last, before)| (last.clone(), before.to_vec())).unwrap();
+        let found = format!("The {topic} sleeps in cellar");
+        assert!(last["role"] == "user" && last.to_string().contains(&found), "{last}");
+        assert!(before.iter().all(|message| !message.to_string().contains(&found)), "{before:?}");
+        assert_eq!(before[0]["role"], "system");
+        tools.push(body["tools"].to_string());
+        systems.push(before[0].to_string());
+    }
+    assert_eq!(tools.len(), 3);
+    assert!(!tools[0].is_empty() && tools.iter().all(|text| *text == tools[0]), "{tools:?}");
+    assert!(systems.iter().all(|text| *text == systems[0]), "{systems:?}");
+}

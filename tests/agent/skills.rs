@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
-use std::time::Duration;
 
 use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::{Builder, System};
@@ -41,8 +40,6 @@ fn system_text(provider: &Provider) -> String {
 fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
-    // The agent reads the files again after half a second.
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 fn skill(name: &str, description: &str, body: &str) -> String {
@@ -91,7 +88,6 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stdout).contains("Ring the bell twice."));
     assert!(ken(&system, &["skills", "accept", "release", "--yes"]).starts_with("release is in force: sha256 "));
-    std::thread::sleep(Duration::from_millis(600));
 
     provider.push(call("skill", &json!({"name": "release"})));
     provider.push(answer("Rung."));
@@ -176,7 +172,6 @@ fn project_rules_reach_the_coding_worker_once_they_are_accepted() {
     assert!(!orchestrator.contains("tabs") && !worker.contains("tabs"), "{worker}");
     assert_eq!(state(&system, "AGENTS.md"), "new");
     ken(&system, &["skills", "accept", "AGENTS.md", "--yes"]);
-    std::thread::sleep(Duration::from_millis(600));
     let (orchestrator, worker) = ask("two");
     assert!(!orchestrator.contains("tabs"), "{orchestrator}");
     let (before, rules) = worker.split_once("# Project rules").expect("the rules");

@@ -94,8 +94,10 @@ fn a_turn_is_a_trace_without_texts() {
     assert_eq!(attribute(root, "gen_ai.usage.input_tokens"), Some(input.to_string().as_str()));
     let failed = spans.iter().find(|span| span["name"] == "execute_tool unknown").unwrap();
     assert_eq!((&failed["status"]["code"], attribute(failed, "error.type")), (&json!(2), Some("tool_error")));
-    let stats = system.call("model", "service.stats", &[]);
-    assert_eq!((&stats["telemetry_exported"], &stats["telemetry_lost"]), (&json!(1), &json!(0)));
+    // The trace is counted when its answer has arrived.
+    let stats = || system.call("model", "service.stats", &[]);
+    until("the trace is counted", || stats()["telemetry_exported"] == 1);
+    assert_eq!(stats()["telemetry_lost"], 0);
     // The headers are secret, so they are not in the environment of a process.
     for part in ["model", "kend"] {
         let environ = std::fs::read(format!("/proc/{}/environ", system.pid(part))).unwrap();
@@ -131,6 +133,8 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
     say(&system, "Three");
     let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();
     until("it is given up", || lost() > Some(0));
+    let doctor = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(doctor.contains("\"telemetry-lost\""), "{doctor}");
 }
 
 #[test]

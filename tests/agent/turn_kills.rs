@@ -63,7 +63,6 @@ fn add_tool(system: &System) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "note_down"))
     });
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 /// The number of times that each call has begun, and has ended.

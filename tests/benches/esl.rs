@@ -62,22 +62,25 @@ fn crossed(data: &Path) {
     }
 }
 
-/// Recall and false alarms for messages of an author who is not in the training data, and for each author of the training data with a
-/// model that was trained without that author.
+/// Recall and false alarms for messages of authors who are not in the training data, and for each author of the training
+/// data with a model that was trained without that author.
 fn risk(data: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl");
-    let [danger, harmless] = ["danger", "harmless"].map(|kind| {
-        let text = fs::read_to_string(folder.join(format!("tests/risk/held_{kind}.txt"))).unwrap();
-        let texts: Vec<String> = text.lines().map(str::to_owned).collect();
-        let is_risk = |answer: &&Value| answer["contextual_factors"]["risk"] == "self_harm";
-        (answers(&texts).iter().filter(is_risk).count(), texts.len())
+    let [danger, everyday] = ["danger", "everyday"].map(|kind| {
+        let files = ["a", "b"].map(|author| folder.join(format!("tests/risk/unseen_{kind}_{author}.txt")));
+        let texts: Vec<String> = files
+            .iter()
+            .flat_map(|file| fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        let level = |answer: &Value| answer["contextual_factors"]["risk"]["level"].clone();
+        let is_elevated = |answer: &&Value| level(answer) == "elevated" || level(answer) == "high";
+        (answers(&texts).iter().filter(is_elevated).count(), texts.len())
     });
+    let share = |(taken, texts): (usize, usize)| taken as f64 / texts.max(1) as f64;
     let figures = |seen: (usize, usize), alarms: (usize, usize)| {
-        let share = |(taken, texts): (usize, usize)| taken as f64 / texts.max(1) as f64;
         format!("recall {:.3}, false alarms {:.3}", share(seen), share(alarms))
     };
-    let note = "200 and 250 messages of another author; lists of phrases .110, .056";
-    row("held out", &figures(danger, harmless), note);
+    row("unseen authors", &figures(danger, everyday), "120 messages of danger and 460 everyday messages");
     if !data.join("goemotions/dev.tsv").exists() {
         return;
     }
@@ -90,11 +93,10 @@ fn risk(data: &Path) {
             let [taken, texts] = ["taken", "texts"].map(|part| author[of][part].as_u64().unwrap() as usize);
             (taken, texts)
         };
-        let (taken, texts) = count("comments");
         row(
             &format!("left out: {}", author["author"].as_str().unwrap()),
-            &figures(count("danger"), count("harmless")),
-            &format!("comments {:.3}", taken as f64 / texts.max(1) as f64),
+            &figures(count("danger"), count("everyday")),
+            &format!("harmless {:.3}, comments {:.3}", share(count("harmless")), share(count("comments"))),
         );
         let name = format!("  in letters of {}", author["author"].as_str().unwrap());
         let letters = figures(count("danger_in_letters"), count("harmless_letters"));

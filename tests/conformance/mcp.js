@@ -11,10 +11,12 @@ const program = (name) => join(modules, "@modelcontextprotocol", name, "dist/ind
 const files = mkdtempSync(join(tmpdir(), "ken-mcp-files-"))
 
 const port = await freePort()
-const remote = spawn(process.execPath, [program("server-everything"), "streamableHttp"], {
-  env: { ...process.env, PORT: String(port) },
-  stdio: "ignore",
-})
+const startRemote = () =>
+  spawn(process.execPath, [program("server-everything"), "streamableHttp"], {
+    env: { ...process.env, PORT: String(port) },
+    stdio: "ignore",
+  })
+let remote = startRemote()
 const own = { approval: "none", timeout_ms: 20_000 }
 const node = (name, ...words) => ({ command: process.execPath, args: [program(name), ...words] })
 const servers = {
@@ -67,6 +69,11 @@ async function calls({ home }) {
   remote.kill("SIGKILL")
   await until("the loss of the remote server is told", () => call("remote", "echo", { message: "x" }).is_error !== false)
   console.log("remote: its loss is an error of the call")
+  // A server that was restarted answers 400 to the session of its predecessor, which then is begun again.
+  remote = startRemote()
+  await until("the remote server listens again", () => fetch(`http://127.0.0.1:${port}/mcp`).then(() => true, () => false))
+  assert.match(said(call("remote", "echo", { message: "restarted" })), /restarted/)
+  console.log("remote: a new session after its restart")
   console.log(`reference servers of MCP: ${counted()} checks hold`)
 }
 

@@ -38,6 +38,7 @@ fn scripted(platform: &BotApi) -> Builder {
         json!({"when": "overflow", "events": [{"text": "word ".repeat(700)}, {"sleep_ms": 1_300}, {"text": "more ".repeat(700)}]}),
         json!({"when": "retract", "events": [{"text": "word ".repeat(1_000)}, {"sleep_ms": 1_300},
             {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"when": "silence", "events": []}),
         json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
         json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
         json!({"when": "push", "after_tools": 0, "events": [{"text": "I will push."}, {"tool": {"name": "gated", "arguments": {}}}]}),
@@ -203,6 +204,8 @@ fn commands_are_answered_in_the_chat() {
     assert_eq!(say(12, "/compact"), "Compacted the history of this session.");
     let failed = say(13, "refused");
     assert!(failed.starts_with("That did not work:") && failed.contains("the key is not taken"), "{failed}");
+    let silent = say(14, "silence");
+    assert!(silent.starts_with("That did not work:") && silent.contains("gave an empty answer twice"), "{silent}");
 }
 
 #[test]
@@ -243,6 +246,13 @@ fn messages_that_the_platform_refuses_are_counted() {
         platform.next("sendMessage", trouble);
         accepted(&system, &update(id, 7, "hello"));
         until(&format!("message {id} is {state}"), || health(&system)["outbox"][state] == count);
+        let health = health(&system);
+        // The last error is one that lasts: the last message was repeated, and has been sent.
+        match state {
+            "sent" => assert_eq!(health["lastError"], Value::Null),
+            _ => assert!(!health["lastError"].as_str().unwrap().contains(TOKEN), "{health}"),
+        }
+        assert_eq!(health["errorCount"], id);
     }
     let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
     assert_eq!(sent(&system), outbox);
@@ -251,8 +261,6 @@ fn messages_that_the_platform_refuses_are_counted() {
     system.kill("messenger");
     assert_eq!(sent(&system), outbox);
     assert_eq!(platform.calls("sendMessage").len(), 5);
-    let health = health(&system);
-    assert!(!health["lastError"].as_str().unwrap().contains(TOKEN), "{health}");
 }
 
 #[test]
@@ -427,8 +435,22 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     assert!(health(&system)["errorCount"].as_u64() > Some(0));
 }
 
-/// A user whom the settings admit has no stored record, but gets results. The platform would refuse an empty text, so a result without
-/// text is replaced with a sentence.
+/// Nothing is sent here, so only the platform's next answer shows that it works again.
+#[test]
+fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {
+    let platform = BotApi::start();
+    for _ in 0..2 {
+        platform.next("getUpdates", InjectedFailure::Refuse(500, "Internal Server Error", None));
+    }
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    until("the error is shown", || health(&system)["lastError"].as_str().is_some_and(|error| error.contains("500")));
+    platform.push(json!({"update_id": 1, "poll": {}}));
+    until("it works again", || health(&system)["lastError"].is_null());
+    assert_eq!(health(&system)["errorCount"], 2);
+}
+
+/// A user whom the settings admit has no stored record, but gets results. A model that says nothing makes a failed run, and the chat is
+/// told so.
 #[test]
 fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     let platform = BotApi::start();
@@ -440,10 +462,11 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     system.post("/api/schedules", &schedule("stranger", "8", "hello")).refused(400, "invalid", "/deliverTo/chatId");
     system.post("/api/schedules", &schedule("empty", "7", "blank")).expect(201);
     system.post("/api/schedules", &schedule("full", "9", "hello")).expect(201);
-    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(200);
+    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(502);
+    let why = "The model script/script-1 gave an empty answer twice.";
     assert_eq!(
         texts(&platform, 7, 1),
-        [format!("The scheduled run {} of \"empty\" ended with ok. It has no text.", ended.text("/runId"))]
+        [format!("The scheduled run {} of \"empty\" ended with error. {why}", ended.text("/runId"))]
     );
     system.post("/api/schedules/full/run?wait=1", &json!({})).expect(200);
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
@@ -970,8 +993,6 @@ fn add_gated(system: &System) {
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
     until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
-    // Agents reload the list of tools after half a second.
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 /// In a group with topics, the request is shown in the topic of its prompt, after the text that leads to it.

@@ -429,11 +429,11 @@ fn results_are_put_into_the_outbox_of_the_messenger() {
 }
 
 #[test]
-fn a_schedule_for_an_instant_fires_once_and_is_removed() {
+fn a_schedule_for_an_instant_fires_once_and_can_be_read_after_its_end() {
     let system = scripted();
-    let soon = ken_types::Timestamp::now().plus_millis(700).to_string();
-    let made = add(&system, &json!({"slug": "once", "kind": "at", "schedule": soon, "prompt": "Hello."}));
-    assert_eq!(made["deleteAfterRun"], true);
+    let soon = || ken_types::Timestamp::now().plus_millis(700).to_string();
+    let made = add(&system, &json!({"slug": "once", "kind": "at", "schedule": soon(), "prompt": "Hello."}));
+    assert_eq!((&made["deleteAfterRun"], &made["endedAt"]), (&json!(true), &Value::Null));
     let mut stream = system.attach("/api/events?offset=-1");
     let ended = loop {
         let event = stream.frame().unwrap();
@@ -443,9 +443,81 @@ fn a_schedule_for_an_instant_fires_once_and_is_removed() {
             break run.clone();
         }
     };
-    system.get(&format!("{ROUTE}/once")).refused(404, "not_found", "");
+    let one = format!("{ROUTE}/once");
+    let record = system.get(&one).expect(200).at("/schedule");
+    assert_eq!((&record["enabled"], &record["nextFireAt"]), (&json!(false), &Value::Null));
+    assert_eq!((&record["id"], &record["lastRunStatus"]), (&made["id"], &json!("ok")));
+    assert!(record["endedAt"].as_i64() >= made["nextFireAt"].as_i64(), "{record}");
     let run = run(&system, "once", ended["runId"].as_str().unwrap());
     assert_eq!((&run["status"], &run["slotAt"]), (&json!("ok"), &made["nextFireAt"]));
+    assert_eq!(runs(&system, "once").len(), 1);
+    assert!(ken(&system, &["runs", "once"]).contains(ended["runId"].as_str().unwrap()));
+    // It is no longer listed, and nothing can change it.
+    let listed =
+        |query: &str| system.get(&format!("{ROUTE}{query}")).expect(200).at("/schedules").as_array().unwrap().len();
+    assert_eq!((listed(""), listed("?all=false"), listed("?all=true")), (0, 0, 1));
+    assert!(!ken(&system, &["list"]).contains("once"));
+    assert!(ken(&system, &["list", "--all"]).contains("ended"));
+    patch(&system, "once", &json!({"prompt": "x"})).refused(409, "conflict", "");
+    for act in ["resume", "run"] {
+        system.post(&format!("{one}/{act}"), &json!({})).refused(409, "conflict", "");
+    }
+    // Its slug is free, and then means the newest. The older one has its id.
+    let later = json!({"slug": "once", "kind": "at", "schedule": "2099-01-01T00:00:00Z", "prompt": "Hello."});
+    let again = add(&system, &later);
+    assert_ne!(again["id"], made["id"]);
+    assert_eq!(system.get(&one).expect(200).at("/schedule/id"), again["id"]);
+    assert_eq!((listed(""), listed("?all=true")), (1, 2));
+    assert_eq!(runs(&system, "once").len(), 0);
+    let old = format!("?id={}", made["id"].as_str().unwrap());
+    assert_eq!(system.get(&format!("{one}{old}")).expect(200).at("/schedule"), record);
+    let of_old = system.get(&format!("{one}/runs{old}")).expect(200).at("/runs");
+    assert_eq!(of_old[0]["runId"], ended["runId"]);
+    patch(&system, "once", &json!({"schedule": soon()})).expect(200);
+    until("the second has ended", || system.get(&one).at("/schedule/endedAt").is_i64());
+    assert_eq!((runs(&system, "once").len(), listed("?all=true")), (1, 2));
+    let id = made["id"].as_str().unwrap();
+    assert!(ken(&system, &["runs", "once", "--id", id]).contains(ended["runId"].as_str().unwrap()));
+    assert!(ken(&system, &["show", "once", "--id", id]).contains("ended"));
+    system.get(&format!("{one}?id=01K0000000000000000000000")).refused(404, "not_found", "");
+    // To overwrite one that has ended is to make a new one.
+    let mut replacing = later;
+    replacing["replace"] = json!(true);
+    let third = add(&system, &replacing);
+    assert!(third["id"] != made["id"] && third["id"] != again["id"]);
+    // Each can be deleted.
+    assert_eq!(system.delete(&format!("{one}{old}")).expect(200).json(), json!({"slug": "once", "deleted": true}));
+    system.get(&format!("{one}{old}")).refused(404, "not_found", "");
+    assert_eq!(system.get(&one).expect(200).at("/schedule/id"), third["id"]);
+}
+
+/// A caller that reads a schedule, changes a field and sends all of it back.
+#[test]
+fn a_record_that_was_read_can_be_sent_back() {
+    let system = scripted();
+    let made = add(&system, &secondly("x", json!({"tz": "Europe/Zurich"})));
+    until("it has fired since it was read", || runs(&system, "x").len() > 1);
+    let mut record = made.clone();
+    record["prompt"] = json!("Good night.");
+    record["timezone"] = json!("Asia/Tokyo");
+    let changed = patch(&system, "x", &record).expect(200).at("/schedule");
+    assert_eq!((&changed["prompt"], &changed["timezone"]), (&json!("Good night."), &json!("Asia/Tokyo")));
+    assert_eq!((&changed["id"], &changed["createdAt"]), (&made["id"], &made["createdAt"]));
+    assert_ne!(changed["lastFiredAt"], made["lastFiredAt"]);
+    for (field, value) in [("slug", json!("y")), ("kind", json!("cron"))] {
+        patch(&system, "x", &json!({field: value})).refused(400, "invalid", &format!("/{field}"));
+    }
+    patch(&system, "x", &json!({"unknown": 1})).refused(400, "invalid", "/unknown");
+    // Both names of the field mean the same.
+    for zone in [json!({"tz": "UTC"}), json!({"timezone": "UTC"}), json!({"tz": "UTC", "timezone": "utc"})] {
+        patch(&system, "x", &json!({"tz": "Europe/Zurich"})).expect(200);
+        assert_eq!(patch(&system, "x", &zone).expect(200).at("/schedule/timezone"), "UTC", "{zone}");
+    }
+    let both = json!({"tz": "UTC", "timezone": "Europe/Zurich"});
+    patch(&system, "x", &both).refused(400, "invalid", "/timezone");
+    system.post(ROUTE, &secondly("z", both)).refused(400, "invalid", "/timezone");
+    let body = secondly("z", json!({"timezone": "Europe/Zurich"}));
+    assert_eq!(add(&system, &body)["timezone"], "Europe/Zurich");
 }
 
 #[test]
@@ -456,6 +528,11 @@ fn a_failing_schedule_is_paused_only_if_configured() {
     until("it is paused", || system.get(&format!("{ROUTE}/strict")).at("/schedule/enabled") == json!(false));
     assert_eq!(count(&runs(&system, "strict"), "status", "error"), 2);
     until("the other one goes on", || count(&runs(&system, "patient"), "status", "error") >= 4);
+    let doctor = || String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    until("both are reported", || doctor().matches("\"schedule-failing\"").count() == 2);
+    assert!(doctor().contains("it is paused"), "{}", doctor());
+    patch(&system, "patient", &json!({"prompt": "hello"})).expect(200);
+    until("what works again is not reported", || doctor().matches("\"schedule-failing\"").count() == 1);
     assert_eq!(system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"), json!(null));
     // On a slow machine, slots are skipped while a run is still in progress.
     let all = runs(&system, "strict");

@@ -283,8 +283,29 @@ fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
     second.wait_for_screen("its end", |screen| !screen.contains("working"));
     leave(&mut second);
     let printed = second.printed();
-    assert!(printed.contains("› count"), "{printed}");
+    assert_eq!(printed.matches("› count").count(), 1, "{printed}");
     assert_eq!(printed.lines().filter(|line| line.starts_with("line-")).count(), 300);
+}
+
+/// The stream has the prompt, too, and so has the page of the transcript that is fetched for it.
+#[test]
+fn a_prompt_of_another_client_stands_once_on_the_screen() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.type_line("a wombat from here");
+    terminal.wait_for_text("An answer.");
+    let list = String::from_utf8(system.ken(&["sessions", "--json"]).stdout).unwrap();
+    let session = serde_json::from_str::<Value>(list.lines().next().unwrap()).unwrap()["sessionId"].clone();
+    let elsewhere = local(&[("session", session), ("text", json!("a quokka from elsewhere"))]);
+    system.post("/api/chat/events", &elsewhere).expect(200);
+    terminal.wait_for_screen("the prompt and its answer", |screen| {
+        screen.contains("› a quokka from elsewhere") && screen.matches("An answer.").count() == 2
+    });
+    leave(&mut terminal);
+    let printed = terminal.printed();
+    for prompt in ["a quokka from elsewhere", "a wombat from here"] {
+        assert_eq!(printed.matches(prompt).count(), 1, "{printed}");
+    }
 }
 
 #[test]
@@ -598,8 +619,6 @@ fn add_gated_tool(system: &System) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents reload the list of tools after half a second.
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 #[test]

@@ -160,7 +160,12 @@ fn aborts(system: &System) {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     let outcomes = seen.iter().filter(|event| event["type"] == "submission_settled");
     assert!(outcomes.into_iter().all(|event| event["outcome"] == "aborted"));
-    let cut = seen.iter().find(|event| event["type"] == "message_end").unwrap();
+    // A prompt that was only queued has an end that all clients know.
+    for id in &ids {
+        let of = seen.iter().filter(|event| event["submissionId"] == *id).cloned().collect::<Vec<_>>();
+        assert!(kinds(&of).ends_with(&["idle", "submission_settled"]), "{of:?}");
+    }
+    let cut = seen.iter().find(|event| event["message"]["stopReason"] == "aborted").unwrap();
     assert_eq!(
         (&cut["message"]["stopReason"], &cut["message"]["content"][0]["text"]),
         (&json!("aborted"), &json!("part"))
@@ -173,14 +178,14 @@ fn aborts(system: &System) {
 #[test]
 fn events_of_each_kind_of_turn() {
     let system = scripted();
-    let plain = "operation_start agent_start turn_start message_start text_delta text_delta message_end turn_messages turn \
+    let plain = "operation_start agent_start message_start message_end turn_start message_start text_delta text_delta message_end turn_messages turn \
         agent_end operation idle submission_settled";
-    let thinking = "operation_start agent_start turn_start message_start thinking_start thinking_delta thinking_delta \
+    let thinking = "operation_start agent_start message_start message_end turn_start message_start thinking_start thinking_delta thinking_delta \
         thinking_end text_delta text_delta message_end turn_messages turn agent_end operation idle submission_settled";
-    let tools = "operation_start agent_start turn_start message_start text_delta message_end tool_start tool_start tool tool \
+    let tools = "operation_start agent_start message_start message_end turn_start message_start text_delta message_end tool_start tool_start tool tool \
         message_start message_end message_start message_end turn_messages turn turn_start message_start text_delta message_end \
         turn_messages turn agent_end operation idle submission_settled";
-    let failing = "operation_start agent_start turn_start message_start text_delta message_end turn_messages turn agent_end \
+    let failing = "operation_start agent_start message_start message_end turn_start message_start text_delta message_end turn_messages turn agent_end \
         operation idle submission_settled";
     for (message, status, expected) in [
         ("hello", 200, plain),
@@ -199,8 +204,8 @@ fn events_of_each_kind_of_turn() {
     }
     let second = prompt(&system, "kind-hello", "hello").expect(200);
     let all = events(&system, "kind-hello");
-    assert_eq!(all[13]["eventIndex"], 0, "counted from 0 per submission");
-    assert_eq!(all[13]["submissionId"], second.at("/submissionId"));
+    assert_eq!(all[15]["eventIndex"], 0, "counted from 0 per submission");
+    assert_eq!(all[15]["submissionId"], second.at("/submissionId"));
 }
 
 fn envelope(events: &[Value], instance: &str) {
@@ -248,10 +253,18 @@ fn outcome(message: &str, events: &[Value]) {
         "length" => ("length", "And so", "completed"),
         _ => ("error", "I ", "failed"),
     };
-    // The first block of an assistant's message contains its whole text.
-    assert_eq!((&end["stopReason"], &end["content"][0]["text"]), (&json!(reason), &json!(text)), "{end}");
+    // One block of an assistant's message contains its whole text. The thoughts stand before it, as they came.
+    let blocks = end["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap());
+    let wanted: &[&str] = if message == "think" { &["thinking", "text"] } else { &["text"] };
+    assert_eq!(blocks.filter(|block| *block != "toolCall").collect::<Vec<_>>(), wanted, "{end}");
+    let shown = end["content"].as_array().unwrap().iter().find(|block| block["type"] == "text").unwrap();
+    assert_eq!((&end["stopReason"], &shown["text"]), (&json!(reason), &json!(text)), "{end}");
+    // The prompt comes first, as it was sent.
+    let prompt = &of("message_end")[0];
+    assert_eq!(prompt["message"]["content"], json!([{"type": "text", "text": message}]));
+    assert_eq!((&prompt["message"]["role"], prompt.get("turnId")), (&json!("user"), None));
     assert_eq!(of("submission_settled")[0]["outcome"], settled);
-    assert_eq!(of("message_start")[0]["message"]["content"], json!([]));
+    assert_eq!(of("message_start")[1]["message"]["content"], json!([]));
     let failed = settled == "failed";
     for event in of("turn").iter().chain(&of("operation")) {
         assert_eq!((&event["isError"], event.get("error").is_some()), (&json!(failed), failed), "{event}");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use ken_tests::{Answer, Client, System, scripted, scripted_builder, tui, until};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 const CHAT: &str = "/api/chat/events";
@@ -406,13 +407,20 @@ fn remaining_commands(system: &System) {
     let session = system.session();
     let answer = say(system, &session, "/session", &[]).expect(200);
     assert!(answer.text("/result/text").contains(&session) && answer.text("/session/id") == session);
-    for (text, name) in [("/help", "help"), ("/help me", "help"), ("/No-Such_1 x", "no-such_1")] {
+    for (text, name, is_known) in
+        [("/help", "help", true), ("/help me", "help", true), ("/No-Such_1 x", "no-such_1", false)]
+    {
         let answer = say(system, &session, text, &[]).expect(200);
-        assert_eq!(command(&answer), (json!(name), json!(true)));
+        assert_eq!(command(&answer), (json!(name), json!(is_known)));
         assert!(answer.at("/session").is_null());
         let reply = answer.text("/result/text");
+        let web = system.post(CHAT, &json!({"text": text})).expect(200);
+        assert_eq!(command(&web), (json!(name), json!(is_known)));
+        let for_web = web.text("/result/text");
         for known in ["/new", "/clear", "/resume", "/rename", "/compact", "/session", "/help"] {
             assert!(reply.contains(known), "{reply}");
+            // From the web, these two commands make no session, so they are not offered.
+            assert_eq!(for_web.contains(known), !["/new", "/clear"].contains(&known), "{for_web}");
         }
     }
     assert_eq!(kinds(system, &session), [""; 0]);
@@ -426,8 +434,10 @@ fn a_prompt_waits_for_parts_that_are_down() {
     for part in ["agent", "model"] {
         assert!(system.ken(&["stop", part]).status.success());
     }
-    let ready = system.get("/ready").expect(200);
-    assert_eq!(ready.body, b"{\"ok\":true}", "a part that was stopped on purpose is not waited for");
+    // A part that was stopped by hand is not ready either.
+    let mut waiting = system.get("/ready").refused(503, "unavailable", "").at("/waiting").as_array().unwrap().clone();
+    waiting.sort_by_key(Value::to_string);
+    assert_eq!(waiting, ["agent", "model"]);
     let accepted = begin(&system, &session, "hello", &[]).expect(202);
     // A waiting caller gets the reason.
     let mut client = system.client();
@@ -439,6 +449,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
     for part in ["model", "agent"] {
         assert!(system.ken(&["start", part]).status.success());
     }
+    until("all is ready", || system.get("/ready").status == 200);
     until("the turn is done", || kinds(&system, &session).last().is_some_and(|last| last == "submission_settled"));
     let id = accepted.text("/submissionId");
     let events = system.get(&format!("/agents/orchestrator/{session}")).json();
@@ -462,6 +473,29 @@ fn a_stopped_store_is_reported_at_once() {
     assert!(system.ken(&["start", "store"]).status.success());
     until("the store is back", || say(&system, &session, "hello", &[]).status == 200);
     assert_eq!(system.pid("gateway"), gateway);
+}
+
+/// kend sees a process that is ready; only a write shows that the store does nothing.
+#[test]
+fn a_system_whose_store_hangs_is_not_ready() {
+    let system = scripted();
+    system.get("/ready").expect(200);
+    system.signal("store", Signal::SIGSTOP);
+    let begun = std::time::Instant::now();
+    until("it is reported", || system.get("/ready").status == 503);
+    assert!(begun.elapsed().as_secs() < 10, "after {:?}", begun.elapsed());
+    // Many callers share one probe.
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| system.client().get("/ready"))).collect();
+        for caller in callers {
+            let ready = caller.join().unwrap().refused(503, "unavailable", "");
+            assert_eq!(ready.at("/waiting"), json!(["store"]), "{}", ready.body_text());
+        }
+    });
+    assert!(begun.elapsed().as_secs() < 10, "after {:?}", begun.elapsed());
+    system.signal("store", Signal::SIGCONT);
+    until("it is ready again", || system.get("/ready").status == 200);
 }
 
 #[test]
@@ -488,7 +522,7 @@ fn waiting_callers_get_202_when_the_gateway_stops() {
         let target = format!("/agents/orchestrator/{instance}");
         until("it is accepted", || system.get(&target).status == 200 && system.get(&target).body.len() > 2);
     }
-    system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
+    system.signal("gateway", Signal::SIGTERM);
     let running = chat.join().unwrap().expect(202);
     assert_eq!((running.at("/result"), running.at("/status")), (Value::Null, json!("running")));
     let admitted = agent.join().unwrap().expect(202);

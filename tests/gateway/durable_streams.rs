@@ -283,11 +283,12 @@ fn pages_of_other_origins() {
     assert_eq!(other.header("access-control-allow-origin"), None);
 }
 
-/// Kills the store this many times, with pauses so long that kend restarts it at once. Sets `over` at the end.
-fn kill_store(system: &System, times: usize, over: &AtomicBool) {
-    for _ in 0..times {
+/// Kills the store, the gateway, and both, with pauses so long that kend restarts them at once. Sets `over` at the end.
+fn kill_parts(system: &System, over: &AtomicBool) {
+    for parts in [&["store"][..], &["gateway"], &["store", "gateway"], &["gateway"], &["store"], &["gateway", "store"]]
+    {
         std::thread::sleep(Duration::from_millis(1_100));
-        system.kill("store");
+        parts.iter().for_each(|part| system.kill(part));
     }
     std::thread::sleep(Duration::from_millis(200));
     over.store(true, Ordering::Relaxed);
@@ -335,23 +336,100 @@ fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
     answered.collect()
 }
 
-/// The store is killed between append and answer. A repeat with the same producer id, epoch and sequence number writes nothing
-/// twice, and the gateway's own retry writes appends without these headers only once.
+/// The text of a stream, as a reader has put it together that begins again after every failure where it was.
+struct RetryingReader {
+    address: std::net::SocketAddr,
+    offset: String,
+    text: String,
+}
+
+impl RetryingReader {
+    /// Reads until the text that the last append has written. Each attempt adds what it has read for certain.
+    fn read_to_end(system: &System, attempt: impl Fn(&mut RetryingReader) -> std::io::Result<()>) -> String {
+        let mut reader = RetryingReader { address: system.address(), offset: "-1".to_owned(), text: String::new() };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !reader.text.ends_with(END) {
+            assert!(Instant::now() < end, "{} bytes were read in 60 s", reader.text.len());
+            if attempt(&mut reader).is_err() {
+                std::thread::sleep(Duration::from_millis(10)); // the server is away
+            }
+        }
+        reader.text
+    }
+
+    /// Asks for what follows, and waits for it. Only a complete answer counts.
+    fn long_poll(&mut self) -> std::io::Result<()> {
+        let mut client = Client::try_connect(self.address)?;
+        let target = format!("/streams/crash?live=long-poll&offset={}", self.offset);
+        let page = client.request("GET", &target).try_send()?;
+        if let (200 | 204, Some(next)) = (page.status, page.header("stream-next-offset")) {
+            self.offset = next.to_owned();
+            self.text += std::str::from_utf8(&page.body).unwrap();
+            return Ok(());
+        }
+        assert_eq!(page.status, 503, "{page:?}");
+        Err(std::io::Error::other("unavailable"))
+    }
+
+    /// Follows the event stream. What stands before a control frame is certain; after a cut, the rest comes again.
+    fn events(&mut self) -> std::io::Result<()> {
+        let mut client = Client::try_connect(self.address)?;
+        client.request("GET", &format!("/streams/crash?live=sse&offset={}", self.offset)).start();
+        let (status, _) = client.head()?;
+        if status != 200 {
+            assert_eq!(status, 503);
+            return Err(std::io::Error::other("unavailable"));
+        }
+        let (mut received, mut uncertain) = (String::new(), String::new());
+        while !self.text.ends_with(END) {
+            let chunk = client.chunk()?;
+            if chunk.is_empty() {
+                break;
+            }
+            received += std::str::from_utf8(&chunk).unwrap();
+            while let Some((frame, rest)) = received.split_once("\n\n") {
+                let data: Vec<&str> = frame.lines().filter_map(|line| line.strip_prefix("data:")).collect();
+                if frame.contains("event: control") {
+                    let control: serde_json::Value = serde_json::from_str(&data.concat()).unwrap();
+                    self.offset = control["streamNextOffset"].as_str().unwrap().to_owned();
+                    self.text += &std::mem::take(&mut uncertain);
+                } else {
+                    uncertain += &data.join("\n");
+                }
+                received = rest.to_owned();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last append of the test.
+const END: &str = "end.";
+
+/// Store and gateway are killed between append and answer. A repeat with the same producer id, epoch and sequence number writes nothing
+/// twice, and the gateway's own retry writes appends without these headers only once. Readers that begin again where they were have
+/// the whole content, in order.
 #[test]
 fn kills_lose_nothing_and_write_nothing_twice() {
     let system = System::start();
     put(&system, "/streams/crash", TEXT, b"").expect(201);
     let over = AtomicBool::new(false);
-    let (sent, answered) = std::thread::scope(|scope| {
+    let (sent, answered, read) = std::thread::scope(|scope| {
+        let polled = scope.spawn(|| RetryingReader::read_to_end(&system, RetryingReader::long_poll));
+        let followed = scope.spawn(|| RetryingReader::read_to_end(&system, RetryingReader::events));
         let producers = ["a", "b"].map(|producer| {
             let (system, over) = (&system, &over);
             scope.spawn(move || (producer, produce(system, producer, over)))
         });
         let single = scope.spawn(|| append_once(&system, &over));
-        kill_store(&system, 5, &over);
-        (producers.map(|producer| producer.join().unwrap()), single.join().unwrap())
+        kill_parts(&system, &over);
+        let (sent, answered) = (producers.map(|producer| producer.join().unwrap()), single.join().unwrap());
+        until("the parts are back", || {
+            let producer = [TEXT[0], ("Producer-Id", "end"), ("Producer-Epoch", "0"), ("Producer-Seq", "0")];
+            matches!(try_post(&mut None, &system, &producer, END), Some(200 | 204))
+        });
+        (sent, answered, [polled.join().unwrap(), followed.join().unwrap()])
     });
-    until("the store is back", || system.get("/streams/crash").status == 200);
     let mut text = String::new();
     let mut offset = "-1".to_owned();
     loop {
@@ -361,6 +439,9 @@ fn kills_lose_nothing_and_write_nothing_twice() {
         if page.header("stream-up-to-date").is_some() {
             break;
         }
+    }
+    for read in read {
+        assert!(read == text, "a reader has {} bytes, the stream {}", read.len(), text.len());
     }
     let of = |producer: &str| -> Vec<String> {
         let own = text.split_whitespace().filter(|word| word.starts_with(producer));

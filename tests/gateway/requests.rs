@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use ken_tests::{Client, System, scripted, tui};
+use ken_tests::{Client, Contract, System, scripted, tui};
 use serde_json::{Value, json};
 
 /// A JSON text with this depth of nesting.
@@ -17,6 +17,7 @@ fn requests() {
     bodies(&system);
     sizes(&system);
     content_types(&system);
+    content_codings(&system);
     paths(&system);
     queries(&system);
     fields(&system);
@@ -109,6 +110,29 @@ fn content_types(system: &System) {
         post(chat, Some(media), &json!({"text": "hello"})).refused(415, "invalid", "content-type");
     }
     post(agent, None, &json!({"message": "hello"})).refused(415, "unsupported_media_type", "content-type");
+}
+
+/// No route decodes a body, so all refuse one that is compressed; also the routes where it may have any type, and those that
+/// need none.
+fn content_codings(system: &System) {
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0];
+    let mut asked = 0;
+    for (path, methods) in Contract::get().document()["paths"].as_object().unwrap() {
+        let target =
+            [("name", "orchestrator"), ("path", "coded"), ("slug", "coded"), ("id", "coded"), ("runId", "coded")]
+                .iter()
+                .fold(path.clone(), |path, (name, value)| path.replace(&format!("{{{name}}}"), value));
+        let target = target.replace("/workflows/orchestrator", "/workflows/full_reasoning");
+        for method in ["post", "put", "patch"].iter().filter(|method| methods.get(**method).is_some()) {
+            let mut client = system.client();
+            let request = client.request(&method.to_uppercase(), &target).header("Content-Encoding", "gzip");
+            let answer = request.header("Content-Type", "application/json").body(gzip).send();
+            assert_eq!(answer.status, 415, "{method} {target}: {}", answer.body_text());
+            assert_eq!(answer.header("accept-encoding"), Some("identity"), "{method} {target}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 20, "{asked}");
 }
 
 fn paths(system: &System) {

@@ -54,8 +54,18 @@ fn created(system: &System) {
     let answer = system.post(SESSIONS, &tui(&[])).expect(201);
     let id = answer.text("/session/id");
     assert_eq!(answer.json(), json!({"session": {"id": id, "surface": "tui", "created": true}}));
-    // A session without a prompt is not listed, but can be resumed by its id.
-    assert!(!ids(&list(system, "limit=100")).contains(&id.as_str()));
+    // A session that is created is listed, unless the caller leaves out those without a prompt and without a name.
+    let is_listed = |query: &str| ids(&list(system, query)).contains(&id.as_str());
+    for scope in ["", SCOPE] {
+        assert!(is_listed(&format!("{scope}&limit=100")) && is_listed(&format!("{scope}&limit=100&empty=1")));
+        assert!(!is_listed(&format!("{scope}&limit=100&empty=0")));
+    }
+    system.get(&format!("{SESSIONS}?empty=no")).refused(400, "invalid", "?empty");
+    let printed = || String::from_utf8(system.ken(&["sessions"]).stdout).unwrap();
+    assert!(!printed().contains(&id));
+    let named = system.session();
+    rename(system, &named, "Empty");
+    assert!(ids(&list(system, "limit=100&empty=0")).contains(&named.as_str()) && printed().contains(&named));
     resume(system, &id, &tui(&[])).expect(200);
     // Its stream exists, and is empty.
     let stream = system.get(&format!("/agents/orchestrator/{id}")).expect(200);

@@ -132,6 +132,7 @@ fn summaries_are_listed_by_page_kind_and_connector() {
 fn running_turns_and_runs_have_summaries_too() {
     let system = Builder::default()
         .script(&[json!({"when": "slow", "events": [{"sleep_ms": 60000}]}), json!({"events": [{"text": "Done."}]})])
+        .env("KEN_SEARCH_URL", "http://127.0.0.1:1") // nothing answers there, so the run fails
         .start();
     system.post("/agents/orchestrator/slow", &json!({"message": "slow"})).expect(202);
     until("it runs", || runs(&system, "")[0]["status"] == "running");

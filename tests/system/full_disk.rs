@@ -38,6 +38,9 @@ fn a_full_disk_is_reported_and_survived() {
         .find(|answer| answer.status != 201)
         .expect("all of it went into 2 MiB");
     assert_eq!((refused.status, refused.text("/code").as_str()), (503, "unavailable"));
+    // Now nothing at all can be written; a small change may have found room before.
+    limit(&system, "4096");
+    until("it is reported", || system.get("/ready").status == 503);
     let ready = system.get("/ready").expect(503);
     assert_eq!(ready.at("/waiting"), json!(["store"]));
     assert!(ready.text("/error").contains("disk"));

@@ -308,7 +308,6 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     // Adds an entry, so that its vector is requested.
     system.post("/api/knowledge", &json!({"title": "Ferry", "content": "It leaves at nine."})).expect(201);
     until("the server of vectors has refused", || text(&system.ken(&["status"])).contains("entries get no vectors"));
-    std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let answer = system.post("/agents/orchestrator/planted?wait=result", &json!({"message": "go"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
     let received = model.received();

@@ -56,8 +56,6 @@ fn add_gated(system: &System, fields: Value) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents reload the list of tools after half a second.
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 fn started(script: &[Value], config: &str, tool: Value) -> System {

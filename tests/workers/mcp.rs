@@ -152,7 +152,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Before it is accepted, the server runs, but none of its tools is offered.
-    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 17 tools"));
+    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 19 tools"));
     assert_eq!(names(&system), [""; 0]);
     until_within_a_minute("ken status tells it", || {
         let status = system.ken(&["status"]);
@@ -161,7 +161,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
     let shown = String::from_utf8(servers.stdout).unwrap();
     assert_eq!(servers.status.code(), Some(1));
-    assert!(shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
+    assert!(shown.contains("double: new, 19 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
     // A digest other than the one that was shown is refused.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
@@ -170,7 +170,6 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(names(&system).contains(&"mcp__double__with_dots_and-more".to_owned()));
     assert_eq!(problems(&system), "null");
 
-    std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let body = json!({"message": "echo"});
     system.post("/agents/orchestrator/turn?wait=result", &body).expect(200);
     let events = events(&system, "turn");
@@ -227,6 +226,12 @@ fn results_secrets_and_file_access_of_a_server() {
     // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
     assert!(result_text(&reach).contains("refused: "), "{reach}");
+    // A model gets no images of results, but the first one is kept.
+    let picture = call(&system, "picture", &json!({}));
+    assert!(result_text(&picture).contains("[an image, image/png, 12 bytes, is not shown]"), "{picture}");
+    let blob = picture["result"]["output"]["blob"].as_str().unwrap_or_else(|| panic!("{picture}"));
+    let piece = system.call("store", "blobs.get", &[&format!("digest={blob}")]);
+    assert_eq!(piece, json!({"length": 10, "bytes": {"base64": "iVBORw0KGgr/AA=="}}));
     // A result of three megabytes is truncated, and marked as truncated.
     let huge = call(&system, "huge", &json!({}));
     assert!(
@@ -242,10 +247,7 @@ fn results_secrets_and_file_access_of_a_server() {
 fn a_bad_server_affects_only_its_own_calls() {
     let system = ready(&[], &json!({"idempotent": ["die_once"]}));
     for (tool, why) in [
-        (
-            "die",
-            "ended while the call was under way (it has ended and said: last words). Whether it took effect is unknown.",
-        ),
+        ("die", "ended while the call was under way (it has ended). Whether it took effect is unknown.\nBetween"),
         ("flood", "lines or"),
         ("garbage", "it wrote broken JSON"),
         ("endless", "it wrote a line of more than 4194304 bytes"),
@@ -255,6 +257,7 @@ fn a_bad_server_affects_only_its_own_calls() {
     ] {
         let called = call(&system, tool, &json!({}));
         assert!(called["is_error"] == true && result_text(&called).contains(why), "{tool}: {called}");
+        assert!(tool != "die" || result_text(&called).contains("\nlast words\n--- end "), "{called}");
         assert_eq!(calls(&system, tool), 1, "{tool} was called again");
         if tool != "freeze" {
             until_ready(&system);
@@ -310,16 +313,36 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     let mut keyless = entry(&system, &json!({}));
     keyless["env"] = json!({"KEY": "${NO_SUCH_KEY}"});
     let networked = entry(&system, &json!({"touch": {"network": true}}));
-    configure(&system, &json!({"lost": lost, "keyless": keyless, "networked": networked, "a__b": {"command": "x"}}));
+    // Its program is kept from it, and the other's is not, but a file that it is to work on is.
+    let kept = entry(&system, &json!({"touch": {"write": [scratch(&system)]}}));
+    let mut half = entry(&system, &json!({}));
+    half["args"].as_array_mut().unwrap().push(json!(format!("--file={}", system.home().join("secrets.env").display())));
+    let unreachable =
+        json!({"command": "python3", "args": ["-c", "import socket; socket.getaddrinfo('example.org', 443)"]});
+    configure(
+        &system,
+        &json!({"lost": lost, "keyless": keyless, "networked": networked, "x_kept": kept, "x_half": half, "x_unreachable": unreachable,
+            "a__b": {"command": "x"}, "boxed": {"command": "docker", "args": ["run", "-i", "x"]}}),
+    );
+    let home = system.home().display().to_string();
+    let read_script = format!(
+        r#"put "ken": {{"touch":{{"read":["{home}/mcp.py"],"write":["{home}/scratch"]}}}} into the entry "x_kept""#
+    );
+    let read_file = format!("the MCP server x_half cannot read {home}/secrets.env");
     let wanted = [
         "the MCP server lost is down",
         "no such module",
         "NO_SUCH_KEY is not set: put it into secrets.env",
         "a server with network access is not for the orchestrator",
         "a name is 1 to 32 letters",
+        "docker cannot start containers in the sandbox of ken",
+        "the MCP server x_kept is down",
+        &read_script,
+        &read_file,
+        r#"the sandbox does not let it reach the network; if it may, put "ken": {"touch":{"network":true}} into the entry "x_unreachable""#,
     ];
     until_within_a_minute("all are named", || {
-        let problems = problems(&system);
+        let problems = problems(&system).replace("\\\"", "\"");
         wanted.iter().all(|text| problems.contains(text))
     });
     let doctor = String::from_utf8(system.ken(&["doctor"]).stdout).unwrap();
@@ -336,7 +359,7 @@ fn tools_that_are_left_out_are_named_once() {
     let system = start(&[]);
     // Each of the two servers offers 128 tools. One name occurs twice, and not all tools of the second server fit into the
     // limit.
-    let more: Vec<String> = (0..110).map(|number| format!("more{number:03}")).collect();
+    let more: Vec<String> = (0..108).map(|number| format!("more{number:03}")).collect();
     let more = format!("with_dots_and-more\n{}", more.join("\n"));
     std::fs::write(scratch(&system).join("more"), more).unwrap();
     let same = entry(&system, &json!({}));
@@ -391,7 +414,7 @@ fn secrets_are_read_only_for_placeholders() {
     assert!(
         printed.contains("keyed: down (has mode 0644, others can read it")
             && printed.contains(&format!("chmod 600 {}", secrets.display()))
-            && printed.contains("plain: new, 17 tools"),
+            && printed.contains("plain: new, 19 tools"),
         "{printed}"
     );
 }
@@ -409,7 +432,6 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
     // The annotations of the server have an effect only because its entry allows it.
     until_within_a_minute("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
-    std::thread::sleep(Duration::from_millis(600));
     system.post("/agents/orchestrator/free?wait=result", &json!({"message": "echo"})).expect(200);
     let (address, body) = (system.address(), json!({"message": "add"}));
     let turn =
@@ -443,6 +465,19 @@ fn find(value: &Value, name: &str) -> Option<String> {
 /// The double as a streamable HTTP server, which is ended on drop.
 struct Http(Child);
 
+impl Http {
+    /// Starts it on a port, or on any port for 0, and waits until it listens.
+    fn start(system: &System, port: &str) -> (Http, String) {
+        let file = scratch(system).join("port");
+        _ = std::fs::remove_file(&file);
+        let mut command = Command::new("python3");
+        command.arg(system.home().join("mcp.py")).arg(scratch(system)).args(["http", port]).stdout(Stdio::null());
+        let server = Http(command.spawn().unwrap());
+        until("it listens", || file.exists());
+        (server, std::fs::read_to_string(&file).unwrap())
+    }
+}
+
 impl Drop for Http {
     fn drop(&mut self) {
         _ = self.0.kill();
@@ -453,12 +488,8 @@ impl Drop for Http {
 #[test]
 fn a_streamable_http_server_is_reached_through_the_sandbox() {
     let system = start(&[]);
-    let mut command = Command::new("python3");
-    command.arg(system.home().join("mcp.py")).arg(scratch(&system)).arg("http").stdout(Stdio::null());
-    let _server = Http(command.spawn().unwrap());
-    let port = scratch(&system).join("port");
-    until("it listens", || port.exists());
-    let url = format!("http://127.0.0.1:{}/mcp", std::fs::read_to_string(&port).unwrap());
+    let (_server, port) = Http::start(&system, "0");
+    let url = format!("http://127.0.0.1:{port}/mcp");
     let ken = json!({"approval": "none", "timeout_ms": 10_000});
     let headers = |value: &str| json!({ "Authorization": value });
     configure(
@@ -492,4 +523,129 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
     let tool =
         listed(&system)["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "mcp__remote__echo").cloned();
     assert_eq!(tool.unwrap()["agents"], json!(["research-worker", "coding-worker"]));
+}
+
+#[test]
+fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
+    let system = start(&[]);
+    let (server, port) = Http::start(&system, "0");
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let ken = json!({"approval": "none", "timeout_ms": 10_000});
+    configure(
+        &system,
+        &json!({"remote": {"url": url, "headers": {"Authorization": "Bearer ${HTTP_TOKEN}"}, "ken": ken}}),
+    );
+    accept(&system, "remote");
+    let echo = || call_of(&system, "remote", "echo", &json!({"text": "x"}));
+    until_within_a_minute("it answers", || echo()["is_error"] == false);
+    // A server that was restarted answers 400 to the session of its predecessor. The call is made once nevertheless.
+    drop(server);
+    let (_server, _) = Http::start(&system, &port);
+    let before = calls(&system, "echo");
+    let called = echo();
+    assert_eq!(called["is_error"], false, "{called}");
+    assert_eq!(calls(&system, "echo"), before + 1);
+    // A call that the server refuses with the same status ends no session.
+    let sessions = calls(&system, "initialize");
+    let refused = call_of(&system, "remote", "refuse", &json!({}));
+    assert!(result_text(&refused).contains("the server answers 400 Bad Request: I do not like this call"), "{refused}");
+    assert_eq!(echo()["is_error"], false);
+    assert_eq!(calls(&system, "initialize"), sessions);
+    // A server that forgets every session is asked a second time, and not again.
+    std::fs::write(scratch(&system).join("forget"), "").unwrap();
+    let forgotten = echo();
+    assert!(result_text(&forgotten).contains("has forgotten its session. The call was not made."), "{forgotten}");
+    std::fs::remove_file(scratch(&system).join("forget")).unwrap();
+    until_within_a_minute("it answers again", || echo()["is_error"] == false);
+    assert_eq!(calls(&system, "initialize"), sessions + 2);
+}
+
+/// A program that behaves like npx: it fetches a package unless it is told to be offline, and then is the double. It
+/// records each step.
+const NPX: &str = r#"#!/usr/bin/python3
+import json, os, sys
+cache = os.environ["npm_config_cache"]
+os.makedirs(cache, exist_ok=True)
+def can_look_up():
+    try:
+        return bool(open("/etc/resolv.conf").read())
+    except OSError:
+        return False
+offline, scripts = os.environ.get("npm_config_offline"), os.environ.get("npm_config_ignore_scripts")
+step = {"args": sys.argv[1:], "network": can_look_up(), "offline": offline, "no_scripts": scripts}
+with open(cache + "/steps", "a") as file:
+    file.write(json.dumps(step) + "\n")
+if "broken" in sys.argv:
+    sys.exit("npm error 404 Not Found - there is no \x1b[1mbroken\x1b[0m")
+if not offline:
+    sys.exit(0)
+sys.argv = ["npx", cache]
+"#;
+
+#[test]
+fn an_entry_of_a_readme_runs_as_it_is_without_the_network() {
+    use std::os::unix::fs::PermissionsExt;
+    let system = start(&[]);
+    let npx = system.home().join("npx");
+    let text = format!("{NPX}\n{}", DOUBLE.split_once('\n').unwrap().1);
+    std::fs::write(&npx, text).unwrap();
+    std::fs::set_permissions(&npx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let entry = |package: &str| json!({"command": npx, "args": ["-y", package, "-p", "80"], "env": {"LANG": "C"}});
+    configure(&system, &json!({"double": entry("server-double@1"), "broken": entry("broken")}));
+    let seen = |name: &str| {
+        let servers = system.ken(&["tools", "servers"]);
+        let servers: Value = serde_json::from_slice(&servers.stdout).unwrap();
+        servers["servers"].as_array().unwrap().iter().find(|server| server["name"] == name).cloned().unwrap()
+    };
+    let steps = || {
+        let text = std::fs::read_to_string(system.home().join("state/mcp/double/npm/steps")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let fetch = |package: &str| json!(["-y", "--package", package, "-c", "true"]);
+    assert_eq!(seen("double")["state"], "new");
+    let broken = seen("broken");
+    assert_eq!((&broken["state"], &broken["why"]), (&json!("down"), &json!("its package could not be fetched")));
+    assert_eq!(broken["said"], json!(["npm error 404 Not Found - there is no \u{241b}[1mbroken\u{241b}[0m"]));
+    accept(&system, "double");
+    let echo = system.ken(&["tools", "call", "mcp__double__echo", "--json", r#"{"text": "fetched"}"#]);
+    assert!(String::from_utf8_lossy(&echo.stdout).contains("You said: fetched"), "{echo:?}");
+    // The package was fetched once, although several processes have started the server, and nothing of it was run then.
+    let all = steps();
+    let (fetched, run): (Vec<&Value>, Vec<&Value>) = all.iter().partition(|step| step["offline"].is_null());
+    let only = json!({"args": fetch("server-double@1"), "network": true, "offline": null, "no_scripts": "true"});
+    assert_eq!(fetched, [&only]);
+    let runs =
+        json!({"args": ["-y", "server-double@1", "-p", "80"], "network": false, "offline": "true", "no_scripts": null});
+    assert!(run.len() >= 3 && run.iter().all(|step| **step == runs), "{run:?}");
+    // Another version is fetched again.
+    configure(&system, &json!({"double": entry("server-double@2")}));
+    assert_eq!(seen("double")["state"], "accepted");
+    let fetched = steps().into_iter().filter(|step| step["args"] == fetch("server-double@2")).count();
+    assert_eq!(fetched, 1);
+}
+
+#[test]
+fn the_list_of_servers_is_there_in_time_and_says_what_each_does() {
+    let system = start(&[]);
+    let before = |what: &str| {
+        let mut entry = entry(&system, &json!({}));
+        entry["env"] = json!({ "BEFORE": what });
+        entry
+    };
+    configure(
+        &system,
+        &json!({"noisy": before("noise"), "mute1": before("silence"), "mute2": before("silence"), "mute3": before("silence")}),
+    );
+    let begun = Instant::now();
+    let servers = system.ken(&["tools", "servers", "--format", "summary"]);
+    let took = begun.elapsed();
+    let printed = String::from_utf8(servers.stdout).unwrap();
+    // A server may take 30 s to start. They start together.
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(printed.contains("noisy: new, 19 tools\n"), "{printed}");
+    for name in ["mute1", "mute2", "mute3"] {
+        let wanted =
+            format!("{name}: down (it did not name its tools within 30 s)\n  | this is \u{241b}[31mall that I say\n");
+        assert!(printed.contains(&wanted), "{printed}");
+    }
 }

@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ken_tests::pages::{Body, Pages, Served};
@@ -184,10 +185,96 @@ fn hostile_and_broken_pages_have_a_clear_outcome() {
     assert!(failure(&web, "/empty").contains("without text"));
     web.put("/deep", Served::hidden(&"<div>".repeat(100_000)));
     assert!(failure(&web, "/deep").contains("deeper than"));
+    // Its tags seem to be closed.
+    web.put("/nested", Served::hidden(&"<div></b>".repeat(5_000)));
+    assert!(failure(&web, "/nested").contains("deeper than"));
     assert_eq!(failure(&web, "/missing"), "127.0.0.1 answered 404");
     web.put("/bytes", Served::hidden("").body(Body::Bytes((0..=255).cycle().take(100_000).collect())));
     answer(&fetch(&web, &format!("{}/bytes", web.url())));
     assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+/// A program that answers one line for another.
+struct Lines {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Lines {
+    fn start(mut command: Command) -> Lines {
+        let mut child = command.arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Lines { child, stdout }
+    }
+
+    fn fetch(&mut self, url: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{}", json!({ "url": url })).unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().count()
+    }
+
+    fn children(&self) -> String {
+        let id = self.child.id();
+        std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap()
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_page_that_takes_too_long_leaves_nothing_running() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    // For each end tag that closes nothing, the parser goes through all open elements. The whole page takes it minutes.
+    web.put("/slow", Served::hidden(&"<q></x>".repeat(290_000)));
+    let mut lines = Lines::start(ken_web(&web, "fetch"));
+    assert!(lines.fetch(&format!("{}/ferry", web.url())).contains("leaves Norddeich at nine"));
+    let slow = lines.fetch(&format!("{}/slow", web.url()));
+    assert!(slow.contains("the page took too long to read"), "{slow}");
+    let end = Instant::now() + Duration::from_secs(5);
+    while lines.threads() > 1 || !lines.children().is_empty() {
+        assert!(Instant::now() < end, "{} threads, children: {}", lines.threads(), lines.children());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(lines.fetch(&format!("{}/ferry?again", web.url())).contains("leaves Norddeich at nine"));
+}
+
+#[test]
+fn robots_txt_is_fetched_once_for_all_pages_of_a_server() {
+    let web = Pages::start();
+    web.put("/robots.txt", Served::hidden("User-agent: *\nDisallow: /private\n").header("Content-Type", "text/plain"));
+    web.put("/a", Served::hidden("<p>first</p>")).put("/b", Served::hidden("<p>second</p>"));
+    let mut lines = Lines::start(ken_web(&web, "fetch"));
+    for (path, wanted) in [("/a", "first"), ("/b", "second"), ("/private", "robots.txt of 127.0.0.1 forbids this page")]
+    {
+        let line = lines.fetch(&format!("{}{path}", web.url()));
+        assert!(line.contains(wanted), "{line}");
+    }
+    assert_eq!(web.count("/robots.txt"), 1);
+    // The next process takes them from the cache, if there is one.
+    let state = tempfile::tempdir().unwrap();
+    for path in ["/a", "/b"] {
+        let mut command = ken_web(&web, "fetch");
+        command.env("KEN_STATE_DIR", state.path());
+        answer(&run_with_input(&mut command, json!({"url": format!("{}{path}", web.url())}).to_string().as_bytes()));
+    }
+    assert_eq!(web.count("/robots.txt"), 2);
+    // A server whose file cannot be fetched is asked again, because it may be up again.
+    web.put("/robots.txt", Served::hidden("").status(503));
+    let mut lines = Lines::start(ken_web(&web, "fetch"));
+    assert!(lines.fetch(&format!("{}/a", web.url())).contains("robots.txt"));
+    web.put("/robots.txt", Served::hidden("").status(404));
+    assert!(lines.fetch(&format!("{}/a", web.url())).contains("first"));
 }
 
 #[test]
@@ -380,6 +467,36 @@ fn without_a_language_model_the_best_sentences_are_quoted() {
     let text = result["text"].as_str().unwrap();
     assert!(text.starts_with("The ferry to Norderney leaves Norddeich at nine in the morning"), "{text}");
     assert!(text.contains("[web-1]") && result["unsupported"] == json!([]), "{result}");
+}
+
+#[test]
+fn without_a_search_service_a_run_is_refused_with_the_settings_named() {
+    let system = Builder::default().secrets("OLLAMA_API_KEY=\n").start();
+    let settings = ["KEN_SEARCH_URL", "BRAVE_SEARCH_API_KEY", "OLLAMA_API_KEY"];
+    for target in [RUN, "/workflows/research"] {
+        let refused = system.post(target, &json!({"text": "ferry"})).refused(503, "search_not_configured", "");
+        let details = refused.text("/error/details");
+        assert!(settings.iter().all(|name| details.contains(name)), "{details}");
+    }
+    assert_eq!(system.get("/runs").expect(200).at("/runs"), json!([]), "nothing was accepted");
+    system.post(RUN, &json!({"text": "x", "depth": "abyss"})).refused(400, "invalid_request", "/depth");
+    // The tool itself says it, too, with its hint.
+    let call = system.call(
+        "tools",
+        "tools.call",
+        &["name=web_research", "agent=research-worker", "arguments={\"question\":\"ferry\"}"],
+    );
+    let said = call["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("no search provider is configured; ") && said.contains("KEN_SEARCH_URL"), "{said}");
+    // It is a note of `ken doctor`, and not a warning that never ends.
+    let findings = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    let note = findings.lines().find(|line| line.contains("web_research")).unwrap_or_else(|| panic!("{findings}"));
+    let note: Value = serde_json::from_str(note).unwrap();
+    assert_eq!((&note["id"], &note["severity"]), (&json!("tool-not-set-up"), &json!("note")));
+    assert!(settings.iter().all(|name| note["why"].as_str().unwrap().contains(name)), "{note}");
+    let one = Builder::default().secrets("BRAVE_SEARCH_API_KEY=key\n").start();
+    let findings = String::from_utf8(one.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(!findings.contains("tool-not-set-up"), "{findings}");
 }
 
 #[test]

@@ -63,13 +63,12 @@ fn result_text(result: &Value) -> &str {
     result["result"]["content"][0]["text"].as_str().expect("a text")
 }
 
-/// Waits until a tool is listed, and until agents have reloaded the list, which takes half a second.
+/// Waits until a tool is listed. A turn that begins after that can call it.
 fn until_listed(system: &System, name: &str) {
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == name))
     });
-    std::thread::sleep(Duration::from_millis(600));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ken_text::head;
 use ken_types::Timestamp;
-use ken_types::event::{Block, Body, Message, Purpose, StopReason};
+use ken_types::event::{Block, Body, EMPTY_ANSWER, Failure, Message, Purpose, StopReason};
 use ken_types::limits::EVENT_BYTES;
 use ken_types::ops::model::{Delta, Generated};
 
@@ -109,10 +109,21 @@ impl Answer {
         let thought = stop_thinking(turn);
         let mut draft = draft.clone();
         draft.thoughts.extend(draft.thinking.take());
-        let stop = Stop { reason: self.stop_reason(generated.stop_reason), usage: generated.usage, error: None };
+        let stop = self.stop(&draft, generated);
         let message = draft.message(self.blocks(&draft), Some(stop), at);
         let arguments = long_arguments(&message);
         thought.into_iter().chain(arguments).chain([Body::MessageEnd { message }]).collect()
+    }
+
+    /// An answer without a text and without a call is a failure, so that no client takes it for the final text.
+    fn stop(&self, draft: &Draft, generated: &Generated) -> Stop {
+        let reason = self.stop_reason(generated.stop_reason);
+        let usage = generated.usage;
+        if reason.is_final() && draft.text.trim().is_empty() {
+            let error = Failure::new(EMPTY_ANSWER, "The answer is empty.");
+            return Stop { reason: StopReason::Error, usage, error: Some(error) };
+        }
+        Stop { reason, usage, error: None }
     }
 
     /// An answer with tool calls always waits for their results, even if the provider gave another stop reason.

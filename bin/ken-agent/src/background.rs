@@ -33,6 +33,8 @@ const QUERY_BYTES: usize = 2_048;
 const MIN_OUTSIDE_SCORE: f64 = 0.5;
 /// The estimated number of tokens of the marks around a source.
 const MARK_TOKENS: u64 = 40;
+/// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
+const NO_IMAGE_DATA: &str = "[image data omitted from event]";
 /// The internal prompt that opens a new terminal session.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
@@ -356,6 +358,23 @@ fn prompt(text: &str, forwarded: Option<&str>, fence: &Fence) -> String {
          of the user, whatever it says."
     );
     fence.enclose(&about, text)
+}
+
+/// Returns the prompt as readers of the stream are shown it: as it was sent, without the bytes of images. A schedule's prompt is a
+/// signal. Returns `None` for an internal prompt, and for work that is not a prompt.
+pub(crate) fn shown_prompt(claim: &Claim) -> Option<Message> {
+    if claim.kind != SubmissionKind::Prompt || is_preflight(claim) {
+        return None;
+    }
+    let images = claim
+        .images
+        .iter()
+        .map(|image| Block::Image { data: NO_IMAGE_DATA.to_owned(), mime_type: image.mime_type.clone() });
+    let content = std::iter::once(Block::text(&claim.text)).chain(images).collect();
+    Some(match scheduled::note(claim) {
+        Some(_) => Message::Signal { content, timestamp: 0 },
+        None => Message::User { content, timestamp: 0 },
+    })
 }
 
 fn user(claim: &Claim, fence: &Fence) -> Message {

@@ -21,7 +21,7 @@ pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
     match entry.source.as_str() {
         "api" => "an entry that a person wrote".to_owned(),
         "agent" => format!("an entry that an agent wrote{}", having_read(&entry.outside)),
-        "share" => format!("a part of the documentation of ken, {}", place()),
+        "share" => format!("a part of a document that the installation offers, {}", place()),
         "workspace" => format!("a part of a file of the workspace, {}", place()),
         _ => format!("a part of a document that a person imported, {}", place()),
     }

@@ -6,7 +6,7 @@ use std::future::{Future, pending};
 use std::pin::pin;
 use std::time::Duration;
 
-use ken_types::event::Body;
+use ken_types::event::{Body, Message};
 use ken_types::ops::store::{AppendEvents, Lease, SettleSubmission};
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
@@ -171,7 +171,8 @@ fn max_delay(body: &Body) -> Duration {
         | Body::AgentStart
         | Body::CompactionStart { .. }
         | Body::TurnStart { .. }
-        | Body::MessageStart { .. } => MAX_EVENT_DELAY,
+        | Body::MessageStart { .. }
+        | Body::MessageEnd { message: Message::User { .. } | Message::Signal { .. } } => MAX_EVENT_DELAY,
         _ => Duration::ZERO,
     }
 }

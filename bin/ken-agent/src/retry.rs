@@ -1,11 +1,14 @@
 //! Decides when a failed model call is repeated, and with which provider.
 
-use ken_types::event::Failure;
+use ken_types::event::{EMPTY_ANSWER, Failure};
 use ken_types::{Code, Error};
 
 /// The maximum number of repeated attempts. The pause before each is twice the previous one.
 const MAX_RETRIES: u32 = 3;
 const FIRST_PAUSE_MS: u64 = 2_000;
+
+/// The number of empty answers in a row after which the model is not called again.
+const MAX_EMPTY_ANSWERS: u32 = 2;
 
 /// The longest wait that a provider can request, in milliseconds. If it requests more, the next provider is called
 /// instead.
@@ -17,21 +20,32 @@ pub(crate) const MAX_WAIT_MS: u64 = 60_000;
 pub(crate) struct Retry {
     pub(crate) provider: usize,
     tries: u32,
+    /// The number of empty answers in a row.
+    empty: u32,
 }
 
 impl Retry {
     /// Records that a turn ended without a failure.
     pub(crate) fn succeed(&mut self) {
         self.tries = 0;
+        self.empty = 0;
     }
 
-    /// Records that a turn ended with this failure.
+    /// Whether the model had nothing to say, and again when it was called again.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.empty >= MAX_EMPTY_ANSWERS
+    }
+
+    /// Records that a turn ended with this failure. After an empty answer, the same model is called again at once.
     pub(crate) fn fail(&mut self, failure: &Failure) {
-        if is_temporary(failure) && self.tries < MAX_RETRIES {
+        if failure.name == EMPTY_ANSWER {
+            self.empty += 1;
+        } else if is_temporary(failure) && self.tries < MAX_RETRIES {
             self.tries += 1;
         } else {
             self.provider += 1;
             self.tries = 0;
+            self.empty = 0;
         }
     }
 
@@ -98,6 +112,19 @@ mod tests {
         assert_eq!(seen, [(0, Some(2_000)), (0, Some(4_000)), (0, Some(8_000)), (1, None)]);
         retry.fail(&failed("unauthenticated"));
         assert_eq!((retry.provider, retry.pause_ms()), (2, None));
+    }
+
+    #[test]
+    fn a_model_is_silent_after_two_empty_answers_of_its_own() {
+        let mut retry = Retry::default();
+        let mut after = |name| {
+            retry.fail(&failed(name));
+            (retry.provider, retry.pause_ms(), retry.is_silent())
+        };
+        assert_eq!(after(EMPTY_ANSWER), (0, None, false));
+        assert_eq!(after("invalid"), (1, None, false));
+        assert_eq!(after(EMPTY_ANSWER), (1, None, false));
+        assert_eq!(after(EMPTY_ANSWER), (1, None, true));
     }
 
     #[test]

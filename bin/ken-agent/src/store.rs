@@ -52,6 +52,7 @@ impl WireStore {
         if let Some(mut search) = search {
             search.limit = search.limit.min(LONG_SOURCES);
             history.known = call_until_answered::<KnowledgeSearch>(&self.pool, &search).await?.found;
+            search.scope = search.scope.map(|scope| scope.of_memory(&args.instance));
             history.remembered = call_until_answered::<MemorySearch>(&self.pool, &search).await?.found;
         }
         Ok(history)

@@ -17,7 +17,7 @@ use ken_types::{Error, Offset};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::background::Background;
+use crate::background::{Background, shown_prompt};
 use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
@@ -46,7 +46,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let envelope = Envelope::of(&claim, Mint::fresh()?);
         let limit = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
         let journal = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());
-        let plan = Plan::of_submission(&claim);
+        let plan = Plan { shown: shown_prompt(&claim), ..Plan::of_submission(&claim) };
         let caller = Caller::root(Arc::new(claim));
         let mut submission = TurnLoop::new(journal, &self.model, &self.seams, caller, plan, abort);
         submission.until = Some(Instant::now() + limit);

@@ -13,9 +13,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::seams::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
 
-/// How long the list of tools is used before it is read again. A turn that begins later sees new
-/// files in `tools.d`.
-const CACHE_TIME: Duration = Duration::from_millis(500);
 /// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
@@ -35,8 +32,8 @@ pub(crate) struct WireTools {
 #[derive(Default)]
 struct Known {
     tools: Arc<Vec<Tool>>,
+    tag: String,
     process: String,
-    read: Option<Instant>,
 }
 
 impl WireTools {
@@ -57,19 +54,14 @@ impl WireTools {
 impl Tools for WireTools {
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let is_fresh = self.lock().read.is_some_and(|read| read.elapsed() < CACHE_TIME);
-            if is_fresh {
-                return;
-            }
-            match self.pool.call::<ToolsList>(&ListTools::default(), LIST).await {
+            let known = self.lock().tag.clone();
+            let args = ListTools { unless: Some(known), ..ListTools::default() };
+            match self.pool.call::<ToolsList>(&args, LIST).await {
+                Ok(list) if Some(&list.tag) == args.unless.as_ref() => {}
                 Ok(list) => {
-                    let tools = Arc::new(list.tools);
-                    *self.lock() = Known { tools, process: list.process, read: Some(Instant::now()) };
+                    *self.lock() = Known { tools: Arc::new(list.tools), tag: list.tag, process: list.process };
                 }
                 Err(error) => {
-                    // The failed attempt counts as read, so that not every turn waits for a part
-                    // that is down.
-                    self.lock().read = Some(Instant::now());
                     tracing::warn!(code = error.code.name(), "the list of tools cannot be read: {}", error.message);
                 }
             }

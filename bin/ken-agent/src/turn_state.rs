@@ -66,9 +66,9 @@ pub(crate) struct TurnState {
     /// How often in a row the model has requested the same calls with the same arguments, and these calls.
     pub(crate) repeats: u32,
     last_calls: Vec<(String, Value)>,
-    /// A message to the model whose start is recorded, but not its end: a worker's prompt, or a note.
+    /// A message whose start is recorded, but not its end: a prompt, or a note to the model.
     open_message: Option<Box<Message>>,
-    /// Whether the worker's prompt has been recorded on the stream.
+    /// Whether the prompt has been recorded on the stream.
     is_prompted: bool,
     /// The number of notes to the model about required tools, and about answers that failed validation.
     reminders: u32,
@@ -313,6 +313,11 @@ impl TurnState {
             Body::MessageStart { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
                 self.open_message = Some(Box::new(message.clone()))
             }
+            // The prompt before the first turn. The requests have it already, with what belongs to it.
+            Body::MessageEnd { message: Message::User { .. } | Message::Signal { .. } } if self.turn.is_none() => {
+                self.open_message = None;
+                self.is_prompted = true;
+            }
             Body::Validation { verdict, violations, judge, .. } => {
                 if let Some(judge) = judge {
                     self.usage += judge.usage;
@@ -382,7 +387,7 @@ impl TurnState {
             if *stop_reason == Some(StopReason::Interrupted) {
                 self.cut_text.push_str(&text);
             }
-            if !text.is_empty() {
+            if !text.trim().is_empty() {
                 self.text = text;
             }
             if is_cut {

@@ -1,4 +1,4 @@
-//! `ken-coder documents`: returns the text files of the workspace, or the documents of the installation, split into
+//! `ken-coder documents`: returns the text files of the workspace, or the documents that an installation offers, split into
 //! pieces that become knowledge entries. It returns one page per call and keeps no state, so the caller can be killed
 //! between two pages.
 
@@ -29,6 +29,9 @@ const MAX_REPLY_BYTES: usize = 120 * 1024;
 /// The maximum number of files that one page examines, and of files in a collection.
 const PAGE_FILES: usize = 1_000;
 const FILES: usize = 50_000;
+/// The folder of the installation with documents for all its users. Other files of the installation tell agents what to do, so
+/// they are no sources: an answer does not have to agree with an instruction.
+const SHARED: &str = "knowledge";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -71,7 +74,7 @@ impl Operation for Documents {
     const NAME: &'static str = "ken-coder documents";
     const COMMAND: &'static str = "documents";
     const ABOUT: &'static str = "Read text files as pieces of knowledge";
-    const FIELDS: &'static str = "Fields: collection (workspace, or share: the documents of the installation), after and until (paths), \
+    const FIELDS: &'static str = "Fields: collection (workspace, or share: the folder knowledge of the installation), after and until (paths), \
         known (digests by path: these files are left out while they are the same).";
     type Answer = Page;
 
@@ -82,7 +85,7 @@ impl Operation for Documents {
     fn run(&self, settings: &Settings) -> Result<Page, Error> {
         match self.collection {
             Collection::Workspace => run_confined(settings, Access::Read, || self.page(settings, lines)),
-            Collection::Share => match share::folders().into_iter().next() {
+            Collection::Share => match share::find(SHARED).next() {
                 None => Ok(self.empty()),
                 Some(root) => {
                     let settings = settings.at(root);

@@ -12,6 +12,34 @@ use common::Home;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+/// The other files of an installation tell agents what to do.
+#[test]
+fn an_installation_offers_the_documents_of_one_folder() {
+    let home = Home::new();
+    let installed = home.folder().join("installed");
+    let put = |name: &str, text: &str| {
+        let path = installed.join("share/ken").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put("agents/research-worker.md", "# Research worker\n\nYou find out things.\n");
+    put("knowledge/harbour.md", "# Harbour\n\nThe harbour is open at noon.\n");
+    let program = installed.join("bin/ken-coder");
+    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_ken-coder"), &program).unwrap();
+    let call = json!({"collection": "share", "known": {"agents/research-worker.md": "0"}}).to_string();
+    let output = std::process::Command::new(program)
+        .args(["documents", "--format", "compact", "--json", &call])
+        .env("KEN_HOME", home.folder())
+        .output()
+        .unwrap();
+    let page: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let paths: Vec<&Value> = page["documents"].as_array().unwrap().iter().map(|document| &document["path"]).collect();
+    assert_eq!(paths, ["harbour.md"], "{page}");
+    // What an earlier version has read goes.
+    assert_eq!(page["gone"], json!(["agents/research-worker.md"]));
+}
+
 #[test]
 fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
     let home = Home::new();

@@ -16,6 +16,7 @@ use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::research::Research;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 
@@ -31,6 +32,7 @@ pub(crate) struct Cognitive {
     pub(crate) engine: Engine,
     pub(crate) catalog: Catalog,
     pub(crate) models: Models,
+    pub(crate) research: Research,
     pub(crate) started: Instant,
     /// The runs that this process has claimed.
     pub(crate) held: Arc<Held>,

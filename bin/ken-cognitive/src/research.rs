@@ -10,10 +10,10 @@ use ken_types::event::{Block, Failure, Message, ModelName, Purpose, Usage};
 use ken_types::limits::{PIECE_BYTES, WIRE_DEADLINE_MAX_MS};
 use ken_types::ops::Nothing;
 use ken_types::ops::blobs::{BlobsPut, PutBlob};
-use ken_types::ops::cognitive::Workflow;
+use ken_types::ops::cognitive::{SEARCH, Workflow};
 use ken_types::ops::model::{Delta, Generate, ModelGenerate, ModelInfo, Source, SourceKind};
 use ken_types::ops::store::{BySession, KnowledgeSearch, Scope, Search, SessionsScope};
-use ken_types::ops::tools::{CallTool, ToolsCall};
+use ken_types::ops::tools::{CallTool, ListTools, ToolsCall, ToolsList};
 use ken_types::places::Places;
 use ken_types::{Code, Error, Octets, json as strict};
 use ken_wire::Pool;
@@ -95,10 +95,6 @@ impl Question {
     }
 }
 
-pub(crate) fn check(payload: &Value) -> Result<(), Error> {
-    Question::read(payload).map(drop)
-}
-
 /// Returns the description of the workflow for clients.
 pub(crate) fn workflow() -> Workflow {
     Workflow {
@@ -173,6 +169,25 @@ impl Research {
             model: Pool::new(places.socket("model")),
             store: Pool::new(places.socket("store")),
         }
+    }
+
+    /// Refuses a payload that no run can use, and every payload while no search service is set up.
+    pub(crate) async fn check(&self, payload: &Value) -> Result<(), Error> {
+        Question::read(payload)?;
+        // While ken-tools cannot be asked, a run is accepted, and says itself what it lacks.
+        let Ok(listed) = self.tools.call::<ToolsList>(&ListTools { agent: Some(AGENT.to_owned()) }, CALL_TIMEOUT).await
+        else {
+            return Ok(());
+        };
+        let is_unusable = listed.tools.iter().any(|tool| tool.spec.name == TOOL && !tool.missing.is_empty());
+        if !is_unusable {
+            return Ok(());
+        }
+        let error = Error::unavailable("No search service is configured.").at(SEARCH);
+        Err(error.hint(
+            "Set KEN_SEARCH_URL, the address of a SearXNG server, in the environment of ken up, or put the key of a service into \
+             secrets.env: BRAVE_SEARCH_API_KEY or OLLAMA_API_KEY.",
+        ))
     }
 
     /// Executes a run. Fails if it could not be recorded.
@@ -293,6 +308,9 @@ impl Research {
             }
         }
         let end = items.reply().await?;
+        if text.trim().is_empty() {
+            return Err(Error::unavailable("it gave an empty answer"));
+        }
         Ok(Draft { text, model: end.model, usage: end.usage })
     }
 }
@@ -476,9 +494,9 @@ mod tests {
             (json!({"text": "x", "webFetch": true}), "/webFetch"),
             (json!({"text": "x", "fetchTopK": 21}), "/fetchTopK"),
         ] {
-            assert_eq!(check(&payload).unwrap_err().at.as_deref(), Some(at), "{payload}");
+            assert_eq!(Question::read(&payload).unwrap_err().at.as_deref(), Some(at), "{payload}");
         }
-        assert_eq!(check(&json!({"text": "x", "other": 1})), Ok(()));
+        assert!(Question::read(&json!({"text": "x", "other": 1})).is_ok());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::app::Cognitive;
 use crate::observer::AuditObserver;
-use crate::research::{self, Research};
+use crate::research;
 
 /// The maximum number of runs at the same time. The store enforces it for all processes together.
 const AT_ONCE: usize = 32;
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 32;
 pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
     let socket = places.socket("store");
     let claiming = Claimer {
-        worker: Runner { app, research: Research::new(&places), store: Pool::new(socket.clone()) },
+        worker: Runner { app, store: Pool::new(socket.clone()) },
         held,
         work: Work::Runs,
         at_once: AT_ONCE,
@@ -41,7 +41,6 @@ pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, 
 #[derive(Clone)]
 struct Runner {
     app: Arc<Cognitive>,
-    research: Research,
     store: Pool,
 }
 
@@ -64,7 +63,7 @@ impl Worker for Runner {
 impl Runner {
     async fn execute(&self, run: &Run, deadline: Instant) -> Result<research::RunEnd, Error> {
         if run.workflow() == research::NAME {
-            return self.research.execute(run, deadline).await;
+            return self.app.research.execute(run, deadline).await;
         }
         let ended = execute(&self.app, run, deadline).await?;
         Ok(ended.map(|result| (result, Vec::new())))

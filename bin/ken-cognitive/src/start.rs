@@ -17,6 +17,7 @@ use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::research::Research;
 use crate::routes;
 use crate::runs;
 use crate::sessions::Sessions;
@@ -47,6 +48,7 @@ pub(crate) fn start(
         audit: Audit::start(dir)?,
         metrics: Metrics::new(),
         sessions: Sessions::default(),
+        research: Research::new(&start.places),
         started: Instant::now(),
         held: Arc::default(),
         settings,

@@ -15,7 +15,7 @@ use crate::research;
 pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitive> {
     Table::new(name, version)
         .op::<WorkflowsList, _, _>(|app: Arc<Cognitive>, _, _| async move { Ok(list(&app)) })
-        .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args) })
+        .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args).await })
 }
 
 /// Lists the public workflows. It omits those whose file is invalid, which `GET /v1/templates` lists.
@@ -33,9 +33,9 @@ fn entry(definition: &Definition) -> Workflow {
     }
 }
 
-fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
+async fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
     if args.name == research::NAME {
-        return research::check(&args.payload).map(|()| Nothing {});
+        return app.research.check(&args.payload).await.map(|()| Nothing {});
     }
     let definition = app.catalog.find(&args.name)?;
     if !definition.is_public() {

@@ -8,12 +8,14 @@ use serde::{Serialize, Serializer};
 
 use crate::emotion::EMOTIONS;
 use crate::reading::{Feeling, Reading};
+use crate::risk::{Level, Risk};
 use crate::span::Span;
 
-/// A reading together with its text, from which the answer quotes words.
+/// A reading together with its text, from which the answer quotes words, and the danger to its writer beside it.
 pub(crate) struct State<'a> {
     pub(crate) text: &'a str,
     pub(crate) reading: &'a Reading,
+    pub(crate) risk: &'a Risk,
 }
 
 /// Rounds to three digits, which exceeds the precision of the model.
@@ -65,16 +67,13 @@ struct Context<'a>(&'a State<'a>);
 
 impl Serialize for Context<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { text, reading } = self.0;
-        let mut context = serializer.serialize_struct("Context", 6)?;
+        let State { text, reading, risk } = self.0;
+        let mut context = serializer.serialize_struct("Context", 5)?;
         context.serialize_field("is_question", &reading.is_question)?;
         context.serialize_field("has_negation", &reading.has_negation)?;
         context.serialize_field("temporal_indicators", &Words(text, &reading.temporal))?;
         context.serialize_field("language", reading.language)?;
-        if !reading.risk.is_empty() {
-            context.serialize_field("risk", "self_harm")?;
-            context.serialize_field("risk_words", &Words(text, &reading.risk))?;
-        }
+        context.serialize_field("risk", risk)?;
         context.end()
     }
 }
@@ -108,7 +107,7 @@ impl Serialize for Explanation<'_> {
 
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { text, reading } = self.0;
+        let State { text, reading, .. } = self.0;
         to.write_str(name(reading.state()))?;
         let evidence = reading.feelings.first().map(|feeling| feeling.evidence.as_slice());
         cite(to, " from \"", text, evidence.unwrap_or_default())?;
@@ -153,7 +152,15 @@ fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
 
 impl Answer for State<'_> {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
-        let reading = self.reading;
+        let State { reading, risk, .. } = self;
+        if risk.level >= Level::Elevated {
+            writeln!(
+                to,
+                "This may be about harming oneself ({}, score {:.2}; a hint, not a judgement): please read it first.",
+                risk.level.name(),
+                risk.score
+            )?;
+        }
         writeln!(
             to,
             "{}, {} ({:+.2}), intensity {:.2}, confidence {:.2}",
@@ -175,5 +182,47 @@ impl Answer for State<'_> {
             writeln!(to, "  {}", Explanation(self))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::table::Table;
+    use crate::window::WordSums;
+
+    /// The messages on which the model of danger was trained.
+    const MESSAGES: &str = include_str!("../train/risk.tsv");
+
+    /// Returns the answer and its summary.
+    fn answers(text: &str, risk: &Risk) -> (Value, String) {
+        let reading = &Reading::of(&Table::shipped(), &mut WordSums::default(), text);
+        let state = State { text, reading, risk };
+        let mut summary = String::new();
+        state.summary(true, &mut summary).unwrap();
+        (serde_json::to_value(&state).unwrap(), summary)
+    }
+
+    proptest! {
+        /// The answer is what it would be without the danger, apart from its own field and its line of the summary.
+        #[test]
+        fn danger_changes_nothing_else(picks in prop::collection::vec(0usize..4000, 0..4), rest in ".{0,40}") {
+            let message = |pick: usize| MESSAGES.lines().nth(pick).and_then(|line| line.split('\t').nth(2));
+            let mut text: String = picks.into_iter().filter_map(message).collect::<Vec<_>>().join(" ");
+            text.push_str(&rest);
+            let risk = Risk::of(&text);
+            let (mut with, summary_with) = answers(&text, &risk);
+            let (mut without, summary_without) = answers(&text, &Risk::default());
+            for answer in [&mut with, &mut without] {
+                let context = answer["contextual_factors"].as_object_mut().unwrap();
+                prop_assert!(context.remove("risk").is_some());
+            }
+            prop_assert_eq!(with, without);
+            let lines = usize::from(risk.level >= Level::Elevated);
+            prop_assert_eq!(summary_with.lines().skip(lines).collect::<Vec<_>>(), summary_without.lines().collect::<Vec<_>>());
+        }
     }
 }

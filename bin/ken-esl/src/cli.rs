@@ -8,7 +8,7 @@ use ken_types::json;
 
 use crate::answer::State;
 use crate::reading::Reading;
-use crate::risk;
+use crate::risk::Risk;
 use crate::table::Table;
 use crate::window::WordSums;
 
@@ -32,9 +32,8 @@ impl Filter for Esl {
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
         let text = text_of(input)?;
-        let mut reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
-        reading.adjust_for_risk(risk::find(&text));
-        Ok(reply.send(&State { text: &text, reading: &reading }))
+        let reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
+        Ok(reply.send(&State { text: &text, reading: &reading, risk: &Risk::of(&text) }))
     }
 }
 

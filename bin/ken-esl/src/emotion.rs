@@ -62,8 +62,10 @@ pub(crate) const PRIDE: usize = 21;
 pub(crate) const RELIEF: usize = 23;
 pub(crate) const SADNESS: usize = 25;
 pub(crate) const ANNOYANCE: usize = 3;
+pub(crate) const CARING: usize = 5;
 pub(crate) const APPROVAL: usize = 4;
 pub(crate) const DISAPPOINTMENT: usize = 9;
+pub(crate) const DISAPPROVAL: usize = 10;
 pub(crate) const NEUTRAL: usize = 27;
 
 const fn row(name: &'static str, dimension: &'static str, valence: Valence, family: Family, polarity: f32) -> Emotion {
@@ -138,7 +140,9 @@ mod tests {
             (ANGER, "anger"),
             (ANNOYANCE, "annoyance"),
             (APPROVAL, "approval"),
+            (CARING, "caring"),
             (DISAPPOINTMENT, "disappointment"),
+            (DISAPPROVAL, "disapproval"),
             (EMBARRASSMENT, "embarrassment"),
             (EXCITEMENT, "excitement"),
             (FEAR, "fear"),

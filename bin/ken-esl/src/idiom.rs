@@ -17,6 +17,44 @@ pub(crate) fn correct(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
+/// Negates the feelings that a short sentence behind a contrast takes back: "I was afraid it would hurt, but it didn't".
+/// It must be about somebody or something that is named before, unlike "I was happy, but he wasn't".
+pub(crate) fn take_back(tokens: &[Token], notes: &mut [Note]) {
+    let Some(contrast) = notes.iter().rposition(|note| note.is(Class::Contrast)) else {
+        return;
+    };
+    let ends = |token: &Token| matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
+    let (before, after) = tokens.split_at(contrast);
+    let start = before.iter().rposition(ends).map_or(0, |end| end + 1);
+    let mut clause = after.get(1..).unwrap_or_default();
+    clause = clause.split(|token| !token.is_word() && !token.is("'")).next().unwrap_or_default();
+    while let [rest @ .., last] = clause
+        && is(Some(last), &["any", "more", "anymore", "longer", "now", "at", "all"])
+    {
+        clause = rest;
+    }
+    let negator = notes.get(contrast + clause.len()).is_some_and(|note| note.is(Class::Negator));
+    let is_named = clause.first().is_some_and(|subject| {
+        PEOPLE
+            .iter()
+            .any(|person| is(Some(subject), person) && before.iter().skip(start).any(|word| is(Some(word), person)))
+    });
+    if negator && is_named && (2..=3).contains(&clause.len()) {
+        notes.iter_mut().take(contrast).skip(start).for_each(|note| note.is_negated = true);
+    }
+}
+
+/// The forms of each subject.
+const PEOPLE: [&[&str]; 7] = [
+    &["i", "i'm", "im", "i've", "i'd", "i'll"],
+    &["you", "you're", "you've"],
+    &["he", "he's"],
+    &["she", "she's"],
+    &["it", "it's", "that", "this"],
+    &["we", "we're", "we've"],
+    &["they", "they're", "they've"],
+];
+
 fn is(token: Option<&Token>, words: &[&str]) -> bool {
     token.is_some_and(|token| words.iter().any(|word| token.is(word)))
 }

@@ -1,6 +1,6 @@
 //! The reading of a whole text, computed from the scores of the model and the findings of the rules.
 
-use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, SADNESS, Valence, shades};
+use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, Valence, shades};
 use crate::feature;
 use crate::lexicon::{Class, LANGUAGES};
 use crate::math::{sigmoid, tanh};
@@ -27,9 +27,6 @@ const MIN_SCORE: f32 = 0.06;
 /// The minimum score with which a text is not neutral even if no label with a polarity is close to its threshold. A
 /// text can express an opinion without an emotion.
 const CLEAR_SCORE: f32 = 0.45;
-
-/// The minimum intensity of the emotion of a writer who may be in danger.
-const RISK_INTENSITY: f32 = 0.6;
 
 /// The margin above its threshold that an emotion gets if the model does not know it but the text names it.
 const NAMED_MARGIN: f32 = 0.5;
@@ -81,8 +78,6 @@ pub(crate) struct Reading {
     pub(crate) is_ironic: bool,
     pub(crate) temporal: Vec<Span>,
     pub(crate) negated: Vec<Span>,
-    /// Words that suggest that the writer is in danger.
-    pub(crate) risk: Vec<Span>,
 }
 
 impl Reading {
@@ -93,42 +88,6 @@ impl Reading {
             reader.take(table, &window);
         }
         reader.finish(table)
-    }
-
-    /// Adjusts the reading if the writer may be in danger. Such a text is never positive or neutral.
-    pub(crate) fn adjust_for_risk(&mut self, risk: Vec<Span>) {
-        if risk.is_empty() {
-            return;
-        }
-        let is_grave = |feeling: &Feeling| feeling.valence() == Valence::Negative;
-        if let Some(at) = self.feelings.iter().position(is_grave) {
-            let gravest = self.feelings.remove(at);
-            self.feelings.insert(0, gravest);
-        } else {
-            self.feelings.insert(
-                0,
-                Feeling {
-                    emotion: SADNESS,
-                    margin: 0.0,
-                    intensity: RISK_INTENSITY,
-                    confidence: RISK_INTENSITY,
-                    evidence: risk.iter().copied().take(MAX_EVIDENCE).collect(),
-                },
-            );
-        }
-        self.feelings.retain(|feeling| feeling.emotion != NEUTRAL);
-        if let Some(first) = self.feelings.first_mut() {
-            first.intensity = first.intensity.max(RISK_INTENSITY);
-            self.confidence = first.confidence;
-        }
-        let strongest = self.feelings.first().map_or(RISK_INTENSITY, |feeling| feeling.intensity);
-        for feeling in &mut self.feelings {
-            feeling.intensity = feeling.intensity.min(strongest);
-        }
-        self.valence = Valence::Negative;
-        self.valence_score = self.valence_score.min(-RISK_INTENSITY);
-        self.salience = self.salience.max(RISK_INTENSITY);
-        self.risk = risk;
     }
 
     /// Returns the number of the strongest emotion, or that of neutral if there is none.
@@ -303,7 +262,6 @@ impl WindowCombiner {
             is_ironic: self.is_ironic,
             temporal: self.temporal,
             negated: self.negated,
-            risk: Vec::new(),
         }
     }
 

@@ -1,13 +1,16 @@
-//! Detects messages whose writer may be in danger, with a logistic regression over words, pairs of words and runs of letters.
-//! Missing a person in danger is worse than misjudging a joke, so the threshold is low.
+//! Scores how likely a message is about harming oneself, with a logistic regression over words, pairs of words and pairs of
+//! classes of words. The score stands beside the reading of emotions and never changes it.
 
 use std::cmp::Reverse;
 
-use crate::math::mix;
+use serde::{Serialize, Serializer};
+
+use crate::math::{mix, sigmoid};
 use crate::span::Span;
 
 /// The trained model. The file `share/esl/risk.bin` contains a magic number, then the bias and the unit of the weights
-/// as f32, then for each feature its hash as u32 and its weight as i8, sorted by hash. All numbers are little-endian.
+/// as f32, then for each feature its hash as u32 and its weight as i8, sorted by hash. All numbers are little-endian. A
+/// word that has a class is an entry as well, with the number of the class in place of the weight.
 pub(crate) struct Model<'a> {
     bias: f32,
     unit: f32,
@@ -18,26 +21,27 @@ pub(crate) struct Model<'a> {
 
 type Entry = [u8; 5];
 
-pub(crate) const MAGIC: [u8; 8] = *b"ken-esr1";
+pub(crate) const MAGIC: [u8; 8] = *b"ken-esr2";
 const HEAD: usize = MAGIC.len() + 8;
 /// The number of buckets. With only a few entries per bucket, a feature is found without searching the whole model.
 const BUCKETS: usize = 4096;
 
 static SHIPPED: Model = Model::read(include_bytes!("../../../share/esl/risk.bin"));
 
-/// The minimum score of a text whose writer may be in danger. At 0, both classes are equally likely. The value is lower
-/// because recall matters more than precision.
-const THRESHOLD: f32 = -0.5;
+/// The minimum scores of the levels, which are chosen by the share of everyday messages that reach them: `low` 5 %,
+/// `elevated` 1 %, `high` none of the 460 in `tests/risk`.
+const LOW: f32 = 0.365;
+pub(crate) const ELEVATED: f32 = 0.693;
+const HIGH: f32 = 0.78;
 
-/// The amount that each doubling of the number of windows adds to the threshold. It is necessary because one of many
-/// windows exceeds a fixed threshold by chance.
-const THRESHOLD_RAISE: f32 = 0.25;
+/// The amount by which each doubling of the number of windows lowers the score. It is necessary because one of many
+/// windows has a high score by chance.
+const WINDOWS_PENALTY: f32 = 0.1;
 
-/// The number of features below which the score is lowered; a text with as many has about ten words. Each halving of
-/// the number lowers the score by [`SHORT_TEXT_PENALTY`]. In a short text each word has a large influence, and "I couldn't be
-/// happier" contains words that are typical of despair.
-const MIN_FEATURES: usize = 48;
-const SHORT_TEXT_PENALTY: f32 = 0.6;
+/// The sum of the weights is divided by the square root of the number of features, or of this number if there are fewer,
+/// as in a text of less than ten words. In a short text each word has a large influence, and "I couldn't be happier"
+/// contains words that are typical of despair.
+pub(crate) const MIN_FEATURES: usize = 40;
 
 /// The sizes of the windows that are scored, in words. A text of up to [`LARGE_WINDOW`] words is scored as a whole, like the
 /// training texts. A longer one is scored in windows of both sizes, so that a single sentence in a long letter is
@@ -50,9 +54,55 @@ const MAX_FEATURES: usize = 8;
 /// The maximum number of spans that are shown.
 const MAX_SPANS: usize = 3;
 
-/// Returns the spans of the words with the largest weights, in the order of the text. Empty if nothing suggests danger.
-pub(crate) fn find(text: &str) -> Vec<Span> {
-    SHIPPED.find(text)
+/// How likely a text is about harming oneself.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Risk {
+    /// From 0 to 1, with three digits.
+    #[serde(rename = "self_harm", serialize_with = "three_digits")]
+    pub(crate) score: f32,
+    pub(crate) level: Level,
+    /// The words with the largest weights, in the order of the text. Empty if the level is `none`.
+    evidence: Vec<Span>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    #[default]
+    None,
+    Low,
+    Elevated,
+    High,
+}
+
+impl Risk {
+    pub(crate) fn of(text: &str) -> Risk {
+        SHIPPED.assess(text)
+    }
+}
+
+impl Level {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Level::None => "none",
+            Level::Low => "low",
+            Level::Elevated => "elevated",
+            Level::High => "high",
+        }
+    }
+
+    fn of(score: f32) -> Level {
+        match score {
+            HIGH.. => Level::High,
+            ELEVATED.. => Level::Elevated,
+            LOW.. => Level::Low,
+            _ => Level::None,
+        }
+    }
+}
+
+fn three_digits<S: Serializer>(score: &f32, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64((f64::from(*score) * 1000.0).round() / 1000.0)
 }
 
 impl<'a> Model<'a> {
@@ -80,45 +130,49 @@ impl<'a> Model<'a> {
         self.entries.len()
     }
 
-    /// Returns the spans of the words with the largest weights in the window with the highest score. Empty if no window
-    /// reaches the threshold.
-    pub(crate) fn find(&self, text: &str) -> Vec<Span> {
+    /// Returns the score of a text, which is that of its worst window.
+    pub(crate) fn assess(&self, text: &str) -> Risk {
         let mut large = Windows::new(LARGE_WINDOW);
         let mut small: Option<Windows> = None;
-        each_feature(text, |hash, word, span| {
-            if word == LARGE_WINDOW && small.is_none() {
-                // The text is longer than one large window. At this point, that window still contains all features so
-                // far.
-                let mut windows = Windows::new(SMALL_WINDOW);
-                let earlier = large.features.iter();
-                earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
-                small = Some(windows);
-            }
-            let feature = self.weight(hash).map(|weight| Feature { hash, weight, word, span });
-            large.take(self, word, feature);
-            if let Some(small) = &mut small {
-                small.take(self, word, feature);
-            }
-        });
+        each_feature(
+            text,
+            |word| self.weight(word),
+            |hash, word, span| {
+                if word == LARGE_WINDOW && small.is_none() {
+                    // The text is longer than one large window. At this point, that window still contains all features so
+                    // far.
+                    let mut windows = Windows::new(SMALL_WINDOW);
+                    let earlier = large.features.iter();
+                    earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
+                    small = Some(windows);
+                }
+                let feature = self.weight(hash).map(|weight| Feature { hash, weight, word, span });
+                large.take(self, word, feature);
+                if let Some(small) = &mut small {
+                    small.take(self, word, feature);
+                }
+            },
+        );
         large.judge(self);
         let mut worst = large.worst;
         if let Some(mut small) = small {
             small.judge(self);
             worst = worst.or(small.worst);
         }
-        if worst.score >= THRESHOLD + THRESHOLD_RAISE * worst.windows.ilog2() as f32 {
-            strongest(worst.features)
-        } else {
-            Vec::new()
+        if worst.features.is_empty() {
+            return Risk::default(); // nothing is known, so the bias alone would decide
         }
+        let score = sigmoid(worst.score - WINDOWS_PENALTY * worst.windows.ilog2() as f32);
+        // The level is that of the score which is shown.
+        let score = (score * 1000.0).round() / 1000.0;
+        let level = Level::of(score);
+        Risk { score, level, evidence: if level == Level::None { Vec::new() } else { strongest(worst.features) } }
     }
 
     /// Returns the score of a set of features.
     fn score(&self, features: &[Feature]) -> f32 {
         let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
-        let count = features.len().max(1);
-        let halvings = (MIN_FEATURES / count).max(1).ilog2();
-        self.bias + sum as f32 * self.unit / (count as f32).sqrt() - SHORT_TEXT_PENALTY * halvings as f32
+        self.bias + sum as f32 * self.unit / (features.len().max(MIN_FEATURES) as f32).sqrt()
     }
 
     /// Returns the weight of a feature, in the model's unit.
@@ -242,23 +296,28 @@ fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
 enum Kind {
     Word = 1,
     Pair,
-    Letters,
+    /// The entry of a word that has a class.
+    Classified,
+    Class,
+    ClassPair,
 }
 
-/// Stands for the edge of a text, as the neighbour of its first and last word, and for the edge of a word.
+/// Stands for the edge of a text, as the neighbour of its first and last word.
 const EDGE: u64 = 0xED6E;
 
-/// The length of a run of letters.
-const LETTERS: usize = 4;
 /// The maximum length of a word, in bytes.
 const MAX_WORD: usize = 64;
 /// Words with a larger distance than this, in bytes, do not count as neighbours.
 const MAX_GAP: usize = 32;
+/// Two classes are a pair if there are fewer words than this between them.
+const CLASS_REACH: usize = 5;
 
 /// Calls `feature` for every feature of a text, with its hash, the index of its word, and its span. Features are the
-/// words, the pairs of neighbours, and the runs of four letters in words, including the edges of the words.
-pub(crate) fn each_feature(text: &str, mut feature: impl FnMut(u32, usize, Span)) {
+/// words, the pairs of neighbours, the classes of words, and the pairs of classes at a short distance. `class` returns
+/// the class of a word, given the hash of its entry.
+pub(crate) fn each_feature(text: &str, class: impl Fn(u32) -> Option<i8>, mut feature: impl FnMut(u32, usize, Span)) {
     let mut before: Option<(u64, Span)> = None;
+    let mut classes = [None; CLASS_REACH];
     let mut number = 0;
     each_word(text, |word, span| {
         let key = key(word);
@@ -267,7 +326,15 @@ pub(crate) fn each_feature(text: &str, mut feature: impl FnMut(u32, usize, Span)
         let (left, start) = before_it.map_or((EDGE, span.start), |(key, span)| (key, span.start));
         let end = span.end;
         feature(hashed(Kind::Pair, mix(left, key)), number, Span { start, end });
-        each_run(word, |run| feature(hashed(Kind::Letters, run), number, span));
+        let own = class(hashed(Kind::Classified, key)).map(|class| (class as u64, span.start));
+        if let Some((class, _)) = own {
+            feature(hashed(Kind::Class, class), number, span);
+            for (other, start) in classes.iter().flatten() {
+                feature(hashed(Kind::ClassPair, mix(*other, class)), number, Span { start: *start, end });
+            }
+        }
+        classes.rotate_left(1);
+        classes[CLASS_REACH - 1] = own;
         before = Some((key, span));
         number += 1;
     });
@@ -276,25 +343,17 @@ pub(crate) fn each_feature(text: &str, mut feature: impl FnMut(u32, usize, Span)
     }
 }
 
+/// Returns the hash of the entry of a word that has a class.
+pub(crate) fn classified(word: &str) -> u32 {
+    hashed(Kind::Classified, key(word))
+}
+
 fn hashed(kind: Kind, key: u64) -> u32 {
     (mix(key, kind as u64) >> 32) as u32
 }
 
 fn key(word: &str) -> u64 {
     word.bytes().fold(0, |key, byte| mix(key, u64::from(byte)))
-}
-
-/// Calls `run` for every run of letters of a word, including its edges.
-fn each_run(word: &str, mut run: impl FnMut(u64)) {
-    let letters = word.chars().map(u64::from);
-    let mut last = [0; LETTERS];
-    for (at, letter) in [EDGE].into_iter().chain(letters).chain([EDGE]).enumerate() {
-        last.rotate_left(1);
-        last[LETTERS - 1] = letter;
-        if at + 1 >= LETTERS {
-            run(last.into_iter().fold(0, mix));
-        }
-    }
 }
 
 /// Calls `put` for every word in lower case, with its span. Contractions are expanded: "don't" becomes "do not", "cant"

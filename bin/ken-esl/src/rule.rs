@@ -23,12 +23,16 @@ pub(crate) enum Rule {
     Shades,
     /// The part after a contrast, such as "but", has more weight than the part before it.
     Contrast,
+    /// "…, but it didn't" takes back the feelings before it.
+    TakenBack,
+    /// Caring needs somebody who is cared for.
+    Caring,
     /// A strong word is evidence only for its own family of emotions.
     StrongWords,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 10] = [
+    pub(crate) const ALL: [Rule; 12] = [
         Rule::NegatedPraise,
         Rule::NegatedFamilies,
         Rule::AllNegated,
@@ -38,6 +42,8 @@ impl Rule {
         Rule::OppositeFeelings,
         Rule::Shades,
         Rule::Contrast,
+        Rule::TakenBack,
+        Rule::Caring,
         Rule::StrongWords,
     ];
 
@@ -52,6 +58,8 @@ impl Rule {
             Rule::OppositeFeelings => "one_mind",
             Rule::Shades => "shades",
             Rule::Contrast => "contrast",
+            Rule::TakenBack => "taken_back",
+            Rule::Caring => "caring",
             Rule::StrongWords => "strong_words",
         }
     }

@@ -1,8 +1,8 @@
 //! The rules that correct the model, for negation, irony and emphasis.
 
 use crate::emotion::{
-    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EXCITEMENT, FEAR, Family, JOY, LABELS,
-    NEUTRAL, PRIDE, RELIEF, SADNESS, shades,
+    ANGER, ANNOYANCE, APPROVAL, CARING, DISAPPOINTMENT, DISAPPROVAL, EMBARRASSMENT, EMOTIONS, EXCITEMENT, FEAR, Family,
+    JOY, LABELS, NEUTRAL, PRIDE, RELIEF, SADNESS, Valence, shades,
 };
 use crate::lexicon::Class;
 use crate::rule::Rule;
@@ -173,6 +173,9 @@ pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes:
     if findings.is_own && has(Rule::Shades) {
         raise_own_feelings(table, notes, scores);
     }
+    if has(Rule::Caring) && findings.is_own {
+        remove_caring_for_nobody(table, tokens, notes, scores);
+    }
     let contrast = findings.contrast.filter(|_| findings.has_opposite_sides() && has(Rule::Contrast));
     if let Some(contrast) = contrast {
         weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
@@ -186,6 +189,7 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
         (false, true) => {
             scores[NEUTRAL] += WEAK;
             scores[NEGATIVE] -= STRONG;
+            scores[DISAPPROVAL] -= WEAK;
             scores[POLARITY] = scores[POLARITY].max(0.4 * scores[POLARITY]);
         }
         (true, false) => {
@@ -352,6 +356,27 @@ fn apply_irony(table: &Table, scores: &mut [f32; SCORES]) {
     scores[POSITIVE] = scores[NEGATIVE] - WEAK;
     scores[NEGATIVE] = positive.max(scores[NEGATIVE]) + WEAK;
     scores[POLARITY] = -0.6 * scores[POLARITY].abs() - 0.2;
+}
+
+/// Removes caring if it is not named, the text is about nobody but the writer, and no other positive emotion is felt.
+/// The model has learnt it from answers to texts such as "I have cancer", which are not positive themselves.
+fn remove_caring_for_nobody(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
+    const WRITER: [&str; 8] = ["i", "i'm", "im", "i've", "ive", "i'd", "i'll", "me"];
+    const OTHERS: [&str; 15] = [
+        "you", "your", "yourself", "he", "him", "his", "she", "her", "they", "them", "their", "it", "we", "us",
+        "everyone",
+    ];
+    let is_other = |(token, note): (&Token, &Note)| {
+        let is_one = |words: &[&str]| words.iter().any(|word| token.is(word));
+        is_one(&OTHERS) || note.is(Class::Myself) && !is_one(&WRITER) || note.is(Class::Emotion(CARING))
+    };
+    let margin = |label: usize| scores[label] - table.threshold(label);
+    let is_positive = |label: &usize| EMOTIONS[*label].valence == Valence::Positive && *label != CARING;
+    let has_other_reason = (0..LABELS).filter(is_positive).any(|label| margin(label) >= 0.0);
+    if margin(CARING) > -1.0 && !has_other_reason && !tokens.iter().zip(notes).any(is_other) {
+        scores[CARING] = table.threshold(CARING) - WEAK;
+        scores[POSITIVE] = scores[POSITIVE].min(table.threshold(LABELS) - 0.1);
+    }
 }
 
 /// The maximum number of words between "I" and a feeling of the writer.

@@ -50,6 +50,9 @@ impl Window {
         if table.rules.has(Rule::NegatedPraise) {
             idiom::correct(&tokens, &mut notes);
         }
+        if table.rules.has(Rule::TakenBack) {
+            idiom::take_back(&tokens, &mut notes);
+        }
         let (sums, total) = add_up(table, words, &tokens, &notes);
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);

@@ -242,6 +242,36 @@ fn a_contrast_weighs_its_sides() {
     );
 }
 
+/// "But it didn't" takes back what it answers, if it is about the same person or thing.
+#[test]
+fn a_short_answer_takes_a_feeling_back() {
+    check(&[
+        ("I was afraid it would hurt, but it didn't.", &["neutral", "relief"], "neutral|positive"),
+        ("I was worried that it would rain, but it did not!", &["neutral", "relief"], "neutral|positive"),
+        ("I was scared of the exam, but I'm not any more.", &["neutral", "relief"], "neutral|positive"),
+        ("I thought it would be horrible, but it wasn't", &["neutral", "relief"], "neutral|positive"),
+        ("I hoped it would work, but it didn't.", &["disapproval", "disappointment", "sadness"], "negative"),
+        ("I was afraid it would hurt, and it did.", &["fear"], "negative"),
+        ("I was afraid, but he wasn't.", &["fear"], "negative"),
+        ("I was happy, but he wasn't.", &["joy"], "positive|mixed"),
+        ("It is over. I was afraid. But it didn't hurt.", &["fear"], "negative|mixed"),
+    ]);
+}
+
+/// Who is ill is not cared for by that.
+#[test]
+fn caring_is_for_somebody_else() {
+    for text in ["I have cancer.", "I have cancer", "I've got cancer, too."] {
+        let answer = feel(text);
+        assert_ne!(answer["valence"], "positive", "{answer}");
+        assert!(!emotions(&answer).contains(&"caring"), "{answer}");
+    }
+    check(&[
+        ("I'm here for you, get well soon.", &["caring"], "positive"),
+        ("I care about animals.", &["caring"], "positive"),
+    ]);
+}
+
 fn intensity(text: &str) -> f64 {
     feel(text)["intensity"].as_f64().unwrap()
 }

@@ -120,6 +120,7 @@ fn messages(folder: &Path) -> String {
         let author = if number < 20 { "a" } else { "b" };
         writeln!(rows, "{author}\tdanger\tI feel lost tonight number {number}").unwrap();
         writeln!(rows, "{author}\tharmless\tthe recipe works well number {number}").unwrap();
+        writeln!(rows, "{author}\teveryday\tmy printer jams again number {number}").unwrap();
     }
     let path = folder.join("messages.tsv");
     fs::write(&path, rows).unwrap();
@@ -146,8 +147,13 @@ fn the_model_of_danger_is_the_same_on_every_run_and_is_measured_on_authors_it_ha
     let authors: Vec<_> = left_out.iter().map(|row| row["author"].as_str().unwrap()).collect();
     assert_eq!(authors, ["a", "b", "all"]);
     let all = left_out.last().unwrap();
-    assert_eq!(all["danger"], serde_json::json!({ "texts": 40, "taken": 40 }), "{report}");
-    assert_eq!(all["harmless"], serde_json::json!({ "texts": 40, "taken": 0 }), "{report}");
+    assert_eq!(all["danger"]["texts"], 40, "{report}");
+    for class in ["harmless", "everyday"] {
+        assert_eq!(all[class], serde_json::json!({ "texts": 40, "taken": 0 }), "{report}");
+    }
+    let curve = report["curve"].as_array().unwrap();
+    let recalls: Vec<_> = curve.iter().map(|point| point[1].as_f64().unwrap()).collect();
+    assert_eq!((recalls.len(), recalls.is_sorted(), recalls[1]), (5, true, 1.0), "{report}");
     // Without --out, the trainer only measures.
     let measured = run(&["train", "--data", data, "--risk", &messages], b"");
     assert_eq!(measured.status, 0, "{}", measured.stderr);
@@ -159,7 +165,7 @@ fn a_wrong_message_is_named() {
     let folder = tempfile::tempdir().unwrap();
     sample(folder.path());
     let path = folder.path().join("wrong.tsv");
-    for wrong in ["a\tdanger", "a\tsomething\tfine", "fine"] {
+    for wrong in ["a\tdanger", "a\tsomething\tfine", "\tdanger\tfine", "fine"] {
         fs::write(&path, format!("a\tharmless\tfine\n{wrong}\n")).unwrap();
         let data = folder.path().to_str().unwrap();
         let outcome = run(&["train", "--data", data, "--risk", path.to_str().unwrap()], b"");

@@ -10,6 +10,7 @@ use nix::unistd::User;
 use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
+use crate::probe::WriteProbe;
 use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
 
@@ -17,6 +18,7 @@ use crate::stream::follow::FollowedStreams;
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) store: Store,
+    pub(crate) write_probe: WriteProbe,
     pub(crate) model: Pool,
     /// The models that ken-model has configured.
     pub(crate) models: CachedReply<ModelInfo>,

@@ -227,7 +227,7 @@ fn command_response(
     reply: &Reply,
 ) -> Result<ReplayableResponse, Failure> {
     let mut body = json!({
-        "result": {"text": reply.text, "command": {"name": reply.name, "handled": true}},
+        "result": {"text": reply.text, "command": {"name": reply.name, "handled": reply.handled}},
         "event": {"id": event_id},
     });
     if let Some(session) = &reply.session {
@@ -387,11 +387,10 @@ fn failure(standing: &SubmissionStatus) -> Failure {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         Failure::new(status, Code::Unavailable, cause.message.clone()).code(code)
     };
-    match (standing.state, cause.name.as_str()) {
+    match (standing.state, cause.code_of_turn()) {
         (State::Aborted, _) => Error::cancelled(cause.message.clone()).into(),
-        (_, "timeout") => Error::deadline(cause.message.clone()).into(),
-        (_, "provider" | "model_not_configured" | "budget") => failed("model_failed"),
-        _ => failed("internal"),
+        (_, "deadline") => Error::deadline(cause.message.clone()).into(),
+        (_, code) => failed(code),
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use ken_http::{Failure, Request, Response};
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
-use ken_types::ops::service::{ServicePing, ServiceStats};
+use ken_types::ops::service::ServicePing;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
 use crate::app::Gateway;
+use crate::probe::PROBE_TIMEOUT;
 use crate::turn::no_model;
 
 /// The timeout of a call to a part.
@@ -21,44 +22,47 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: all parts are ready, the store can write, and a model can be called.
+/// GET /ready: all enabled parts are ready, the store writes, and a model can be called.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (mut waiting, writable, no_model) = tokio::join!(waiting(&gateway), can_write(&gateway), lacks_model(&gateway));
-    let mut error = format!("not ready: {}", waiting.join(", "));
-    if waiting.is_empty() {
-        (waiting, error) = match (writable, no_model) {
-            (true, None) => return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..])),
-            (true, Some(why)) => (vec!["model".to_owned()], why),
-            (false, _) => {
-                let why = "the store cannot write: its disk is full or fails";
-                (vec!["store".to_owned()], why.to_owned())
-            }
-        };
-    }
+    let store = gateway.store.pool();
+    let (parts, written, no_model) =
+        tokio::join!(waiting(&gateway), gateway.write_probe.outcome(store), lacks_model(&gateway));
+    let (waiting, error) = match (written, no_model) {
+        _ if !parts.is_empty() => {
+            let error = format!("not ready: {}", parts.join(", "));
+            (parts, error)
+        }
+        (Err(error), _) => (vec!["store".to_owned()], unwritten(&error)),
+        (Ok(()), Some(why)) => (vec!["model".to_owned()], why),
+        (Ok(()), None) => return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..])),
+    };
     Response::json(
         503,
         &serde_json::json!({"ok": false, "waiting": waiting, "error": error, "code": Code::Unavailable}),
     )
 }
 
-/// Returns the reason why no model can be called. If ken-model does not reply, returns `None`, because it is then
-/// reported as not ready anyway.
-async fn lacks_model(gateway: &Gateway) -> Option<String> {
-    let state = gateway.models.get(CALL_TIMEOUT).await.ok()?;
-    no_model(&state)
+/// Returns the message for a write probe that failed.
+fn unwritten(error: &Error) -> String {
+    match error.code {
+        Code::Deadline => format!("the store has not written anything for {} s", PROBE_TIMEOUT.as_secs()),
+        _ => format!("the store cannot write: {}", error.message),
+    }
 }
 
-/// Whether the last write of the store succeeded. If the store does not reply, returns true, because it is then
-/// reported as not ready anyway.
-async fn can_write(gateway: &Gateway) -> bool {
-    let stats = gateway.store.pool().call::<ServiceStats>(&Nothing {}, CALL_TIMEOUT).await;
-    !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
+/// Returns the reason why no model can be called.
+async fn lacks_model(gateway: &Gateway) -> Option<String> {
+    match gateway.models.get(CALL_TIMEOUT).await {
+        Ok(state) => no_model(&state),
+        Err(error) => Some(format!("the part model does not answer: {}", error.message)),
+    }
 }
 
 /// Returns the enabled parts that are not ready, as kend reports them. Without kend, these are the parts that do not
 /// reply.
 async fn waiting(gateway: &Gateway) -> Vec<String> {
-    let is_awaited = |part: &PartStatus| part.wanted && part.state != PartState::Ready;
+    // A part that a person has stopped is enabled, and not wanted; one that a person has started may be wanted only.
+    let is_awaited = |part: &PartStatus| (part.enabled || part.wanted) && part.state != PartState::Ready;
     match parts(gateway).await {
         Ok(parts) => names(parts, is_awaited),
         Err(_) => {

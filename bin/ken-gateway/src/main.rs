@@ -13,6 +13,7 @@ mod knowledge;
 mod messenger;
 mod openapi;
 mod page;
+mod probe;
 mod routes;
 mod runs;
 mod schedules;

@@ -29,13 +29,19 @@ pub(crate) fn filter(query: &Query, name: &str) -> Result<Option<String>, Error>
     Ok(Some(value.to_owned()))
 }
 
-/// Reads a flag: `1` sets it.
+/// Reads a flag, which is false if it is absent.
 pub(crate) fn flag(query: &Query, name: &str) -> Result<bool, Error> {
+    Ok(flag_if_given(query, name)?.unwrap_or(false))
+}
+
+/// Reads a flag: `1` or `true`, `0` or `false`.
+pub(crate) fn flag_if_given(query: &Query, name: &str) -> Result<Option<bool>, Error> {
     match query.one(name)? {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
+        None => Ok(None),
+        Some("0" | "false") => Ok(Some(false)),
+        Some("1" | "true") => Ok(Some(true)),
         Some(other) => {
-            let message = format!("{name} is {other:?}, it must be 1");
+            let message = format!("{name} is {other:?}, it must be 1 or 0");
             Err(Error::invalid(format!("?{name}"), message))
         }
     }

@@ -34,14 +34,18 @@ async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Er
 }
 
 fn schedule_args(request: &Request) -> OfSchedule {
-    OfSchedule { slug: request.segment("slug").to_owned(), owner: None }
+    OfSchedule { slug: request.segment("slug").to_owned(), id: None, owner: None }
+}
+
+/// Like [`schedule_args`]; `?id=` names one of several schedules that have had the slug.
+fn schedule_args_with_id(request: &Request) -> Result<OfSchedule, Error> {
+    Ok(OfSchedule { id: page::filter(&request.query()?, "id")?, ..schedule_args(request) })
 }
 
 /// GET /api/schedules
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    request.query()?;
-    let all = ListSchedules { owner: None };
-    let mut list = serde_json::to_value(read::<SchedulesList>(&gateway, &all).await?).map_err(unwritable)?;
+    let args = ListSchedules { owner: None, all: page::flag(&request.query()?, "all")? };
+    let mut list = serde_json::to_value(read::<SchedulesList>(&gateway, &args).await?).map_err(unwritable)?;
     let items = list.get_mut("schedules").and_then(Value::as_array_mut);
     for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
         item.retain(|name, _| !["schedule", "timezone"].contains(&name.as_str()));
@@ -53,9 +57,9 @@ fn unwritable(error: serde_json::Error) -> Error {
     Error::internal(format!("an answer could not be written: {error}"))
 }
 
-/// Reads the fields of a body, without those that only a POST has.
-fn fields(mut body: Map<String, Value>, own: &[&str]) -> Result<Fields, Failure> {
-    body.retain(|name, _| !own.contains(&name.as_str()));
+/// Reads the fields of a body, without the given others.
+fn fields(mut body: Map<String, Value>, others: &[&str]) -> Result<Fields, Failure> {
+    body.retain(|name, _| !others.contains(&name.as_str()));
     Ok(strict_json::from_value(Value::Object(body))?)
 }
 
@@ -92,22 +96,32 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
 
 /// GET /api/schedules/:slug
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let schedule = read::<SchedulesGet>(&gateway, &schedule_args(&request)).await?;
+    let schedule = read::<SchedulesGet>(&gateway, &schedule_args_with_id(&request)?).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
+
+/// The fields of the record that nobody sets. A change ignores them, so that a record that was read can be sent back: some of
+/// them may differ by then.
+const READ_ONLY: [&str; 9] =
+    ["id", "ownerScope", "protect", "lastFiredAt", "nextFireAt", "lastRunStatus", "endedAt", "createdAt", "updatedAt"];
 
 /// PATCH /api/schedules/:slug
 pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let body = body::read::<Map<String, Value>>(&bytes)?;
-    let args = UpdateSchedule { slug: request.segment("slug").to_owned(), owner: None, fields: fields(body, &[])? };
+    let mut body = body::read::<Map<String, Value>>(&bytes)?;
+    let slug = request.segment("slug").to_owned();
+    if text(&body, "slug")?.is_some_and(|given| given != slug) {
+        return Err(Error::invalid("/slug", "slug: it cannot be changed").into());
+    }
+    body.remove("slug");
+    let args = UpdateSchedule { slug, owner: None, fields: fields(body, &READ_ONLY)? };
     let schedule = change::<SchedulesUpdate>(&gateway, &args).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
 
 /// DELETE /api/schedules/:slug
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let args = schedule_args(&request);
+    let args = schedule_args_with_id(&request)?;
     change::<SchedulesDelete>(&gateway, &args).await?;
     Response::json(200, &json!({"slug": args.slug, "deleted": true}))
 }
@@ -193,6 +207,7 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let query = request.query()?;
     let args = ListScheduleRuns {
         slug: request.segment("slug").to_owned(),
+        id: page::filter(&query, "id")?,
         owner: None,
         limit: page::limit(&query, PAGE_SCHEDULE_RUNS, 50)?,
         after: page::cursor(&query, "after")?,

@@ -14,6 +14,7 @@ use nix::unistd::{User, geteuid};
 
 use crate::app::Gateway;
 use crate::dedup::DedupSlots;
+use crate::probe::WriteProbe;
 use crate::routes;
 use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
@@ -36,6 +37,7 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         followed: FollowedStreams::new(store.clone()),
         dedup_slots: DedupSlots::new()?,
         store: Store::new(store),
+        write_probe: WriteProbe::default(),
         models: CachedReply::new(model.clone()),
         model,
         agent: pool("agent"),

@@ -6,7 +6,7 @@ use ken_http::http::header::{HeaderValue, LOCATION};
 use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::{Mint, RunId, SubmissionId};
 use ken_types::ops::Nothing;
-use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck, WorkflowsList};
+use ken_types::ops::cognitive::{CheckWorkflow, SEARCH, WorkflowsCheck, WorkflowsList};
 use ken_types::ops::runs::{AdmitRun, ByRun, RunRecord, RunStatus, RunsAdmit, RunsGet};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -57,6 +57,9 @@ async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Re
     let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL_TIMEOUT).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => unknown(workflow),
+        Code::Unavailable if error.at.as_deref() == Some(SEARCH) => {
+            Failure::from(Error { at: None, ..error }).kind("search_not_configured")
+        }
         _ => deadline_as_unavailable(error).into(),
     })
 }

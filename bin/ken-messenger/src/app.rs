@@ -95,7 +95,12 @@ impl App {
     /// Logs and counts an error that belongs to no message.
     pub(crate) async fn record_fault(&self, message: String) {
         tracing::warn!("{message}");
-        _ = self.store.call::<MessengerFault>(&Fault { message }, READ_TIMEOUT).await;
+        _ = self.store.call::<MessengerFault>(&Fault { message: Some(message) }, READ_TIMEOUT).await;
+    }
+
+    /// Records that what failed before works again.
+    pub(crate) async fn record_recovery(&self) {
+        _ = self.store.call::<MessengerFault>(&Fault { message: None }, READ_TIMEOUT).await;
     }
 }
 

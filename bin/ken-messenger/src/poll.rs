@@ -37,6 +37,7 @@ async fn poll(app: &App, api: &Api) {
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
     let mut offset = None;
     let mut pause = FIRST_PAUSE;
+    let mut has_failed = false;
     loop {
         let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS, "offset": offset});
         let started = Instant::now();
@@ -45,6 +46,9 @@ async fn poll(app: &App, api: &Api) {
         let wait = match &answer {
             Answer::Done(updates) => {
                 pause = FIRST_PAUSE;
+                if std::mem::take(&mut has_failed) {
+                    app.record_recovery().await;
+                }
                 let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
                 if updates.is_empty() && started.elapsed() < EMPTY_PAUSE {
                     sleep(EMPTY_PAUSE).await;
@@ -64,6 +68,7 @@ async fn poll(app: &App, api: &Api) {
             Answer::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
             _ => None,
         };
+        has_failed = true;
         app.record_fault(format!("updates cannot be asked for: {}", answer.error().unwrap_or_default())).await;
         sleep(wait.unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

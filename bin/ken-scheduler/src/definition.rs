@@ -40,7 +40,7 @@ impl Definition {
             payload: None,
             enabled: true,
         };
-        base.with(Fields { kind: None, ..fields })
+        base.with(fields)
     }
 
     /// Returns a definition for a preview, which only uses the slots.
@@ -65,16 +65,23 @@ impl Definition {
 
     /// Returns the definition with the given fields changed.
     pub(crate) fn with(self, fields: Fields) -> Result<Definition, Error> {
-        if fields.kind.is_some() {
+        if fields.kind.is_some_and(|kind| kind != self.settings.kind) {
             let error = Error::invalid("/kind", "kind: it cannot be changed");
             return Err(error.hint("POST with \"replace\": true makes the schedule anew"));
         }
+        let zone = match (fields.tz, fields.timezone) {
+            (Some(tz), Some(timezone)) if !tz.eq_ignore_ascii_case(&timezone) => {
+                let message = format!("timezone is {timezone:?} and tz is {tz:?}, and they are the same field");
+                return Err(Error::invalid("/timezone", message));
+            }
+            (tz, timezone) => tz.or(timezone),
+        };
         let Definition { settings: old, prompt, payload, enabled } = self;
         let changed = Definition {
             settings: Settings {
                 kind: old.kind,
                 schedule: fields.schedule.unwrap_or(old.schedule),
-                timezone: fields.tz.unwrap_or(old.timezone),
+                timezone: zone.unwrap_or(old.timezone),
                 target_agent: fields.target_agent.unwrap_or(old.target_agent),
                 max_attempts: fields.max_attempts.unwrap_or(old.max_attempts),
                 delete_after_run: fields.delete_after_run.unwrap_or(old.delete_after_run),

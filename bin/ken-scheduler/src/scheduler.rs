@@ -126,23 +126,26 @@ impl Scheduler {
         Err(contended(&args.slug))
     }
 
-    /// Returns the schedule that is to be replaced; `None` if there is none, or if `replace` is false.
+    /// Returns the schedule that is to be replaced; `None` if there is none that has not ended, or if `replace` is false.
     async fn state(&self, slug: &str, owner: Option<&Scope>, replace: bool) -> Result<Option<ScheduleState>, Error> {
         if !replace {
             return Ok(None);
         }
-        let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
+        let of = OfSchedule { slug: slug.to_owned(), id: None, owner: owner.cloned() };
         match self.store.call::<SchedulesState>(&of, CALL_TIMEOUT).await {
-            Ok(state) => Ok(Some(state)),
+            Ok(state) => Ok(Some(state).filter(|state| state.schedule.ended_at.is_none())),
             Err(error) if error.code == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     async fn update(&self, slug: &str, owner: Option<&Scope>, fields: Fields) -> Result<Schedule, Error> {
-        let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
+        let of = OfSchedule { slug: slug.to_owned(), id: None, owner: owner.cloned() };
         for _ in 0..MAX_ATTEMPTS {
             let old = self.store.call::<SchedulesState>(&of, CALL_TIMEOUT).await?;
+            if old.schedule.ended_at.is_some() {
+                return Err(has_ended(slug));
+            }
             if self.catch_up(&old).await? {
                 continue;
             }

@@ -87,10 +87,14 @@ pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], max
 
 /// Returns the message for a tool that failed, with its standard error.
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
-    let message = serde_json::from_str::<Value>(errors).ok();
-    let message = message.as_ref().and_then(|error| error.pointer("/error/message")).and_then(Value::as_str);
+    let error = serde_json::from_str::<Value>(errors).ok();
+    let field = |name: &str| error.as_ref()?.pointer(name)?.as_str();
+    let message = match (field("/error/message"), field("/error/hint")) {
+        (Some(message), Some(hint)) => format!("{message}; {hint}"),
+        (message, _) => message.unwrap_or(errors).to_owned(),
+    };
     // The message is redacted again, because JSON escapes may have hidden a secret in the raw text.
-    match ken_service::redacted(message.unwrap_or(errors).to_owned()).as_str() {
+    match ken_service::redacted(message).as_str() {
         "" => format!("The tool {name} {how}."),
         message => format!("The tool {name} {how}: {message}"),
     }

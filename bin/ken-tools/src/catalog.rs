@@ -31,6 +31,8 @@ pub(crate) struct Catalog {
 /// The tools found, and the problems of those that cannot be used.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
+    /// The number of this reading of the folders.
+    pub(crate) generation: u64,
     pub(crate) entries: BTreeMap<String, Entry>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -106,7 +108,8 @@ impl Catalog {
             _ => {
                 // Watching starts before the folders are read, so that no change in between is missed.
                 self.watch();
-                let found = Arc::new(Listing::read(&self.folders, &self.servers));
+                let generation = listing.as_ref().map_or(0, |known| known.generation) + 1;
+                let found = Arc::new(Listing { generation, ..Listing::read(&self.folders, &self.servers) });
                 *listing = Some(found.clone());
                 found
             }
@@ -171,6 +174,7 @@ impl Listing {
         Tools {
             tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(),
             problems: self.problems.clone(),
+            tag: String::new(),
             process: String::new(),
         }
     }

@@ -57,6 +57,8 @@ struct File {
     preview: Option<Vec<String>>,
     agents: Option<Vec<String>>,
     outside: Option<String>,
+    #[serde(default)]
+    needs: Vec<String>,
 }
 
 /// The format of the tool's standard output.
@@ -133,6 +135,7 @@ impl Entry {
         let bytes = ken_trusted::read(path, MAX_BYTES)?;
         let file: File = json::from_value(json::parse(&bytes, MAX_DEPTH)?)?;
         file.check()?;
+        let missing = file.missing();
         let folder = path.parent().unwrap_or(Path::new("/"));
         Ok(Entry {
             input: Schema::compile("/input", &file.input)?,
@@ -159,6 +162,7 @@ impl Entry {
                 file: path.display().to_string(),
                 // What a tool reads on a network may come from anybody.
                 outside: file.outside.or_else(|| file.touch.is_networked().then(|| "network".to_owned())),
+                missing,
             },
             touch: file.touch,
         })
@@ -166,6 +170,17 @@ impl Entry {
 }
 
 impl File {
+    /// Returns the settings that it needs, if none of them is set. Those of a process never change.
+    fn missing(&self) -> Vec<String> {
+        let is_in = |names: &[String], name: &String| names.contains(name);
+        let is_set = |name: &String| {
+            let variable = || std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            let secret = || ken_service::secret(name).is_some_and(|value| !value.is_empty());
+            is_in(&self.env, name) && variable() || is_in(&self.secrets, name) && secret()
+        };
+        if self.needs.iter().any(is_set) { Vec::new() } else { self.needs.clone() }
+    }
+
     fn check(&self) -> Result<(), Error> {
         let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
         if !is_name(&self.name) {
@@ -205,6 +220,9 @@ impl File {
             return invalid("/sandbox", message.to_owned());
         }
         self.touch.check("/touch")?;
+        if let Some(name) = self.needs.iter().find(|name| !self.env.contains(name) && !self.secrets.contains(name)) {
+            return invalid("/needs", format!("{name} stands neither in env nor in secrets"));
+        }
         if self.shows.as_ref().is_some_and(|place| !place.starts_with('/')) {
             return invalid("/shows", "a JSON pointer begins with /".to_owned());
         }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use ken_service::{NoOptions, Program, Start};
 use ken_tool::{Filter, Report};
 use ken_types::Error;
-use ken_types::ops::tools::{Problem, ToolsCall, ToolsList, ToolsPreview};
+use ken_types::ops::tools::{Problem, Tools as Listed, ToolsCall, ToolsList, ToolsPreview};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
@@ -150,8 +150,13 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
 fn table() -> Table<Tools> {
     Table::new("tools", env!("CARGO_PKG_VERSION"))
         .op::<ToolsList, _, _>(|tools: Arc<Tools>, _, args| async move {
-            let listed = tools.catalog.read().tools_of(args.agent.as_deref());
-            Ok(ken_types::ops::tools::Tools { process: tools.caller.process(), ..listed })
+            let listing = tools.catalog.read();
+            let process = tools.caller.process();
+            let tag = format!("{process}:{}", listing.generation);
+            if args.unless.as_ref() == Some(&tag) {
+                return Ok(Listed { tools: Vec::new(), tag, process, problems: Vec::new() });
+            }
+            Ok(Listed { tag, process, ..listing.tools_of(args.agent.as_deref()) })
         })
         .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();

@@ -6,9 +6,9 @@ use ken_text::head;
 use ken_types::event::{Output, READ_OUTPUT};
 use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::blobs::{BlobsPut, PutBlob};
-use ken_types::{Error, Octets, hex};
+use ken_types::{Error, Octets, hex, json};
 use ken_wire::Pool;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// The number of bytes that are shown of the beginning and of the end of a long text.
@@ -35,7 +35,7 @@ impl Outputs {
             return Shown { text: text.to_owned(), output: None };
         }
         let kept = match &self.0 {
-            Some(store) => keep(store, text).await.map(Some),
+            Some(store) => keep(store, text.as_bytes()).await.map(Some),
             None => Ok(None),
         };
         let (output, note) = match kept {
@@ -59,6 +59,24 @@ impl Outputs {
     }
 }
 
+impl Outputs {
+    /// Keeps a picture, which is given in base64. Returns `None` if it cannot be kept.
+    pub(crate) async fn keep_picture(&self, base64: &str) -> Option<Output> {
+        let store = self.0.as_ref()?;
+        let kept = async {
+            let Octets(bytes) = json::from_value(json!({ "base64": base64 }))?;
+            keep(store, &bytes).await
+        };
+        match kept.await {
+            Ok(output) => Some(output),
+            Err(Error { code, message, .. }) => {
+                tracing::warn!(code = code.name(), "a picture is not kept: {message}");
+                None
+            }
+        }
+    }
+}
+
 /// Returns the value of a result, or null if it is too long to be recorded. `bytes` is its length as JSON.
 pub(crate) fn details(value: Value, bytes: usize) -> Value {
     match bytes <= DETAILS_BYTES {
@@ -67,9 +85,8 @@ pub(crate) fn details(value: Value, bytes: usize) -> Value {
     }
 }
 
-/// Puts a text into the store, piece by piece.
-pub(crate) async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
-    let bytes = text.as_bytes();
+/// Puts a text, or other bytes, into the store, piece by piece.
+pub(crate) async fn keep(store: &Pool, bytes: &[u8]) -> Result<Output, Error> {
     let output = Output { blob: hex::encode(&Sha256::digest(bytes)), bytes: bytes.len() as u64 };
     let mut offset = 0;
     for piece in bytes.chunks(PIECE_BYTES) {

@@ -180,7 +180,7 @@ pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Pre
     if preview.approval != Need::Ask {
         return Ok(Preview { diff: Some(shown.to_owned()), ..preview }); // nobody is asked
     }
-    let kept = output::keep(store, diff).await?;
+    let kept = output::keep(store, diff.as_bytes()).await?;
     let whole = Some(Whole { digest: kept.blob, bytes: kept.bytes });
     Ok(Preview { diff: Some(shown.to_owned()), whole, ..preview })
 }

@@ -2,15 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use ken_text::for_terminal;
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::ops::tools::Problem;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::commands::{Folders, runtime};
-use crate::mcp::{Pinned, Server};
+use crate::mcp::{Down, Pinned, Server};
+
+/// The time within which the list is there. It is a little more than a server may take to start, so that a server that
+/// takes too long is named as such.
+const LIST: Duration = Duration::from_secs(35);
 
 #[derive(Args)]
 pub(crate) struct ListServers {
@@ -21,21 +27,32 @@ pub(crate) struct ListServers {
 impl Report for ListServers {
     const NAME: &'static str = "ken-tools servers";
     const ABOUT: &'static str = "Start the MCP servers that mcp.json names, and say what each offers";
-    const AFTER_HELP: &'static str = "Exit status: 0 all can be used, 1 some cannot, 2 an error.";
+    const AFTER_HELP: &'static str =
+        "It answers within 35 seconds. Exit status: 0 all can be used, 1 some cannot, 2 an error.";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
         let catalog = self.folders.catalog();
         let _listing = catalog.read();
         let problems = catalog.servers.problems();
-        let servers = catalog.servers.all();
+        let servers = catalog.servers.all().into_iter();
         let looks = async {
+            let started = servers.map(|server| {
+                tokio::spawn(async move {
+                    let looked = timeout(LIST, server.list_once()).await;
+                    looked.map_or_else(|_| ServerReport::starting(&server), |looked| ServerReport::of(&server, looked))
+                })
+            });
             let mut seen = Vec::new();
-            for server in &servers {
-                seen.push(ServerReport::of(server, server.list_once().await));
+            for look in started.collect::<Vec<_>>() {
+                seen.push(look.await.map_err(|error| Error::internal(error.to_string()))?);
             }
-            seen
+            Ok::<_, Error>(seen)
         };
-        Ok(reply.send(&Listed { servers: runtime()?.block_on(looks), problems }))
+        let runtime = runtime()?;
+        let servers = runtime.block_on(looks);
+        // A look-up of an address that takes longer is not waited for.
+        runtime.shutdown_background();
+        Ok(reply.send(&Listed { servers: servers?, problems }))
     }
 }
 
@@ -43,23 +60,28 @@ impl Report for ListServers {
 #[derive(Serialize)]
 struct ServerReport {
     name: String,
-    /// `accepted`, `new`, `changed` or `down`.
+    /// `accepted`, `new`, `changed`, `starting` or `down`.
     state: &'static str,
-    /// The reason why it is down, or what has changed.
+    /// The reason why it does not run, or what has changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
+    /// The last lines that a server that is down wrote to standard error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    said: Vec<String>,
+    /// What to write into its entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
     tools: Pinned,
 }
 
 impl ServerReport {
-    fn of(server: &Arc<Server>, looked: Result<Pinned, String>) -> ServerReport {
-        let name = server.config.name.clone();
+    fn of(server: &Arc<Server>, looked: Result<Pinned, Down>) -> ServerReport {
         let tools = match looked {
             Ok(tools) => tools,
-            Err(why) => {
-                return ServerReport { name, state: "down", why, sha256: String::new(), tools: Pinned::default() };
+            Err(Down { why, said, remedy }) => {
+                return ServerReport { said, hint: remedy, ..ServerReport::without_tools(server, "down", why) };
             }
         };
         let (state, why) = match server.pinned() {
@@ -67,7 +89,21 @@ impl ServerReport {
             Some(pinned) if pinned == tools => ("accepted", String::new()),
             Some(pinned) => ("changed", pinned.changes(&tools).join(", ")),
         };
-        ServerReport { name, state, why, sha256: tools.digest(), tools }
+        let hint = server.unreadable().and_then(|error| error.hint);
+        ServerReport { hint, sha256: tools.digest(), tools, ..ServerReport::without_tools(server, state, why) }
+    }
+
+    fn starting(server: &Arc<Server>) -> ServerReport {
+        let why = match server.is_fetching() {
+            true => "its package is being fetched",
+            false => "it is not ready yet",
+        };
+        ServerReport::without_tools(server, "starting", why.to_owned())
+    }
+
+    fn without_tools(server: &Arc<Server>, state: &'static str, why: String) -> ServerReport {
+        let name = server.config.name.clone();
+        ServerReport { name, state, why, said: Vec::new(), hint: None, sha256: String::new(), tools: Pinned::default() }
     }
 
     fn is_usable(&self) -> bool {
@@ -102,15 +138,24 @@ impl Answer for Listed {
 }
 
 fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-    let ServerReport { name, state, why, .. } = seen;
+    let ServerReport { name, state, why, said, hint, .. } = seen;
     let why = match why.is_empty() {
         true => String::new(),
         false => format!(" ({})", for_terminal(why)),
     };
-    writeln!(to, "{name}: {state}{why}, {} tools", seen.tools.0.len())?;
+    match seen.sha256.is_empty() {
+        true => writeln!(to, "{name}: {state}{why}")?,
+        false => writeln!(to, "{name}: {state}{why}, {} tools", seen.tools.0.len())?,
+    }
+    for line in said {
+        writeln!(to, "  | {}", for_terminal(line))?;
+    }
+    if let Some(hint) = hint {
+        writeln!(to, "  {}", for_terminal(hint))?;
+    }
     for tool in seen.tools.0.iter().filter(|_| verbose || !seen.is_usable()) {
         let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
-        writeln!(to, "  {name}: {description}")?;
+        writeln!(to, "  {name}: {}", description.replace('\n', "\n    "))?;
     }
     match *state {
         "new" | "changed" => {
@@ -149,7 +194,7 @@ impl Report for Accept {
                 seen.state = "accepted";
                 seen.why = String::new();
             }
-            Some(_) if seen.state != "down" => {
+            Some(_) if !seen.sha256.is_empty() => {
                 let message = format!("the list is another one now: {}", seen.sha256);
                 let hint = format!("look at it: ken tools accept {}", self.server);
                 return Err(Error::conflict(message).hint(hint));

@@ -170,6 +170,7 @@ fn mistakes_in_a_description_are_named() {
         (networked, "/agents"),
         (with("approval", json!("preview")), "/preview"),
         (with("preview", json!(["true"])), "/preview"),
+        (with("needs", json!(["KEN_NOWHERE"])), "/needs"),
     ];
     let wrong = wrong.map(|(entry, at)| (entry.to_string(), at));
     for (number, (text, at)) in wrong.into_iter().chain([("{".to_owned(), "")]).enumerate() {
@@ -183,7 +184,28 @@ fn mistakes_in_a_description_are_named() {
     }
     let output = folder.run("list", &[]);
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(listed["problems"].as_array().unwrap().len(), 11);
+    assert_eq!(listed["problems"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn a_tool_whose_settings_are_missing_is_listed_with_them() {
+    let folder = Folder::new();
+    let needs =
+        json!({"env": ["KEN_TEST_ONE"], "secrets": ["KEN_TEST_TWO"], "needs": ["KEN_TEST_ONE", "KEN_TEST_TWO"]});
+    folder.tool("eager", "true", needs).tool("modest", "true", json!({}));
+    let missing = |settings: &[(&str, &str)]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+        let output =
+            program.args(["list", "--dir"]).arg(folder.path()).envs(settings.iter().copied()).output().unwrap();
+        let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let tools = listed["tools"].as_array().unwrap().iter();
+        tools.filter(|tool| tool.get("missing").is_some()).map(|tool| tool["missing"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&[]), [json!(["KEN_TEST_ONE", "KEN_TEST_TWO"])]);
+    assert_eq!(missing(&[("KEN_TEST_ONE", "")]), [json!(["KEN_TEST_ONE", "KEN_TEST_TWO"])]);
+    for name in ["KEN_TEST_ONE", "KEN_TEST_TWO"] {
+        assert!(missing(&[(name, "x")]).is_empty(), "{name}");
+    }
 }
 
 #[test]

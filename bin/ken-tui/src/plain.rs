@@ -17,7 +17,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::events::text;
+use crate::model::events::{failure, text};
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
@@ -109,10 +109,18 @@ impl Plain {
             if let Some(prompt) = text("/prompt/text") {
                 put(&for_output(&format!("> {prompt}\n")))?;
             }
-            if text("/status") == Some("running") {
+            let status = text("/status").unwrap_or_default();
+            if status == "running" {
                 open = text("/submissionId").map(str::to_owned);
-            } else if let Some(answer) = text("/assistant/text") {
+                continue;
+            }
+            if let Some(answer) = text("/assistant/text") {
                 put(&for_output(&format!("{answer}\n")))?;
+            }
+            match status {
+                "cancelled" => put("(cancelled)\n")?,
+                "failed" => put(&for_output(&format!("(failed: {})\n", failure(exchange))))?,
+                _ => {}
             }
         }
         let Some(submission) = open else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! Fetches one page: checks robots.txt, redirects, size and type, and extracts the text.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ken_types::ops::streams::media_type;
 use ken_types::{Error, hex};
@@ -20,6 +20,9 @@ use crate::robots::Robots;
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum number of bytes that are read of a robots.txt (RFC 9309, 2.5).
 const ROBOTS_BYTES: usize = 500 * 1024;
+/// How long the rules of a server are kept, and of how many servers.
+const ROBOTS_AGE: Duration = Duration::from_secs(3_600);
+const MAX_ROBOTS: usize = 64;
 const REDIRECTS: usize = 5;
 const URL_BYTES: usize = 2_048;
 
@@ -41,8 +44,8 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     http: Http,
-    /// Whether robots.txt allows a URL, by URL.
-    allowed: Mutex<HashMap<String, bool>>,
+    /// The rules of servers, by origin, and when they were fetched.
+    robots: Mutex<HashMap<String, (Instant, Arc<Robots>)>>,
 }
 
 /// Parses a URL. It must be http or https, with a host and without a user.
@@ -67,7 +70,7 @@ pub(crate) fn web_url(text: &str) -> Result<Url, Error> {
 
 impl Fetcher {
     pub(crate) fn new(http: Http) -> Fetcher {
-        Fetcher { http, allowed: Mutex::default() }
+        Fetcher { http, robots: Mutex::default() }
     }
 
     /// Returns the page, and whether it was in the cache.
@@ -76,14 +79,14 @@ impl Fetcher {
         if let Some(page) = cache.get("page", url.as_str()) {
             return Ok((page, true));
         }
-        let page = self.fetch(url.clone(), until)?;
+        let page = self.fetch(cache, url.clone(), until)?;
         cache.put("page", url.as_str(), &page);
         Ok((page, false))
     }
 
-    fn fetch(&self, mut url: Url, until: Instant) -> Result<Page, Error> {
+    fn fetch(&self, cache: &Cache, mut url: Url, until: Instant) -> Result<Page, Error> {
         for _ in 0..=REDIRECTS {
-            if !self.is_allowed(&url, until)? {
+            if !self.rules(cache, &url, until)?.allows(&url[url::Position::BeforePath..]) {
                 let message = format!("robots.txt of {} forbids this page", host(&url));
                 return Err(Error::forbidden(message));
             }
@@ -97,16 +100,34 @@ impl Fetcher {
         Err(unusable(&url, &format!("redirects more than {REDIRECTS} times")))
     }
 
-    fn is_allowed(&self, url: &Url, until: Instant) -> Result<bool, Error> {
-        let path = url[url::Position::BeforePath..].to_owned();
-        let key = format!("{}{path}", url.origin().ascii_serialization());
-        let known = || self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(allowed) = known().get(&key).copied() {
-            return Ok(allowed);
+    /// Returns the rules of the server of a URL, which are fetched once an hour. A file keeps them for the next process.
+    fn rules(&self, cache: &Cache, url: &Url, until: Instant) -> Result<Arc<Robots>, Error> {
+        let origin = url.origin().ascii_serialization();
+        let known = || self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, robots)) = known().get(&origin)
+            && at.elapsed() < ROBOTS_AGE
+        {
+            return Ok(robots.clone());
         }
-        let allowed = self.robots(url, until)?.allows(&path);
-        known().insert(key, allowed);
-        Ok(allowed)
+        let robots = match cache.get("robots", &origin) {
+            Some(robots) => robots,
+            None => {
+                let robots = self.robots(url, until)?;
+                // A server that fails is asked again for the next page.
+                if robots.is_closed() {
+                    return Ok(Arc::new(robots));
+                }
+                cache.put("robots", &origin, &robots);
+                robots
+            }
+        };
+        let robots = Arc::new(robots);
+        let mut known = known();
+        if known.len() >= MAX_ROBOTS {
+            known.clear();
+        }
+        known.insert(origin, (Instant::now(), robots.clone()));
+        Ok(robots)
     }
 
     /// Returns the rules of a server. If it has no robots.txt, everything is allowed. If the file cannot be fetched,

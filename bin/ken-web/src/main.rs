@@ -30,6 +30,8 @@ fn main() -> ExitCode {
         Some("search") => ken_tool::subcommand::<Search>(),
         Some("fetch") => ken_tool::subcommand::<Fetch>(),
         Some("research") => ken_tool::subcommand::<Research>(),
+        // This program itself starts this command, for each page.
+        Some(page_text::RENDER) => page_text::render_input(),
         _ => ken_tool::front(
             "ken-web",
             ABOUT,

@@ -1,5 +1,7 @@
 //! robots.txt as defined in RFC 9309: rules for an agent, of which the longest one that matches a path decides.
 
+use serde::{Deserialize, Serialize};
+
 /// The product token of ken in robots.txt.
 const AGENT: &str = "ken";
 /// The maximum number of rules that are kept. At most 500 KiB of a file are read.
@@ -8,10 +10,13 @@ const MAX_RULES: usize = 2_000;
 const MAX_STARS: usize = 16;
 
 /// The rules for ken.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Robots {
     /// Pairs of a pattern and whether it allows or forbids.
     rules: Vec<(String, bool)>,
+    /// Whether these are not rules of the server, because its file cannot be fetched.
+    #[serde(skip)]
+    is_closed: bool,
 }
 
 impl Robots {
@@ -50,12 +55,16 @@ impl Robots {
                 _ => {}
             }
         }
-        Robots { rules: own.unwrap_or(others) }
+        Robots { rules: own.unwrap_or(others), is_closed: false }
     }
 
     /// Returns rules that forbid everything, for a server whose robots.txt cannot be fetched.
     pub(crate) fn closed() -> Robots {
-        Robots { rules: vec![("/".to_owned(), false)] }
+        Robots { rules: vec![("/".to_owned(), false)], is_closed: true }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Whether a path with its query can be fetched. Of two rules of equal length, the one that allows takes

@@ -173,7 +173,11 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
         for line in text("/prompt/text").lines() {
             print_line(&format!("> {line}"))?;
         }
-        match (text("/assistant/text"), text("/status")) {
+        let status = match text("/error/message") {
+            "" => text("/status").to_owned(),
+            why => format!("{}: {why}", text("/status")),
+        };
+        match (text("/assistant/text"), status.as_str()) {
             ("", status) => print_line(&format!("({status})"))?,
             (answer, "completed") => print_line(answer)?,
             (answer, status) => print_line(&format!("{answer}\n({status})"))?,

@@ -9,7 +9,7 @@ use ken_types::id::Mint;
 use ken_types::ops::schedules::{
     Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
 };
-use ken_types::uri::encode_segment;
+use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -46,7 +46,7 @@ enum Command {
     /// Add a schedule
     Add(Box<Add>),
     /// Show a schedule and its last runs
-    Show(Named),
+    Show(Show),
     /// Pause schedules: they do not fire until they are resumed
     Pause(Slugs),
     /// Resume paused schedules
@@ -65,6 +65,9 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ListArgs {
+    /// Also list those that have ended
+    #[arg(long)]
+    all: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -117,6 +120,26 @@ struct Add {
 struct Named {
     /// Name of the schedule
     slug: String,
+    /// Id of an older schedule with this name, which has ended
+    #[arg(long)]
+    id: Option<String>,
+}
+
+impl Named {
+    fn target(&self) -> String {
+        target(&self.slug)
+    }
+
+    /// Returns the query that names an older schedule, in front of another parameter.
+    fn query(&self) -> String {
+        self.id.as_ref().map_or_else(String::new, |id| format!("id={}&", encode_query(id)))
+    }
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    #[command(flatten)]
+    of: Named,
     /// Print the schedule as JSON
     #[arg(long)]
     json: bool,
@@ -140,8 +163,8 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Runs {
-    /// Name of the schedule
-    slug: String,
+    #[command(flatten)]
+    of: Named,
     /// Maximum number of runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -198,7 +221,7 @@ pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Outcome {
     match &schedule.command {
         Command::List(shown) => list(gateway, shown)?,
         Command::Add(new) => add(gateway, new)?,
-        Command::Show(named) => show(gateway, named)?,
+        Command::Show(args) => show(gateway, args)?,
         Command::Pause(several) => each(several, |slug| post_action(gateway, slug, "pause").map(drop))?,
         Command::Resume(several) => each(several, |slug| post_action(gateway, slug, "resume").map(drop))?,
         Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop))?,
@@ -238,8 +261,10 @@ fn status(state: Option<RunState>) -> String {
     state.map_or("-", RunState::name).to_owned()
 }
 
-fn all(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
-    let mut answer = during("waiting for the gateway", || gateway.get(TARGET))?;
+/// Returns the schedules, with `ended` also those that have ended.
+fn all(gateway: &mut Gateway, ended: bool) -> Result<Vec<Value>, Error> {
+    let target = format!("{TARGET}?all={ended}");
+    let mut answer = during("waiting for the gateway", || gateway.get(&target))?;
     read(&mut answer, "schedules")
 }
 
@@ -251,10 +276,11 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
         let text = |name: &str| schedule.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
         let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
         let is_enabled = schedule.get("enabled") == Some(&Value::Bool(true));
+        let has_ended = schedule.get("endedAt").is_some_and(Value::is_number);
         [
             text("slug"),
             text("kind"),
-            if is_enabled { "active" } else { "paused" }.to_owned(),
+            state(is_enabled, has_ended).to_owned(),
             instant("nextFireAt"),
             instant("lastFiredAt"),
             text("lastRunStatus"),
@@ -263,8 +289,16 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
     print_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
 }
 
+fn state(is_enabled: bool, has_ended: bool) -> &'static str {
+    match (is_enabled, has_ended) {
+        (_, true) => "ended",
+        (true, _) => "active",
+        (false, _) => "paused",
+    }
+}
+
 fn list(gateway: &mut Gateway, args: &ListArgs) -> Result<(), Error> {
-    print(&all(gateway)?, args.json)
+    print(&all(gateway, args.all)?, args.json)
 }
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
@@ -279,7 +313,7 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
         (Some(slug), number) => return times(gateway, slug, number.unwrap_or(NUMBER), args.json),
     };
     let fires = |schedule: &Value| schedule.get("nextFireAt").and_then(Value::as_i64);
-    let mut schedules = all(gateway)?;
+    let mut schedules = all(gateway, false)?;
     schedules.retain(|schedule| fires(schedule).is_some());
     schedules.sort_by_key(fires);
     schedules.truncate(number as usize);
@@ -291,7 +325,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
     let mut answer = gateway.get(&target(slug))?;
     let record: Record = read(&mut answer, "schedule")?;
     let Some(first) = record.next_fire_at else {
-        print_note(&format!("{slug} {}", if record.enabled { "does not fire any more" } else { "is paused" }));
+        let fires_later = !record.enabled && record.ended_at.is_none();
+        print_note(&format!("{slug} {}", if fires_later { "is paused" } else { "does not fire any more" }));
         return Ok(());
     };
     let later = match record.settings.kind {
@@ -368,9 +403,10 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     }
 }
 
-fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
-    let mut answer = gateway.get(&target(&named.slug))?;
-    if named.json {
+fn show(gateway: &mut Gateway, args: &Show) -> Result<(), Error> {
+    let (target, query) = (args.of.target(), args.of.query());
+    let mut answer = gateway.get(&format!("{target}?{query}"))?;
+    if args.json {
         return print_json(answer.get("schedule").unwrap_or(&Value::Null));
     }
     let record: Record = read(&mut answer, "schedule")?;
@@ -383,7 +419,8 @@ fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
     let rows = [
         ("slug", record.slug.clone()),
         ("id", record.id.clone()),
-        ("state", if record.enabled { "active" } else { "paused" }.to_owned()),
+        ("state", state(record.enabled, record.ended_at.is_some()).to_owned()),
+        ("ended", time(record.ended_at)),
         ("fires", format!("{} {}", shown(&json!(settings.kind)), settings.schedule)),
         ("timezone", settings.timezone.clone()),
         ("next", time(record.next_fire_at)),
@@ -403,7 +440,7 @@ fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
     print_line("")?;
     print_line(record.prompt.trim_end())?;
     print_line("")?;
-    let mut answer = gateway.get(&format!("{}/runs?limit=5", target(&named.slug)))?;
+    let mut answer = gateway.get(&format!("{target}/runs?{query}limit=5"))?;
     print_runs(&read::<Vec<ScheduleRun>>(&mut answer, "runs")?)
 }
 
@@ -418,7 +455,7 @@ fn start(gateway: &mut Gateway, args: &Run) -> Result<(), Error> {
 }
 
 fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
-    let mut answer = gateway.get(&format!("{}/runs?limit={}", target(&args.slug), args.limit))?;
+    let mut answer = gateway.get(&format!("{}/runs?{}limit={}", args.of.target(), args.of.query(), args.limit))?;
     if args.json {
         let runs: Vec<Value> = read(&mut answer, "runs")?;
         return runs.iter().try_for_each(print_json);

@@ -63,7 +63,7 @@ pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
 }
 
 /// The user's file as it was read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     path: PathBuf,
     text: Option<String>,

@@ -162,6 +162,7 @@ fn check_wait(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
 
 fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now: Instant) -> Result<Answer, Error> {
     let name = args.name;
+    system.reload_if_changed();
     let starts = find(system, &name)?.starts;
     check_wait(args.wait, WaitFor::Ready)?;
     act(system, &name);

@@ -19,6 +19,14 @@ pub(crate) struct ConfigSource {
 }
 
 impl ConfigSource {
+    /// Whether the files differ from what was loaded. A file that is gone counts as unchanged, because that is more likely a
+    /// mistake than a request for the defaults.
+    pub(crate) fn has_changed(&self, loaded: &Loaded) -> bool {
+        let (found, _) = config::load(&self.config, self.named);
+        let is_gone = found.source.path().is_none() && loaded.source.path().is_some();
+        !is_gone && (found.source != loaded.source || found.secrets != loaded.secrets)
+    }
+
     /// Reads and checks the whole configuration. Returns all errors, each as a line.
     pub(crate) fn load(&self, places: &Places) -> Result<Loaded, Vec<String>> {
         let (mut loaded, mut problems) = config::load(&self.config, self.named);

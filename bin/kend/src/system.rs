@@ -466,6 +466,15 @@ impl System {
         }
     }
 
+    /// Reloads if the files have changed and kend watches them. Somebody who edits a file and then starts or restarts a part
+    /// expects the new settings, and the watch only sees a change when the files have been quiet for a moment.
+    pub(crate) fn reload_if_changed(&mut self) {
+        if self.loaded.config.kend.watch && self.source.has_changed(&self.loaded) {
+            // The errors are logged, and the status shows them. The part is started with the last good configuration.
+            let _ = self.reload();
+        }
+    }
+
     fn apply(
         &mut self,
         loaded: Loaded,

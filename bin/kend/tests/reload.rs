@@ -185,6 +185,32 @@ fn rewrite(home: &Home, parts: &str) {
     std::fs::rename(home.path("ken.toml~"), home.path("ken.toml")).unwrap();
 }
 
+/// Twenty times, because the watch of the files may notice a change before the restart, during it or after it.
+#[test]
+fn a_restart_uses_a_secret_that_was_changed_just_before() {
+    let part =
+        "[part.owner]\ncommand = [\"PROBE\", \"secrets:DIR/secrets\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n";
+    let home = watching(&with(part));
+    home.secrets("KEY=0\n", 0o600);
+    let kend = home.start();
+    let kept = kend.part_pid("kept");
+    let mut expected = String::from("KEY=0\n");
+    for number in 1..=20 {
+        home.secrets(&format!("KEY={number}\n"), 0o600);
+        kend.restart_part("owner");
+        // One process, and it got the new secret: a second one would have written another line.
+        expected += &format!("KEY={number}\n");
+        assert_eq!(home.read("secrets"), expected);
+    }
+    // A file with an error does not prevent the restart.
+    home.secrets("nonsense\n", 0o600);
+    kend.restart_part("owner");
+    assert_eq!(home.read("secrets"), expected + "KEY=20\n");
+    assert_eq!(kend.call("parts.status", json!({})).unwrap()["config"]["good"], false);
+    // Nor does it restart what has not changed.
+    assert_eq!(kend.part_pid("kept"), kept);
+}
+
 #[test]
 fn a_changed_file_is_brought_into_force_by_itself() {
     let part = "[part.x]\ncommand = [\"PROBE\", \"secrets:DIR/secrets\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n";

@@ -74,15 +74,6 @@ impl<'a> CommandName<'a> {
     }
 }
 
-/// Returns the list of commands as Markdown.
-pub(crate) fn list() -> String {
-    let line = |(name, arguments, does): &(&str, &str, &str)| match *arguments {
-        "" => format!("- `/{name}`: {does}"),
-        arguments => format!("- `/{name} {arguments}`: {does}"),
-    };
-    COMMANDS.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,11 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn the_list_names_every_command_that_is_known() {
+    fn every_listed_command_is_known() {
         for (name, _, _) in COMMANDS {
             assert_eq!(CommandName::of(name).text(), name);
             assert!(!matches!(CommandName::of(name), CommandName::Unknown(_)));
-            assert!(list().contains(&format!("/{name}")));
         }
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use ken_types::id::{EventId, Mint, Origin};
 use ken_types::ops::store::{
     Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope, Target,
+    WEB,
 };
 use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
 use serde_json::Value;
 
-use crate::command::{Command, CommandName, list};
+use crate::command::{COMMANDS, Command, CommandName};
 use crate::name::check_name;
 
 /// The field of the context that names the author of a message which the user has only forwarded. It counts as text from outside.
@@ -29,7 +30,7 @@ impl Connector {
     pub fn name(self) -> &'static str {
         match self {
             Connector::Tui => "tui",
-            Connector::Web => "web-api",
+            Connector::Web => WEB,
             Connector::Messenger => "messenger",
         }
     }
@@ -93,6 +94,8 @@ pub enum Effect {
 pub struct Reply {
     /// The command's name in lower case, without the slash.
     pub name: String,
+    /// Whether there is such a command.
+    pub handled: bool,
     pub text: String,
     pub session: Option<OpenSession>,
     /// The end of the session's stream before this command.
@@ -178,6 +181,7 @@ impl Prepared {
             (None, Some(command)) => Effect::Commanded(Reply {
                 text: self.text.unwrap_or_else(|| success_text(command, accepted.session.as_ref())),
                 name: command.name.text(),
+                handled: !matches!(command.name, CommandName::Unknown(_)),
                 session: accepted.session,
                 offset: accepted.offset,
                 error: self.error,
@@ -259,9 +263,10 @@ impl Plan {
                 Plan::current("/compact", inbound, mint, Action::Compact { submission_id })
             }
             CommandName::Session => Plan::current("/session", inbound, mint, Action::Find),
-            CommandName::Help => Plan::reply_only(list()),
+            CommandName::Help => Plan::reply_only(list(inbound.connector)),
             CommandName::Unknown(name) => {
-                Plan::reply_only(format!("There is no command `/{name}`. These are the commands:\n\n{}", list()))
+                let known = list(inbound.connector);
+                Plan::reply_only(format!("There is no command `/{name}`. These are the commands:\n\n{known}"))
             }
         }
     }
@@ -315,6 +320,18 @@ impl Plan {
     }
 }
 
+/// Returns the list of the commands that do something for a connector, as Markdown.
+fn list(connector: Connector) -> String {
+    // Web callers start a session by not naming one; see `Plan::open`.
+    let does_nothing = |name: &str| connector == Connector::Web && matches!(name, "new" | "clear");
+    let lines =
+        COMMANDS.iter().filter(|(name, ..)| !does_nothing(name)).map(|(name, arguments, does)| match *arguments {
+            "" => format!("- `/{name}`: {does}"),
+            arguments => format!("- `/{name} {arguments}`: {does}"),
+        });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Returns the reply to a successful command, as Markdown. The session's name comes from the user. It is shown as code,
 /// so that nothing in it is interpreted as markup.
 fn success_text(command: &Command<'_>, session: Option<&OpenSession>) -> String {
@@ -352,6 +369,15 @@ mod tests {
     fn names_are_code_whatever_they_hold() {
         for (text, shown) in [("Nightly", "`Nightly`"), ("a`b", "``a`b``"), ("``", "``` `` ```"), ("<b>", "`<b>`")] {
             assert_eq!(code(text), shown);
+        }
+    }
+
+    #[test]
+    fn the_list_names_every_command_that_does_something() {
+        for (name, ..) in COMMANDS {
+            let is_listed = |connector| list(connector).contains(&format!("- `/{name}"));
+            assert!(is_listed(Connector::Tui) && is_listed(Connector::Messenger), "{name}");
+            assert_eq!(is_listed(Connector::Web), !["new", "clear"].contains(&name), "{name}");
         }
     }
 

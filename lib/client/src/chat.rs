@@ -252,12 +252,13 @@ impl Gateway {
         })
     }
 
-    /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100).
+    /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100), without those that have neither
+    /// a visible prompt nor a name.
     ///
     /// # Errors
     /// As [`Gateway::call`].
     pub fn sessions(&mut self, of: Option<&Identity>, archived: bool, limit: u32) -> Result<Vec<Value>, Error> {
-        let mut target = format!("/api/chat/sessions?limit={limit}");
+        let mut target = format!("/api/chat/sessions?empty=0&limit={limit}");
         if archived {
             target += "&archived=1";
         }
@@ -270,15 +271,15 @@ impl Gateway {
         }
     }
 
-    /// Returns a page of the sessions of an identity, newest first, in the form of the gateway's response. `after` is
-    /// the cursor of the previous page.
+    /// Returns a page of the sessions of an identity, newest first, in the form of the gateway's response, without those
+    /// that have neither a visible prompt nor a name. `after` is the cursor of the previous page.
     ///
     /// # Errors
     /// As [`Gateway::call`].
     pub fn session_page(&mut self, identity: &Identity, limit: u32, after: Option<&str>) -> Result<Value, Error> {
         let query = identity.query();
         let after = after.map_or_else(String::new, |after| format!("&after={}", encode_query(after)));
-        self.get(&format!("/api/chat/sessions?limit={limit}&{query}{after}"))
+        self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{query}{after}"))
     }
 
     /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100).

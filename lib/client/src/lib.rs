@@ -31,5 +31,5 @@ mod stream;
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
-pub use live_text::LiveText;
+pub use live_text::{LiveText, message_text};
 pub use stream::{Page, Reader, is_json};

@@ -31,7 +31,7 @@ impl LiveText {
                 if text("/message/stopReason") == "interrupted" {
                     // If a message is cut off while it repeats another, its text is shorter than the printed text.
                     // Therefore the earlier text is kept.
-                    self.cut_off.get_or_insert_with(|| text("/message/content/0/text").to_owned());
+                    self.cut_off.get_or_insert_with(|| message_text(event).to_owned());
                     return Cow::Borrowed("");
                 }
                 self.cut_off = None;
@@ -79,6 +79,13 @@ impl LiveText {
     pub fn is_in_line(&self) -> bool {
         self.is_in_line
     }
+}
+
+/// Returns the text of the assistant's message in an event: that of its one block of text, before which thoughts can stand.
+pub fn message_text(event: &Value) -> &str {
+    let blocks = event.pointer("/message/content").and_then(Value::as_array);
+    let mut texts = blocks.into_iter().flatten().filter_map(|block| block.get("text")?.as_str());
+    texts.next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -133,6 +140,25 @@ mod tests {
         // After the first text has been repeated, the longer text counts as the one that was cut off.
         let more = [delta("Half "), delta("of "), end("Half of ", "interrupted"), delta("Half of "), delta("it.")];
         assert_eq!(printed(&[cut.to_vec(), more.to_vec()].concat()), "Half of it.");
+    }
+
+    #[test]
+    fn a_prompt_on_the_stream_is_not_printed_and_thoughts_may_stand_before_a_text() {
+        let prompt = json!({"role": "user", "content": [{"type": "text", "text": "Tell me."}]});
+        let mut cut = end("Half ", "interrupted");
+        let thought = json!({"type": "thinking", "thinking": "Hm."});
+        cut["message"]["content"].as_array_mut().unwrap().insert(0, thought);
+        assert_eq!(message_text(&cut), "Half ");
+        let events = [
+            json!({"type": "message_start", "message": prompt}),
+            json!({"type": "message_end", "message": prompt}),
+            delta("Half "),
+            cut,
+            delta("Half "),
+            delta("of it."),
+            end("Half of it.", "stop"),
+        ];
+        assert_eq!(printed(&events), "Half of it.\n");
     }
 
     #[test]

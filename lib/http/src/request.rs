@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_NONE_MATCH};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -149,11 +149,12 @@ impl Request {
     }
 
     /// Reads the whole body. The failure is 413 if it is too long, before a byte is read if its length is announced; 415 if the
-    /// area needs another type; 408 if it pauses or is too slow; 429 if bodies use up the memory for them; 400 if its framing is
+    /// area needs another type or the body is encoded; 408 if it pauses or is too slow; 429 if bodies use up the memory for them; 400 if its framing is
     /// malformed.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {
         let announced = self.body.size_hint().lower();
         if announced > 0 || !self.body.is_end_stream() {
+            self.check_coding()?;
             self.check_media()?;
         }
         if announced > self.body_limit {
@@ -210,6 +211,19 @@ impl Request {
             true => Ok(()),
             false => Err(Failure::media_type("the body must be application/json")),
         }
+    }
+
+    /// Refuses compressed bodies. Nothing here decodes them, so their bytes would be taken for JSON or stored as they are.
+    fn check_coding(&self) -> Result<(), Failure> {
+        let codings = self.head.headers.get_all(CONTENT_ENCODING).iter();
+        let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        if codings.all(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"identity")) {
+            return Ok(());
+        }
+        // RFC 9110 (15.5.16) asks for this header, which says which codings are accepted.
+        let failure =
+            Failure::media_type("the body must not be compressed or otherwise encoded").at("content-encoding");
+        Err(failure.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
     }
 
     async fn collect(&mut self, share: &mut Share) -> Result<Bytes, Failure> {

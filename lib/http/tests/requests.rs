@@ -166,6 +166,25 @@ fn media_types() {
     assert_eq!(running.ask(put).status, 200);
 }
 
+/// Also where the body may have any type.
+#[test]
+fn a_compressed_body_is_refused() {
+    let running = start();
+    for coding in ["gzip", "deflate", "br", "identity, gzip", "", "GZIP"] {
+        for path in ["POST /api/echo", "PUT /streams/a"] {
+            let answer = running.ask(&format!(
+                "{path} HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: {coding}\r\nContent-Length: 2\r\n\r\n{{}}"
+            ));
+            assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("identity")), "{path} {coding}");
+        }
+    }
+    let one = "Host: localhost\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\n{}";
+    assert_eq!(running.ask(&format!("POST /api/echo HTTP/1.1\r\n{one}")).status, 200);
+    // Without a body, nothing is encoded.
+    let none = "POST /api/pause HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(running.ask(none).status, 200);
+}
+
 #[test]
 fn malformed_json_has_its_own_type_in_the_typed_envelope() {
     let running = start();

@@ -125,7 +125,8 @@ pub enum Body {
     ThinkingEnd {
         content: String,
     },
-    /// The complete message. The first block of an assistant's message contains its whole text.
+    /// The complete message. In an assistant's message, the thoughts stand before the text, which is one block. Streams of earlier
+    /// versions have them behind it.
     MessageEnd {
         message: Message,
     },
@@ -348,9 +349,22 @@ pub struct Failure {
     pub message: String,
 }
 
+/// The name of the failure of a turn whose model has ended its answer without a text, and again when it was asked again.
+pub const EMPTY_ANSWER: &str = "empty_answer";
+
 impl Failure {
     pub fn new(name: &str, message: &str) -> Failure {
         Failure { name: name.to_owned(), message: message.to_owned() }
+    }
+
+    /// Returns the code by which replies and transcripts name the failure of a turn (ken-gateway(8)).
+    pub fn code_of_turn(&self) -> &'static str {
+        match self.name.as_str() {
+            "timeout" => "deadline",
+            "provider" | "model_not_configured" | "budget" => "model_failed",
+            EMPTY_ANSWER => EMPTY_ANSWER,
+            _ => "internal",
+        }
     }
 }
 
@@ -363,7 +377,7 @@ pub struct ToolResult {
     pub content: Vec<Block>,
     #[serde(default)]
     pub details: Value,
-    /// Where the whole text is stored, if the content shows only its beginning and end.
+    /// Where the whole text is stored, if the content shows only its beginning and end; else the first image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
     /// The origins of outside text in the content.
@@ -383,7 +397,7 @@ impl ToolResult {
     }
 }
 
-/// A text that is stored as a blob in the store.
+/// A text that is stored as a blob in the store, or an image of which the content shows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// SHA-256 of the text, in hexadecimal.

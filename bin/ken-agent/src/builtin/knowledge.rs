@@ -125,6 +125,11 @@ async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, S
                     `ken knowledge add`."
             .to_owned());
     };
+    if scope.is_anonymous() {
+        return Err(
+            "It is not known who writes in this conversation, so there is nobody to store an entry for.".to_owned()
+        );
+    }
     let put = PutKnowledge {
         title: entry.title,
         content: entry.content,

@@ -1,7 +1,7 @@
 //! The memory tool: searches past turns of the same actor.
 
 use ken_types::event::ToolResult;
-use ken_types::ops::store::MemorySearch;
+use ken_types::ops::store::{MemorySearch, Search};
 use serde_json::{Value, json};
 
 use super::knowledge::{SearchArgs, search_properties};
@@ -21,10 +21,12 @@ pub(super) fn tools() -> Vec<Builtin> {
 
 async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let args: SearchArgs = arguments(given)?;
-    if caller.claim.scope.is_none() {
+    let Some(scope) = &caller.claim.scope else {
         return Err("This conversation belongs to no person, so there is nothing to remember.".to_owned());
-    }
-    let found = store::<MemorySearch>(&parts, &args.search(&caller)).await?.found;
+    };
+    let scope = Some(scope.of_memory(&caller.claim.instance));
+    let search = Search { scope, ..args.search(&caller) };
+    let found = store::<MemorySearch>(&parts, &search).await?.found;
     let turns = found.iter().map(|found| {
         let turn = &found.entry;
         json!({

@@ -161,7 +161,7 @@ struct NoArgs {}
 
 async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let NoArgs {} = arguments(given)?;
-    let args = ListSchedules { owner: Some(owner(&caller)?) };
+    let args = ListSchedules { owner: Some(owner(&caller)?), all: false };
     let found = call::<SchedulesList>(&parts, &args).await?.schedules;
     let shown = found.iter().map(|schedule| {
         json!({"slug": schedule.slug, "kind": schedule.kind, "schedule": schedule.schedule,
@@ -180,7 +180,7 @@ struct ScheduleArgs {
 /// Calls an operation on one schedule and ignores its reply.
 async fn one<O: Op<Args = OfSchedule>>(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let ScheduleArgs { slug } = arguments(given)?;
-    let args = OfSchedule { slug, owner: Some(owner(&caller)?) };
+    let args = OfSchedule { slug, id: None, owner: Some(owner(&caller)?) };
     call::<O>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "done": true})))
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_skills::Sources;
-use ken_types::event::{Body, Event, Outcome, Purpose};
+use ken_types::event::{Body, Event, Message, Outcome, Purpose};
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
 use serde_json::json;
@@ -152,8 +152,21 @@ fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
         compaction,
         on_overflow,
         ending: ending(&case.events),
+        shown: shown(&case.events),
         ..Plan::of_submission(&case.record.claim)
     }
+}
+
+/// Returns the prompt that stands before the first turn. Records of earlier versions have none.
+fn shown(events: &[Event]) -> Option<Message> {
+    events.iter().find_map(|event| match &event.body {
+        Body::MessageStart { message: message @ (Message::User { .. } | Message::Signal { .. }) }
+            if event.place.turn_id.is_none() =>
+        {
+            Some(message.clone())
+        }
+        _ => None,
+    })
 }
 
 /// Returns why a turn ended before its operation started.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ken_types::event::{
-    Block, Body, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult,
+    Block, Body, EMPTY_ANSWER, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult,
 };
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
@@ -89,7 +89,11 @@ fn without_varying(value: &mut Value) {
             fields.retain(|name, _| !["timestamp", "durationMs", "outside"].contains(&name.as_str()));
             fields.values_mut().for_each(without_varying);
         }
-        Value::Array(items) => items.iter_mut().for_each(without_varying),
+        Value::Array(items) => {
+            // Records of earlier versions have the thoughts of a message behind its text.
+            items.sort_by_key(|item| item.get("type").and_then(Value::as_str) != Some("thinking"));
+            items.iter_mut().for_each(without_varying);
+        }
         _ => {}
     }
 }
@@ -524,7 +528,9 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message, draft: &Draft) -> Recor
     };
     let mut content = content.clone();
     draft.complete(&mut content);
-    let stop_reason = stop_reason.unwrap_or(StopReason::Stop);
+    // The loop itself makes a failure of an empty answer.
+    let is_empty = error.as_ref().is_some_and(|error| error.name == EMPTY_ANSWER);
+    let stop_reason = if is_empty { StopReason::Stop } else { stop_reason.unwrap_or(StopReason::Stop) };
     let end = match (stop_reason, error) {
         (StopReason::Error, Some(error)) => End::Failed(failed(error)),
         (StopReason::Aborted | StopReason::Interrupted | StopReason::Error, _) => End::Cut,

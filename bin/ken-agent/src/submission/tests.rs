@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
 use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
 use ken_types::{Error, Timestamp};
 use proptest::prelude::*;
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::Agent;
@@ -168,7 +169,7 @@ fn line(events: &[Event]) -> String {
     types(events).join(" ")
 }
 
-const PLAIN: &str = "operation_start agent_start turn_start message_start text_delta text_delta message_end turn_messages \
+const PLAIN: &str = "operation_start agent_start message_start message_end turn_start message_start text_delta text_delta message_end turn_messages \
                      turn agent_end operation idle submission_settled";
 
 #[test]
@@ -181,17 +182,18 @@ fn the_events_of_a_plain_prompt_are_in_order() {
     assert_eq!(ended.settled.context_usage.clone().unwrap()["usedTokens"], 12);
     check(&ended.events);
     assert_eq!(ended.appends, 1, "a quick turn is written with its end");
-    let start = &ended.events[2].place;
+    assert_eq!((&ended.events[2].place.turn_id, ended.events[2].place.operation_id.is_some()), (&None, true));
+    let start = &ended.events[4].place;
     assert!(start.operation_id.as_ref().unwrap().starts_with("op_"));
     assert!(start.turn_id.as_ref().unwrap().starts_with("turn_"));
-    let idle = &ended.events[11].place;
+    let idle = &ended.events[13].place;
     assert_eq!((&idle.operation_id, &idle.turn_id), (&None, &None));
 }
 
 #[test]
 fn the_first_events_are_recorded_while_the_model_thinks() {
     let types = events_until_abort(&agent(vec![vec![Act::Hang]]).0);
-    assert_eq!(types, "operation_start agent_start turn_start message_start");
+    assert_eq!(types, "operation_start agent_start message_start message_end turn_start message_start");
 }
 
 /// Allows only calls whose start is recorded.
@@ -240,7 +242,7 @@ fn thinking_stands_before_the_text_and_closed() {
 fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
     let calls = vec![text("Let me see."), call("c1", "fine"), call("c2", "broken"), call("c3", "nonesuch")];
     let ended = Case::of(vec![calls, vec![text("Done.")]]).run();
-    let wanted = "operation_start agent_start turn_start message_start text_delta message_end tool_start tool_start \
+    let wanted = "operation_start agent_start message_start message_end turn_start message_start text_delta message_end tool_start tool_start \
                   tool_start tool tool tool message_start message_end message_start message_end message_start message_end \
                   turn_messages turn turn_start message_start text_delta message_end turn_messages turn agent_end operation \
                   idle submission_settled";
@@ -302,7 +304,10 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     let case = Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]);
     let ended = case.run();
     let turn = "turn_start message_start text_delta message_end turn_messages turn ";
-    let wanted = format!("operation_start agent_start {}agent_end operation idle submission_settled", turn.repeat(4));
+    let wanted = format!(
+        "operation_start agent_start message_start message_end {}agent_end operation idle submission_settled",
+        turn.repeat(4)
+    );
     assert_eq!(line(&ended.events), wanted);
     assert_eq!(ended.settled.outcome, Outcome::Failed);
     assert_eq!(ended.settled.error.clone().unwrap().name, "provider");
@@ -391,13 +396,13 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     let mut case = Case::of(vec![]);
     case.history = history(4, "short");
     // The model refuses the prompt as long as the request contains the history.
-    case.model.answers = Arc::new(vec![vec![], vec![text("A summary.")]]);
+    case.model.answers = Arc::new(vec![vec![text("Hello.")], vec![text("A summary.")]]);
     case.model.refuses_history = true;
     let ended = case.run();
     let shown = line(&ended.events);
     assert!(
         shown.starts_with(
-            "operation_start agent_start turn_start message_start message_end turn_messages turn compaction_start \
+            "operation_start agent_start message_start message_end turn_start message_start message_end turn_messages turn compaction_start \
              turn_start turn compaction turn_start message_start"
         ),
         "{shown}"
@@ -607,7 +612,7 @@ fn a_full_window_is_compacted_before_the_prompt() {
     let ended = case.run();
     assert!(
         line(&ended.events).starts_with(
-            "operation_start agent_start compaction_start turn_start turn compaction turn_start message_start"
+            "operation_start agent_start message_start message_end compaction_start turn_start turn compaction turn_start message_start"
         ),
         "{}",
         line(&ended.events)
@@ -621,7 +626,7 @@ fn a_full_window_is_compacted_before_the_prompt() {
 
 #[test]
 fn with_nobody_to_ask_it_fails_and_is_closed() {
-    let wanted = "operation_start agent_start agent_end operation idle submission_settled";
+    let wanted = "operation_start agent_start message_start message_end agent_end operation idle submission_settled";
     for (mut case, wanted) in [
         (Case::of(vec![]), wanted),
         (Case::compact(vec![]), "operation_start compaction_start compaction operation idle submission_settled"),
@@ -672,6 +677,96 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
             assert_eq!(stops.collect::<Vec<_>>(), [stop]);
         }
     }
+}
+
+#[test]
+fn the_prompt_stands_before_the_first_turn_and_only_if_a_person_sent_it() {
+    let prompts = |claim: Claim| {
+        let case = Case { claim, ..Case::of(vec![vec![text("Hello.")]]) };
+        let ended = case.run();
+        check(&ended.events);
+        let of = |event: &Event| match &event.body {
+            Body::MessageEnd { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
+                Some(serde_json::to_value(message).unwrap())
+            }
+            _ => None,
+        };
+        ended.events.iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let mut sent = claim("hello");
+    sent.images =
+        vec![serde_json::from_value(json!({"type": "image", "data": "AAAA", "mimeType": "image/png"})).unwrap()];
+    let shown = &prompts(sent)[..];
+    assert_eq!(shown[0]["role"], "user");
+    let image = json!({"type": "image", "data": "[image data omitted from event]", "mimeType": "image/png"});
+    assert_eq!(shown[0]["content"], json!([{"type": "text", "text": "hello"}, image]));
+    assert_eq!(shown.len(), 1);
+    let mut scheduled = claim("hello");
+    scheduled.context = Some(json!({"schedule": {"slug": "s"}}));
+    assert_eq!(prompts(scheduled)[0]["role"], "signal");
+    let mut hidden = claim("hello");
+    hidden.context = Some(json!({"workflow": "tui.startup-preflight"}));
+    assert!(prompts(hidden).is_empty());
+}
+
+/// Earlier versions wrote no prompt, and the thoughts of a message behind its text.
+#[test]
+fn a_record_of_an_earlier_version_is_replayed() {
+    let case = Case::of(vec![
+        vec![Act::Think("hm".into()), text("See."), call("c1", "fine")],
+        vec![Act::Think("so".into()), text("Done.")],
+    ]);
+    let mut events = case.run().events;
+    events.retain(|event| !serde_json::to_string(event).unwrap().contains(r#""role":"user""#));
+    let behind = |content: &mut Vec<Block>| content.sort_by_key(|block| !matches!(block, Block::Text { .. }));
+    for (index, event) in events.iter_mut().enumerate() {
+        event.place.event_index = index as u64;
+        match &mut event.body {
+            Body::MessageEnd { message: Message::Assistant { content, .. } }
+            | Body::TurnMessages { message: Message::Assistant { content, .. }, .. }
+            | Body::Turn { output: content, .. } => behind(content),
+            Body::AgentEnd { messages } => {
+                for message in messages {
+                    if let Message::Assistant { content, .. } = message {
+                        behind(content);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(line(&events).starts_with("operation_start agent_start turn_start message_start thinking_start"));
+    case.replay(&events);
+}
+
+#[test]
+fn an_empty_answer_is_asked_for_once_more_and_is_then_a_failure() {
+    // The double gives the same answer to the same request. An empty answer is not part of the next one.
+    let silent = Case::of(vec![vec![Act::Think("hm".into()), text(" \n")], vec![text("Not asked.")]]);
+    let ended = silent.run();
+    check(&ended.events);
+    let turn = "turn_start message_start thinking_start thinking_delta thinking_end text_delta message_end turn_messages turn ";
+    let wanted = format!(
+        "operation_start agent_start message_start message_end {}agent_end operation idle submission_settled",
+        turn.repeat(2)
+    );
+    assert_eq!(line(&ended.events), wanted);
+    let error = ended.settled.error.unwrap();
+    let message = "The model test/one gave an empty answer twice.";
+    assert_eq!((error.name.as_str(), error.message.as_str()), ("empty_answer", message));
+    assert!(ended.settled.result.is_none());
+    let used = ended.events.iter().filter_map(|event| match &event.body {
+        Body::Operation { usage, .. } => *usage,
+        _ => None,
+    });
+    assert_eq!(used.map(|usage| usage.total_tokens).sum::<u64>(), 24, "what it has cost counts nevertheless");
+    check_every_cut(&silent);
+}
+
+#[test]
+fn a_submission_that_is_aborted_before_it_begins_has_an_idle() {
+    let ended = Case::of(vec![]).resume(&[], 1, Some(Verdict::Abort));
+    assert_eq!(line(&ended.events), "idle submission_settled");
 }
 
 /// Stops a complete run after every event but the last, resumes it, and stops that run, too. The log must remain valid

@@ -2,7 +2,9 @@
 
 use ken_text::head;
 use ken_types::Timestamp;
-use ken_types::event::{Block, Body, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage};
+use ken_types::event::{
+    Block, Body, EMPTY_ANSWER, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage,
+};
 use ken_types::ops::documents::Used;
 use ken_types::ops::store::SubmissionKind;
 use serde_json::Value;
@@ -105,7 +107,11 @@ impl TurnState {
                     "" => "The model".to_owned(),
                     provider => format!("The model {provider}/{}", model.id),
                 };
-                (name, format!("{who} failed: {}", failure.message))
+                if self.retry.is_silent() {
+                    (EMPTY_ANSWER, format!("{who} gave an empty answer twice."))
+                } else {
+                    (name, format!("{who} failed: {}", failure.message))
+                }
             }
         };
         Failure { name: name.to_owned(), message }
@@ -245,7 +251,11 @@ impl Draft {
     /// Replaces what `message_end` contains only in part, because an event is limited: text, thoughts and arguments. The
     /// deltas before it contain all of them.
     pub(crate) fn complete(&self, content: &mut [Block]) {
-        if let Some(Block::Text { text }) = content.first_mut() {
+        let mut texts = content.iter_mut().filter_map(|block| match block {
+            Block::Text { text } => Some(text),
+            _ => None,
+        });
+        if let Some(text) = texts.next() {
             text.clone_from(&self.text);
         }
         let thoughts = content.iter_mut().filter_map(|block| match block {
@@ -264,10 +274,10 @@ impl Draft {
         }
     }
 
-    /// Returns the whole text as the first block, then the thoughts.
+    /// Returns the thoughts, then the whole text as one block.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let thoughts = self.thoughts.iter().map(|thought| Block::Thinking { thinking: thought.clone(), opaque: None });
-        std::iter::once(Block::text(&self.text)).chain(thoughts).collect()
+        thoughts.chain([Block::text(&self.text)]).collect()
     }
 
     pub(crate) fn message(&self, content: Vec<Block>, stop: Option<Stop>, at: Timestamp) -> Message {

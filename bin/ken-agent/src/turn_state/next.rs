@@ -16,7 +16,7 @@ fn record(body: Body) -> Option<Step> {
 impl TurnState {
     pub(crate) fn next(&self, plan: &Plan) -> Step {
         if self.operation.is_none() && plan.ending.is_some() {
-            return Step::Settle; // nothing has begun, so nothing has to be closed
+            return self.end(plan).unwrap_or(Step::Settle); // nothing has begun, so nothing has to be closed
         }
         self.mark_resumed(plan)
             .or_else(|| self.begin(plan))
@@ -33,13 +33,34 @@ impl TurnState {
         is_news.then(|| record(Body::SubmissionResumed { attempt }))?
     }
 
-    /// `operation_start`, `agent_start`
+    /// `operation_start`, `agent_start`, then `message_start` and `message_end` of the prompt
     fn begin(&self, plan: &Plan) -> Option<Step> {
         if self.operation.is_none() {
             return record(Body::OperationStart { operation_kind: plan.operation });
         }
         let is_due = plan.kind == SubmissionKind::Prompt && self.agent == Span::NotStarted && plan.ending.is_none();
-        is_due.then(|| record(Body::AgentStart))?
+        if is_due {
+            return record(Body::AgentStart);
+        }
+        self.show_prompt(plan)
+    }
+
+    /// Records the prompt before the first turn. A submission that an earlier version has begun has turns already, and its
+    /// readers know the prompt from elsewhere.
+    fn show_prompt(&self, plan: &Plan) -> Option<Step> {
+        if self.turn.is_some() {
+            return None;
+        }
+        if let Some(message) = &self.open_message {
+            return record(Body::MessageEnd { message: Message::clone(message) });
+        }
+        let has_begun = self.last_stop.is_some() || self.compacting != Compacting::NotStarted;
+        let is_due = self.agent == Span::Open && !self.is_prompted && !has_begun && plan.ending.is_none();
+        let mut message = plan.shown.clone().filter(|_| is_due)?;
+        if let Message::User { timestamp, .. } | Message::Signal { timestamp, .. } = &mut message {
+            *timestamp = self.last_timestamp.millis();
+        }
+        record(Body::MessageStart { message })
     }
 
     /// `compaction_start`, the turns of the compaction, `compaction`
@@ -164,7 +185,7 @@ impl TurnState {
 
     /// Whether the model must not be called again, or no model is left to call.
     fn must_end(&self, plan: &Plan) -> bool {
-        plan.ending.is_some() || self.is_looping() || self.retry.provider >= plan.models.len()
+        plan.ending.is_some() || self.is_looping() || self.retry.is_silent() || self.retry.provider >= plan.models.len()
     }
 
     /// Records every `tool_start`, runs the calls, records every `tool`, and then `message_start` and `message_end` of

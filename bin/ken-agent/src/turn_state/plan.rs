@@ -1,6 +1,6 @@
 //! The work that a submission still needs, and the steps that do this work.
 
-use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
+use ken_types::event::{Body, Failure, Message, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{Claim, SubmissionKind, Verdict};
 use ken_types::rule::Patterns;
 
@@ -24,6 +24,9 @@ pub(crate) struct Plan {
     pub(crate) on_overflow: Option<Planned>,
     /// The prompt of a worker. It appears on the stream, because no stored event contains it.
     pub(crate) prompt: Option<String>,
+    /// The prompt as readers of the stream are shown it, before the first turn. The model is given it in another form.
+    /// `None` for a prompt that transcripts do not show either.
+    pub(crate) shown: Option<Message>,
     /// The requirements of governing rules on the answer.
     pub(crate) duties: Duties,
     /// Set when the submission has to be closed instead of continued.
@@ -127,6 +130,7 @@ impl Plan {
             compaction: None,
             on_overflow: None,
             prompt: None,
+            shown: None,
             duties: Duties::default(),
             ending: None,
         }

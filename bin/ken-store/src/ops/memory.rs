@@ -22,7 +22,9 @@ pub(super) fn index(tables: &dyn Tables, found: &SubmissionRow, answer: &str) ->
     if let Some(event) = tables.event(found.event)?
         && let Some(scope) = &event.scope
     {
-        let scope_word = scope_word(scope, &scope.conversation_id);
+        let log = tables.log_by_key(found.stream)?;
+        let scope = scope.of_memory(log.instance());
+        let scope_word = scope_word(&scope, &scope.conversation_id);
         tables.index_exchange(found.key, &scope_word, &event.text, answer)?;
     }
     Ok(())

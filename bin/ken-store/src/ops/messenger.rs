@@ -265,7 +265,7 @@ impl Read for MessengerDrafts {
 
 impl Write for MessengerFault {
     fn run(tables: &dyn Tables, args: &Fault, _: &mut Change) -> Result<Nothing, Error> {
-        outbox::note_error(tables, CONNECTOR, &args.message)?;
+        outbox::note_error(tables, CONNECTOR, args.message.as_deref())?;
         Ok(Nothing {})
     }
 }

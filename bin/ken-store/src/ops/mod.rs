@@ -21,6 +21,7 @@ mod memory;
 mod messenger;
 mod notes;
 pub(crate) mod outbox;
+mod probe;
 pub(crate) mod public;
 mod queue;
 mod reindex;
@@ -135,6 +136,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         knowledge::add,
         documents::add,
         keys::add,
+        probe::add,
         blobs::add,
         telemetry::add,
         notes::add,

@@ -289,9 +289,7 @@ impl Write for OutboxSettle {
         if !row.is_live() || row.piece != args.piece {
             return Ok(Nothing {});
         }
-        if let Some(error) = error_of(&args.end) {
-            note_error(tables, &row.message.connector, error)?;
-        }
+        note_error(tables, &row.message.connector, error_of(&args.end))?;
         finish(tables, &after_attempt(row, args, change.now), change)
     }
 }
@@ -324,9 +322,7 @@ impl Write for OutboxShow {
             tables.update_message(&MessageRow { state: MessageState::Sending, ..row })?;
             return Ok(Nothing {});
         };
-        if let Some(error) = error_of(end) {
-            note_error(tables, &row.message.connector, error)?;
-        }
+        note_error(tables, &row.message.connector, error_of(end))?;
         let is_newest = args.revision == known.revision;
         finish(tables, &after_edit(row, end, is_newest, change.now), change)
     }
@@ -357,11 +353,16 @@ fn after_edit(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) 
     next
 }
 
-/// Counts an error of a connector, and stores its text for the connector's status.
-pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> Result<(), Error> {
+/// Counts an error of a connector, and stores its text for the connector's status. Without an error, the connector works, and its last
+/// error is forgotten.
+pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: Option<&str>) -> Result<(), Error> {
+    let name = format!("{connector}.last_error");
+    let Some(error) = error else {
+        return tables.remove_stored_value(&name);
+    };
     let error: String = error.chars().take(ERROR_CHARACTERS).collect();
     tables.count_up(&format!("{connector}.errors"))?;
-    tables.set_stored_value(&format!("{connector}.last_error"), &error)
+    tables.set_stored_value(&name, &error)
 }
 
 fn error_of(end: &PieceEnd) -> Option<&str> {

@@ -39,7 +39,7 @@ const MAX_DUE: usize = 2_000;
 const MAX_POSTED_BYTES: usize = 32 * 1024;
 /// The time after which a caller can try again when too many runs wait, in milliseconds.
 const BUSY_RETRY_MS: u64 = 1_000;
-/// The maximum number of deleted schedules that one slice of background work removes.
+/// The maximum number of deleted or ended schedules that one slice of background work removes.
 const SLICE: usize = 20;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -61,8 +61,9 @@ fn unknown(slug: &str) -> Error {
 }
 
 /// Returns the schedule with this slug. If an owner is given, the schedule must belong to it.
-fn by_slug(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
-    let found = tables.schedule_by_slug(slug)?.ok_or_else(|| unknown(slug))?;
+fn find(tables: &dyn Tables, of: &OfSchedule) -> Result<ScheduleRow, Error> {
+    let OfSchedule { slug, id, owner } = of;
+    let found = tables.schedule_by_slug(slug, id.as_deref())?.ok_or_else(|| unknown(slug))?;
     match owner {
         Some(owner) if found.owner.is_none() || found.owner != tables.scope_key(owner)? => Err(unknown(slug)),
         _ => Ok(found),
@@ -87,6 +88,7 @@ fn to_record(tables: &dyn Tables, row: ScheduleRow) -> Result<Schedule, Error> {
         last_fired_at: row.last_fired,
         next_fire_at: row.progress.next.map(|next| next.fire),
         last_run_status: row.last_status,
+        ended_at: row.ended_at.map(Timestamp::millis),
         created_at: row.created_at.millis(),
         updated_at: row.updated_at.millis(),
     })
@@ -106,7 +108,8 @@ fn publish(kind: &'static str, slug: &str, change: &mut Change) {
 impl Write for SchedulesPut {
     fn run(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Result<Schedule, Error> {
         check_delivery(tables, args)?;
-        let old = tables.schedule_by_slug(&args.slug)?;
+        let old = tables.schedule_by_slug(&args.slug, None)?;
+        let old = old.filter(|old| old.ended_at.is_none() || old.id == args.id);
         let row = match (old, args.expect) {
             (None, None) => insert(tables, args, change)?,
             // An earlier attempt of this call has created it.
@@ -115,7 +118,9 @@ impl Write for SchedulesPut {
                 let error = Error::conflict(format!("there is a schedule {:?}", args.slug)).at("/slug");
                 return Err(error.hint("\"replace\": true overwrites it"));
             }
-            (Some(old), Some(generation)) if old.generation == generation => update(tables, old, args, change)?,
+            (Some(old), Some(generation)) if old.generation == generation && old.ended_at.is_none() => {
+                update(tables, old, args, change)?
+            }
             (_, Some(_)) => {
                 return Err(Error::conflict(format!("the schedule {:?} has just been changed", args.slug)));
             }
@@ -145,6 +150,7 @@ fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Resul
         failures: 0,
         created_at: change.now,
         updated_at: change.now,
+        ended_at: None,
         deleted: false,
         outside: turns::outside_of(tables, args.turn.as_ref())?,
     };
@@ -224,13 +230,13 @@ fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> 
 
 impl Read for SchedulesGet {
     fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<Schedule, Error> {
-        to_record(tables, by_slug(tables, &args.slug, args.owner.as_ref())?)
+        to_record(tables, find(tables, args)?)
     }
 }
 
 impl Read for SchedulesState {
     fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<ScheduleState, Error> {
-        let row = by_slug(tables, &args.slug, args.owner.as_ref())?;
+        let row = find(tables, args)?;
         Ok(ScheduleState {
             owner: owner_of(tables, &row)?,
             generation: row.generation,
@@ -246,7 +252,7 @@ impl Read for SchedulesList {
         // An owner that is not stored has no schedules.
         let schedules = match owner {
             Some(None) => Vec::new(),
-            owner => tables.list_schedules(owner.flatten())?,
+            owner => tables.list_schedules(owner.flatten(), args.all)?,
         };
         Ok(ScheduleList { schedules })
     }
@@ -254,7 +260,7 @@ impl Read for SchedulesList {
 
 impl Write for SchedulesPause {
     fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Schedule, Error> {
-        let mut row = by_slug(tables, &args.slug, args.owner.as_ref())?;
+        let mut row = find(tables, args)?;
         if row.enabled {
             pause(tables, &mut row, change)?;
         }
@@ -274,31 +280,53 @@ fn pause(tables: &dyn Tables, row: &mut ScheduleRow, change: &mut Change) -> Res
 
 impl Write for SchedulesDelete {
     fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Nothing, Error> {
-        let row = by_slug(tables, &args.slug, args.owner.as_ref())?;
-        delete(tables, &row, change)?;
+        let row = find(tables, args)?;
+        skip_queued(tables, &row, change)?;
+        tables.mark_schedule_deleted(row.key, change.now)?;
+        publish("schedule.deleted", &row.slug, change);
         Ok(Nothing {})
     }
 }
 
-fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result<(), Error> {
+fn skip_queued(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result<(), Error> {
     for mut waiting in tables.queued_schedule_runs(row.key)? {
         waiting.reason = Some(Reason::Deleted);
         end(tables, row, &mut waiting, RunState::Skipped, change)?;
     }
-    tables.mark_schedule_deleted(row.key, change.now)?;
-    publish("schedule.deleted", &row.slug, change);
     Ok(())
 }
 
-/// Removes schedules that were deleted long ago, with their runs. Returns true if there may be more.
+/// Ends a schedule of which a slot has run, and which is not to run again.
+fn finish(tables: &dyn Tables, row: ScheduleRow, change: &mut Change) -> Result<(), Error> {
+    skip_queued(tables, &row, change)?;
+    // `row` was read before the queued runs were skipped, so its last status stays that of the run.
+    let row = ScheduleRow {
+        enabled: false,
+        progress: Progress { next: None, ..row.progress },
+        generation: row.generation + 1,
+        updated_at: change.now,
+        ended_at: Some(change.now),
+        ..row
+    };
+    tables.update_schedule(&row)?;
+    publish("schedule.updated", &row.slug, change);
+    Ok(())
+}
+
+/// Removes schedules that were deleted or have ended long ago, with their runs. Returns true if there may be more.
 pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
-    Ok(tables.drop_schedules(now.plus_millis(-DELETED_MS), SLICE)? == SLICE)
+    let (deleted, ended) = (now.plus_millis(-DELETED_MS), now.plus_millis(-ENDED_MS));
+    Ok(tables.drop_schedules(deleted, ended, SLICE)? == SLICE)
 }
 
 impl Write for SchedulesStart {
     fn run(tables: &dyn Tables, args: &StartRun, change: &mut Change) -> Result<ScheduleRun, Error> {
-        let schedule = by_slug(tables, &args.slug, args.owner.as_ref())?;
+        let of = OfSchedule { slug: args.slug.clone(), id: None, owner: args.owner.clone() };
+        let schedule = find(tables, &of)?;
         if tables.schedule_run(&args.run_id)?.is_none() {
+            if schedule.ended_at.is_some() {
+                return Err(has_ended(&schedule.slug));
+            }
             check_not_full(tables)?;
             let run = NewScheduleRun {
                 id: &args.run_id,
@@ -343,7 +371,8 @@ impl Read for SchedulesRuns {
     }
 
     fn run(tables: &dyn Tables, args: &ListScheduleRuns) -> Result<ScheduleRunPage, Error> {
-        let schedule = by_slug(tables, &args.slug, args.owner.as_ref())?;
+        let of = OfSchedule { slug: args.slug.clone(), id: args.id.clone(), owner: args.owner.clone() };
+        let schedule = find(tables, &of)?;
         let name = List::named("schedule_runs", &[Some(&schedule.id)]);
         let before = name.newest_or(args.after.as_ref(), "?after")?;
         let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
@@ -734,7 +763,7 @@ fn close(
     let has_run = state != RunState::Skipped;
     let is_done = has_run && run.trigger == Trigger::Slot && row.settings.delete_after_run;
     if is_done {
-        delete(tables, &row, change)?;
+        finish(tables, row, change)?;
     }
     Ok(())
 }

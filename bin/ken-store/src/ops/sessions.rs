@@ -103,12 +103,8 @@ impl Read for SessionsList {
         let mut found = Vec::new();
         // A scope that is not stored has no sessions.
         if scope != Some(None) {
-            let list = SessionList {
-                scope: scope.flatten(),
-                archived: args.archived,
-                untitled: args.empty,
-                after: (at, stream),
-            };
+            let list =
+                SessionList { scope: scope.flatten(), archived: args.archived, empty: args.empty, after: (at, stream) };
             let words = SessionWords::of(args.q.as_deref());
             tables.list_sessions(&list, &mut |stream, session| {
                 if words.are_in(&session) {

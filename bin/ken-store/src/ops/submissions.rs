@@ -106,7 +106,8 @@ impl Read for SubmissionsHistory {
         let mut history = history(tables, args)?;
         if let Some(search) = &args.search {
             history.known = knowledge::search(tables, search)?.found;
-            history.remembered = memory::search(tables, search)?.found;
+            let scope = search.scope.as_ref().map(|scope| scope.of_memory(&args.instance));
+            history.remembered = memory::search(tables, &Search { scope, ..search.clone() })?.found;
         }
         history.rules = governing::enabled(tables)?;
         Ok(history)

@@ -12,6 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::{approvals, blobs, exchanges, logs, memory, outbox, telemetry};
+use crate::rules::exchange::ExchangeError;
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::stream_names::is_scheduled;
 use crate::rules::telemetry::Fold;
@@ -185,12 +186,14 @@ pub(super) fn close(
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let connector = scope.as_ref().map(|scope| scope.connector.as_str());
     let error = ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed);
-    let event = Event {
-        v: VERSION,
-        body: Body::SubmissionSettled { outcome: ending.outcome(), error: error.map(|error| error.message.clone()) },
-        place: Place {
-            event_index: found.next_index,
-            timestamp: logs::next_timestamp(tables, &log, change.now)?,
+    let settled =
+        Body::SubmissionSettled { outcome: ending.outcome(), error: error.map(|error| error.message.clone()) };
+    let timestamp = logs::next_timestamp(tables, &log, change.now)?;
+    // Clients that show whether a prompt is still at work go by `idle`, so a prompt that was only queued has one, too.
+    let events = (found.next_index..).zip([Body::Idle, settled]).map(|(event_index, body)| {
+        let place = Place {
+            event_index,
+            timestamp,
             instance_id: log.instance().to_owned(),
             submission_id: found.id.clone(),
             dispatch_id: is_dispatched(connector, log.instance()).then(|| found.id.clone()),
@@ -200,10 +203,11 @@ pub(super) fn close(
             turn_id: None,
             task_id: None,
             parent_session: None,
-        },
-    };
-    let event = to_raw_value(&event).map_err(record::defect)?;
-    logs::append(tables, &mut log, &[event], change)?;
+        };
+        to_raw_value(&Event { v: VERSION, body, place }).map_err(record::defect)
+    });
+    let events: Vec<_> = events.collect::<Result<_, _>>()?;
+    logs::append(tables, &mut log, &events, change)?;
     finish(tables, found, &log, ending, change)
 }
 
@@ -227,6 +231,7 @@ pub(super) fn finish(
             telemetry::keep(tables, found, &summary, change)?;
             exchange.status = state;
             exchange.close();
+            exchange.error = ending.error.as_ref().filter(|_| state == State::Failed).map(ExchangeError::from);
             let body = record::write(&exchange)?;
             let answer = exchange.assistant.map(|assistant| assistant.text);
             (Some(body), text.or(answer).unwrap_or_default())

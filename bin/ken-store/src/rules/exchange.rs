@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use ken_types::Timestamp;
-use ken_types::event::Output;
+use ken_types::event::{Failure, Output};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::State;
 use serde::{Deserialize, Serialize, Serializer};
@@ -29,6 +29,22 @@ pub struct Exchange {
     activities: Vec<Activity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assistant: Option<Assistant>,
+    /// Why the turn failed. Only with the status `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ExchangeError>,
+}
+
+/// The failure of a turn, as the stream and the reply to a caller that waited show it.
+#[derive(Debug, Serialize)]
+pub struct ExchangeError {
+    code: &'static str,
+    message: String,
+}
+
+impl From<&Failure> for ExchangeError {
+    fn from(failure: &Failure) -> ExchangeError {
+        ExchangeError { code: failure.code_of_turn(), message: failure.message.clone() }
+    }
 }
 
 fn status<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
@@ -370,6 +386,7 @@ impl Fold {
             prompt,
             activities: self.activities,
             assistant: self.assistant,
+            error: None,
         }
     }
 }

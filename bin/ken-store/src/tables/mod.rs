@@ -124,7 +124,7 @@ pub struct SessionList {
     pub scope: Option<i64>,
     pub archived: bool,
     /// Whether sessions without a title are included.
-    pub untitled: bool,
+    pub empty: bool,
     pub after: (i64, i64),
 }
 
@@ -848,6 +848,8 @@ pub struct ScheduleRow {
     pub failures: u32,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    /// When it ended. Another schedule may have its slug since then.
+    pub ended_at: Option<Timestamp>,
     pub deleted: bool,
     /// The origins of outside text that the turn of the agent had read that created the schedule.
     pub outside: Outside,
@@ -929,9 +931,10 @@ impl ScheduleRunRow {
 }
 
 pub trait Schedules {
-    /// Returns a schedule that is not deleted.
-    fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error>;
+    /// Returns the newest schedule with this slug and, if it is given, this id, that is not deleted. At most the newest has not ended.
+    fn schedule_by_slug(&self, slug: &str, id: Option<&str>) -> Result<Option<ScheduleRow>, Error>;
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error>;
+    /// Returns the number of schedules that have neither ended nor been deleted.
     fn count_schedules(&self) -> Result<u64, Error>;
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
     /// Stores all fields of a schedule except its key, its id and the time of its creation.
@@ -939,12 +942,13 @@ pub trait Schedules {
     /// Updates the progress of a schedule, and stores when it fired if it did. Returns `None`, and changes nothing, if the mark or the
     /// generation of the schedule differs from that in `fire`, or if it is paused or deleted.
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error>;
-    /// Returns the schedules in the order of their slugs.
-    fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
+    /// Returns the schedules in the order of their slugs, those with the same slug newest first. `ended` includes those that have ended.
+    fn list_schedules(&self, owner: Option<i64>, ended: bool) -> Result<Vec<ScheduleSummary>, Error>;
     /// Marks a schedule as deleted. A new schedule can then have its slug.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes at most `max` schedules that were marked as deleted before a time, with their runs. Returns how many were deleted.
-    fn drop_schedules(&self, before: Timestamp, max: usize) -> Result<usize, Error>;
+    /// Removes at most `max` schedules that were marked as deleted before one time or ended before another, with their runs. Returns how
+    /// many were removed.
+    fn drop_schedules(&self, deleted: Timestamp, ended: Timestamp, max: usize) -> Result<usize, Error>;
     /// Returns the schedules that are due, in the order in which they fire.
     fn due_schedules(&self, now: i64, max: usize) -> Result<Vec<DueSchedule>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
@@ -986,6 +990,7 @@ pub trait Counters {
     fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error>;
     fn stored_value(&self, name: &str) -> Result<Option<String>, Error>;
     fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error>;
+    fn remove_stored_value(&self, name: &str) -> Result<(), Error>;
 }
 
 #[derive(Debug, Clone, Copy)]

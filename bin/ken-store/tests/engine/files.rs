@@ -87,6 +87,8 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         "DROP INDEX scopes_by_actor",
         "DROP INDEX knowledge_by_document",
         "DROP INDEX knowledge_by_source",
+        "DROP INDEX shown_by_scope",
+        "DROP INDEX shown_by_time",
         "DROP INDEX submissions_outside",
         "ALTER TABLE submissions DROP COLUMN outside",
         "ALTER TABLE knowledge DROP COLUMN outside",

@@ -162,8 +162,8 @@ async fn nothing_wedges_when_every_holder_is_lost() {
     let standing = kit.status("s1").await;
     assert_eq!((standing.state, standing.error.unwrap().name.as_str()), (State::Failed, "retry_exhausted"));
     let log = kit.log("tui-1").await;
-    assert_eq!((log.len(), log[0]["outcome"].as_str()), (1, Some("failed")));
-    assert!(log[0]["error"].is_string());
+    assert_eq!((log.len(), log[0]["type"].as_str(), log[1]["outcome"].as_str()), (2, Some("idle"), Some("failed")));
+    assert!(log[1]["error"].is_string());
 }
 
 #[tokio::test]

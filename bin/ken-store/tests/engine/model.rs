@@ -130,7 +130,7 @@ impl Model {
     }
 
     fn abort_queued(&mut self, instance: usize, live: &Live) {
-        self.instances[instance].stream.push((live.id.clone(), 0));
+        self.instances[instance].stream.extend([0, 1].map(|index| (live.id.clone(), index)));
         self.settled.insert(live.id.clone(), State::Aborted);
     }
 

@@ -153,7 +153,7 @@ async fn only_failures_in_a_row_pause_a_schedule() {
     let kit = Kit::new();
     kit.schedule("s", Settings { disable_after_failures: Some(2), ..settings() }).await;
     let enabled = async || {
-        let of = OfSchedule { slug: "s".into(), owner: None };
+        let of = OfSchedule { slug: "s".into(), id: None, owner: None };
         kit.read::<SchedulesGet>(of).await.unwrap().enabled
     };
     let (ok, error) = ((Outcome::Completed, RunState::Ok), (Outcome::Failed, RunState::Error));
@@ -199,6 +199,72 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
         let advanced = advanced().await;
         assert_eq!((advanced.due.len(), advanced.next_fire.is_some()), (usize::from(enabled), enabled));
     }
+}
+
+/// A schedule that is not to run again stays readable with its runs, and its slug is free.
+#[tokio::test]
+async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
+    const DAY: i64 = 24 * 3_600_000;
+    let kit = Kit::new();
+    let once = Settings { kind: ScheduleKind::At, delete_after_run: true, ..settings() };
+    let first = kit.schedule("s", once.clone()).await;
+    let slot = Slot { at: 1, run_id: "slot".into(), fate: SlotOutcome::Run };
+    let fire = Fire {
+        id: first.id.clone(),
+        generation: 1,
+        mark: 0,
+        slots: vec![slot],
+        progress: Progress { anchor: 0, mark: 1, next: None },
+        overlap: Overlap::Skip,
+        timeout_ms: 600_000,
+    };
+    let advance = Advance { now: 10, fires: vec![fire], timed_out: Vec::new(), due_until: None };
+    kit.write::<SchedulesAdvance>(advance).await.unwrap();
+    // Runs by hand that wait when it ends are skipped, and do not count as its last status.
+    kit.start_run("s", "waiting").await.unwrap();
+    kit.until_run_is("s", "slot", RunState::Admitted).await;
+    kit.end_turn(Outcome::Completed).await;
+    kit.until_run_is("s", "slot", RunState::Ok).await;
+    assert_eq!(kit.run("s", "waiting").await.status, RunState::Skipped);
+    let get = async |id: Option<&str>| {
+        let of = OfSchedule { slug: "s".into(), id: id.map(str::to_owned), owner: None };
+        kit.read::<SchedulesGet>(of).await
+    };
+    let ended = get(None).await.unwrap();
+    assert_eq!((ended.enabled, ended.next_fire_at, ended.last_run_status), (false, None, Some(RunState::Ok)));
+    assert!(ended.ended_at.is_some());
+    assert_eq!(kit.start_run("s", "more").await.unwrap_err().code, Code::Conflict);
+    let put = PutSchedule {
+        id: "id-second".into(),
+        slug: "s".into(),
+        owner: None,
+        settings: once,
+        prompt: "Report.".into(),
+        payload: None,
+        enabled: true,
+        progress: Progress { anchor: 0, mark: 0, next: None },
+        chat_is_configured: false,
+        expect: None,
+        turn: None,
+    };
+    // A caller that has read the schedule before its end does not revive it.
+    let late = PutSchedule { expect: Some(1), ..put.clone() };
+    assert_eq!(kit.write::<SchedulesPut>(late).await.unwrap_err().code, Code::Conflict);
+    kit.write::<SchedulesPut>(put).await.unwrap();
+    assert_eq!(get(None).await.unwrap().id, "id-second");
+    assert_eq!(get(Some(&first.id)).await.unwrap(), ended);
+    kit.turn_clock(29 * DAY).await;
+    kit.tick().await;
+    assert_eq!(get(Some(&first.id)).await.unwrap(), ended);
+    kit.turn_clock(2 * DAY).await;
+    let until = Instant::now() + Duration::from_secs(20);
+    while get(Some(&first.id)).await.is_ok() {
+        assert!(Instant::now() < until, "it is still there");
+        kit.tick().await;
+    }
+    assert_eq!(get(None).await.unwrap().id, "id-second");
+    let run = OneScheduleRun { slug: "s".into(), run_id: "slot".into() };
+    assert_eq!(kit.read::<SchedulesRunGet>(run).await.unwrap_err().code, Code::NotFound);
 }
 
 /// Every admitted user can have the results of a schedule, not only the first one.

@@ -282,7 +282,7 @@ async fn targets_choose_the_session_that_they_say() {
 }
 
 #[tokio::test]
-async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
+async fn lists_leave_out_what_has_neither_a_prompt_nor_a_name_and_search_the_rest() {
     let kit = Kit::new();
     for id in ["tui-1", "tui-2", "tui-3"] {
         kit.session(id, "a").await;
@@ -290,7 +290,6 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
     }
     let prompted = |q: Option<&str>| ListSessions { empty: false, q: q.map(str::to_owned), ..listed("a", 10, None) };
     let found = async |q: Option<&str>| ids(&kit.read::<SessionsList>(prompted(q)).await.unwrap()).join(" ");
-    name(&kit, "tui-3", "Named only").await;
     assert_eq!(found(None).await, "");
     kit.prompt_with("tui-1", "s1", "Does the Öl-Pumpe run?", Policy::Queue).await;
     kit.prompt_with("tui-2", "s2", "What of the pump house?", Policy::Queue).await;
@@ -316,4 +315,6 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
     let other = ListSessions { after, ..prompted(None) };
     assert_eq!(kit.read::<SessionsList>(other).await.unwrap_err().code, Code::Invalid);
     assert!(!kit.write::<SessionsResume>(resume("a", "tui-3")).await.unwrap().created);
+    name(&kit, "tui-3", "Named only").await;
+    assert_eq!(found(Some("named")).await, "tui-3");
 }

@@ -139,10 +139,16 @@ async fn abort_ends_what_waits_by_itself_and_asks_the_holder_for_the_rest() {
     assert_eq!(kit.state("s1").await, State::Running);
     assert_eq!(kit.claims(1, 8).await.aborts, std::slice::from_ref(&running.lease));
     let log = kit.log("tui-1").await;
-    for (event, id) in log.iter().zip(["s2", "s3"]) {
-        assert_eq!((event["type"].as_str(), event["submissionId"].as_str()), (Some("submission_settled"), Some(id)));
-        assert_eq!((event["outcome"].as_str(), event["eventIndex"].as_u64()), (Some("aborted"), Some(0)));
-        assert_eq!(event["instanceId"], "tui-1");
+    assert_eq!(log.len(), 4);
+    for (events, id) in log.chunks(2).zip(["s2", "s3"]) {
+        for (index, (event, kind)) in events.iter().zip(["idle", "submission_settled"]).enumerate() {
+            assert_eq!((event["type"].as_str(), event["submissionId"].as_str()), (Some(kind), Some(id)));
+            assert_eq!(
+                (event["eventIndex"].as_u64(), event["instanceId"].as_str()),
+                (Some(index as u64), Some("tui-1"))
+            );
+        }
+        assert_eq!(events[1]["outcome"], "aborted");
     }
     kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "")).await.unwrap();
     assert!(kit.write::<SubmissionsAbort>(instance).await.unwrap().submission_ids.is_empty());

@@ -210,12 +210,17 @@ impl FileEntry {
                     let why = "everybody on this machine can see arguments; pass it in `env`";
                     return invalid("/args", format!("{word:?}: {why}"));
                 }
+                if Path::new(&program).file_name().is_some_and(|name| name == "docker" || name == "podman") {
+                    let message = format!("{program} cannot start containers in the sandbox of ken");
+                    let hint = "most servers can also be started with npx or uvx, or have a `url`";
+                    return Err(Error::invalid("/command", message).hint(hint));
+                }
                 let program = match program.contains('/') {
                     true => folder.join(program).display().to_string(),
                     false => program,
                 };
                 Ok(Transport::Stdio {
-                    command: std::iter::once(program).chain(self.args).collect(),
+                    command: std::iter::once(program).chain(self.args.into_iter().map(below_home)).collect(),
                     env: self.env,
                     cwd: self.cwd,
                 })
@@ -233,6 +238,15 @@ impl FileEntry {
             }
             (other, ..) => invalid("/type", format!("{other:?} is neither `stdio` nor `http`")),
         }
+    }
+}
+
+/// A shell would have replaced `~` by the home directory, but none runs here. In the sandbox, `HOME` is another folder.
+fn below_home(word: String) -> String {
+    let home = std::env::var("HOME").ok();
+    match (word.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => format!("{home}/{rest}"),
+        _ => word,
     }
 }
 

@@ -21,6 +21,11 @@ use super::transport::MAX_LINE;
 pub(crate) const URL: &str = "KEN_MCP_URL";
 pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 
+/// The code of the error in place of the answer to a request that the server has refused because it has forgotten the
+/// session. Such a request has not been carried out.
+pub(crate) const SESSION_LOST: i32 = -32_900;
+const FORGOTTEN: &str = "the server has forgotten the session";
+
 const CONNECT: Duration = Duration::from_secs(10);
 /// The pause before the stream of the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -128,6 +133,18 @@ impl Bridge {
         request
     }
 
+    /// Whether the server has forgotten the session of a request that it answered with `status`. It should answer 404, but
+    /// many answer 400, which can also mean that the request is wrong. A ping is never wrong.
+    fn has_lost_session(&self, status: StatusCode) -> bool {
+        let is_refused = |status| matches!(status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST);
+        let ping = || {
+            let ping = json!({"jsonrpc": "2.0", "id": "session", "method": "ping"});
+            let request = self.with_headers(self.agent.post(&self.url)).header("content-type", "application/json");
+            request.send(ping.to_string()).is_ok_and(|response| is_refused(response.status()))
+        };
+        self.session().id.is_some() && is_refused(status) && (status == StatusCode::NOT_FOUND || ping())
+    }
+
     /// Sends a message and prints the response. If the server does not respond to a request, an error is printed in its
     /// place. Fails if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
@@ -139,9 +156,9 @@ impl Bridge {
             Ok(response) => response,
             Err(error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
         };
-        if response.status() == StatusCode::NOT_FOUND && has_session {
-            self.fail(id, "the server has forgotten the session")?;
-            return Err(Error::not_found("the server has forgotten the session"));
+        if has_session && self.has_lost_session(response.status()) {
+            self.fail_with(SESSION_LOST, id, FORGOTTEN)?;
+            return Err(Error::not_found(FORGOTTEN));
         }
         if !response.status().is_success() {
             let mut body = String::new();
@@ -162,9 +179,18 @@ impl Bridge {
 
     /// Prints the server's own messages, if it offers a stream for them.
     fn listen(&self) {
+        let mut was_offered = false;
         loop {
             match self.with_headers(self.agent.get(&self.url)).call() {
-                Ok(response) if response.status().is_success() => _ = self.print(response, None),
+                Ok(response) if response.status().is_success() => {
+                    was_offered = true;
+                    _ = self.print(response, None);
+                }
+                // A server that was restarted is noticed here, before the next call.
+                Ok(response) if was_offered && self.has_lost_session(response.status()) => {
+                    _ = writeln!(std::io::stderr(), "{FORGOTTEN}");
+                    return self.leave();
+                }
                 // The server offers no such stream.
                 Ok(_) => return,
                 Err(_) => {}
@@ -229,8 +255,12 @@ impl Bridge {
 
     /// Prints an error as the response to a request. Without a request, it is printed on standard error.
     fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
+        self.fail_with(-32000, id, why)
+    }
+
+    fn fail_with(&self, code: i32, id: Option<&Value>, why: &str) -> Result<(), Error> {
         match id {
-            Some(id) => self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}})),
+            Some(id) => self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}})),
             None => {
                 _ = writeln!(std::io::stderr(), "{why}");
                 Ok(())

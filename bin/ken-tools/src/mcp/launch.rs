@@ -12,7 +12,9 @@ use ken_types::secrets;
 use tokio::process::Command;
 
 use super::config::{ServerConfig, Transport};
+use super::down::Down;
 use super::http::{HEADERS, URL};
+use super::package::Package;
 use crate::process::{memory_file, sandbox};
 use crate::reach;
 
@@ -41,14 +43,19 @@ impl Secrets {
     }
 }
 
-/// Returns the command that starts the server, with pipes. The error is a message for the operator.
-pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<Command, String> {
+/// Returns the command that starts the server, with pipes. A package that it needs is fetched first.
+pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<Command, Down> {
     let mut command = sandbox(&server.ken.touch, true).await?;
     // This ends the server when ken-tools ends for any reason.
     command.arg("--with-parent");
     match &server.reached {
         Transport::Stdio { command: words, env, cwd } => {
-            for (name, value) in filled(env, secrets)? {
+            let env = filled(env, secrets)?;
+            if let Some(package) = Package::of(&server.name, words)? {
+                package.fetch(server, &env).await?;
+                package.allow_run(&mut command);
+            }
+            for (name, value) in env {
                 // Only the name is an argument, because every user of the machine can see arguments.
                 command.arg("--env").arg(&name).env(name, value);
             }

@@ -3,10 +3,13 @@
 
 mod accepted;
 mod config;
+mod down;
 mod http;
 mod launch;
+mod package;
 mod result;
 mod server;
+mod stderr;
 mod transport;
 
 use std::collections::BTreeMap;
@@ -19,6 +22,7 @@ use ken_types::ops::tools::Problem;
 use self::accepted::Accepted;
 pub(crate) use self::accepted::Pinned;
 use self::config::Settings;
+pub(crate) use self::down::Down;
 pub(crate) use self::http::bridge;
 use self::launch::Secrets;
 pub(crate) use self::server::Server;

@@ -15,16 +15,19 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RunningService, ServiceError, serve_client};
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::process::{Child, ChildStderr};
+use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::accepted::{Pinned, PinnedTool};
-use super::config::ServerConfig;
+use super::config::{ServerConfig, Transport};
+use super::down::{self, Down};
+use super::http::SESSION_LOST;
 use super::launch::{self, Secrets};
+use super::package::Package;
 use super::result;
+use super::stderr::Stderr;
 use super::transport::{Lines, Reason};
 use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, OutputFormat};
@@ -48,10 +51,8 @@ const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
 /// The maximum length of a tool's name for models, in bytes.
 const TOOL_BYTES: usize = 64;
-/// The maximum number of bytes that are shown of the end of standard error, or of the beginning of an error response.
+/// The maximum number of bytes that are shown of the beginning of an error response.
 const ERROR_BYTES: usize = 1024;
-/// How long the standard error of a server is read after it has ended.
-const STDERR_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A server with its process, which ends when this is dropped.
 pub(crate) struct Server {
@@ -68,10 +69,11 @@ pub(crate) struct Server {
 pub(crate) enum State {
     /// The server has not been started.
     Idle,
-    Starting,
+    /// The server is being started, after it was down for this reason.
+    Starting(Option<Down>),
     Ready(Arc<Link>),
     /// The server has ended or could not be started, for this reason. It is started again after a pause.
-    Down(String),
+    Down(Down),
 }
 
 /// The connection to a running server.
@@ -79,7 +81,7 @@ pub(crate) struct Link {
     service: RunningService<RoleClient, Handler>,
     tools: Mutex<Pinned>,
     reason: Reason,
-    errors: Errors,
+    stderr: Stderr,
     _child: Child,
 }
 
@@ -111,7 +113,7 @@ impl Server {
             secrets,
         });
         if keeps_running {
-            server.state.send_replace(State::Starting);
+            server.state.send_replace(State::Starting(None));
             let (config, secrets) = (server.config.clone(), server.secrets.clone());
             let (state, changed) = (server.state.clone(), server.changed.clone());
             let task = tokio::spawn(keep_running(config, secrets, state, changed));
@@ -134,8 +136,10 @@ impl Server {
         let mut offer = Offer::default();
         let pinned = self.pinned();
         let state = self.state.borrow().clone();
-        if let State::Down(why) = &state {
-            offer.problems.push(Error::unavailable(format!("the MCP server {} is down: {why}", self.config.name)));
+        match &state {
+            State::Down(down) | State::Starting(Some(down)) => offer.problems.push(down.error(&self.config.name)),
+            State::Ready(_) => offer.problems.extend(self.unreadable()),
+            State::Idle | State::Starting(None) => {}
         }
         if let State::Ready(link) = &state
             && let Err(error) = self.is_accepted(link)
@@ -151,6 +155,18 @@ impl Server {
             }
         }
         offer
+    }
+
+    /// Returns an error if the entry names files as arguments that the server cannot read. It runs, but its calls fail.
+    pub(crate) fn unreadable(&self) -> Option<Error> {
+        let files = down::unreadable_arguments(&self.config);
+        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let message = format!("the MCP server {} cannot read {}", self.config.name, join_first(&names, ", "));
+        Some(Error::forbidden(message).hint(down::lines(&self.config, &files, false)?))
+    }
+
+    fn is_bridged(&self) -> bool {
+        matches!(self.config.reached, Transport::Http { .. })
     }
 
     fn is_wanted(&self, tool: &PinnedTool) -> bool {
@@ -226,6 +242,7 @@ impl Server {
                 agents: own.agents.clone(),
                 file: file.to_owned(),
                 outside: Some(format!("mcp {}", self.config.name)),
+                missing: Vec::new(),
             },
         })
     }
@@ -238,19 +255,28 @@ impl Server {
         entry: &Entry,
         outputs: &Outputs,
     ) -> Result<ToolResult, String> {
-        let again = entry.tool.idempotent;
-        match self.call_once(tool, arguments, entry, outputs).await {
-            Err(Failed::Ended(link, _)) if again => {
-                self.restarted_after(&link).await;
+        let (name, again) = (&self.config.name, entry.tool.idempotent);
+        let first = self.call_once(tool, arguments, entry, outputs).await;
+        let ended = match &first {
+            Err(Failed::Ended(link, _)) if again => Some(link),
+            // The call has not been carried out. It is repeated in a new session, and only once.
+            Err(Failed::Forgotten(link)) => Some(link),
+            _ => None,
+        };
+        match ended {
+            Some(link) => {
+                self.restarted_after(link).await;
                 self.call_once(tool, arguments, entry, outputs).await
             }
-            called => called,
+            None => first,
         }
         .map_err(|failed| match failed {
-            Failed::Ended(_, why) => format!(
-                "The MCP server {} ended while the call was under way ({why}). Whether it took effect is unknown.",
-                self.config.name
+            Failed::Ended(_, down) => format!(
+                "The MCP server {name} ended while the call was under way ({}). Whether it took effect is unknown.{}",
+                down.why,
+                down.quoted(name)
             ),
+            Failed::Forgotten(_) => format!("The MCP server {name} has forgotten its session. The call was not made."),
             Failed::Reported(why) => why,
         })
     }
@@ -275,15 +301,18 @@ impl Server {
             Ok(Ok(_)) => {
                 Err(Failed::Reported(format!("The MCP server {name} asks for something that ken does not do.")))
             }
-            Ok(Err(ServiceError::McpError(error))) => Err(Failed::Reported(format!(
-                "The MCP server {name} refused the call: {}",
-                head(&error.message, ERROR_BYTES)
-            ))),
+            Ok(Err(ServiceError::McpError(error))) if self.is_bridged() && error.code.0 == SESSION_LOST => {
+                Err(Failed::Forgotten(link))
+            }
+            Ok(Err(ServiceError::McpError(error))) => {
+                let quoted = down::quote(name, head(&error.message, ERROR_BYTES)).map_err(Failed::Reported)?;
+                Err(Failed::Reported(format!("The MCP server {name} refused the call.\n{quoted}")))
+            }
             Ok(Err(
                 ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. },
             )) => {
-                let why = link.end_reason().await;
-                Err(Failed::Ended(link, why))
+                let down = link.end_reason().await;
+                Err(Failed::Ended(link, down))
             }
             Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Reported(format!(
                 "The MCP server {name} did not answer as the protocol says. Whether the call took effect is unknown."
@@ -301,19 +330,24 @@ impl Server {
 
     /// Waits until the server runs. Starts it first if it is not kept running. Fails at once if the server is down.
     async fn ready(self: &Arc<Server>) -> Result<Arc<Link>, String> {
-        let down = |why: &str| Err(format!("The MCP server {} is down: {why}.", self.config.name));
+        let name = &self.config.name;
+        let down = |down: Down| {
+            // The reason can quote the server too.
+            let all = [&[down.why], &down.said[..]].concat().join("\n");
+            Err(format!("The MCP server {name} is down.\n{}", down::quote(name, &all)?))
+        };
         let mut state = self.state.subscribe();
         let until = Instant::now() + START;
         loop {
             match state.borrow_and_update().clone() {
                 State::Ready(link) if !link.service.is_transport_closed() => return Ok(link),
-                State::Ready(_) => return down("it has ended"),
-                State::Down(why) => return down(&why),
+                State::Ready(_) => return down("it has ended".to_owned().into()),
+                State::Down(why) => return down(why),
                 State::Idle => break,
-                State::Starting => {}
+                State::Starting(_) => {}
             }
             if !matches!(tokio::time::timeout_at(until, state.changed()).await, Ok(Ok(()))) {
-                return down("it takes too long to start");
+                return down("it takes too long to start".to_owned().into());
             }
         }
         match Link::open(&self.config, &self.secrets).await {
@@ -322,7 +356,7 @@ impl Server {
                 self.state.send_replace(State::Ready(link.clone()));
                 Ok(link)
             }
-            Err(why) => down(&why),
+            Err(why) => down(why),
         }
     }
 
@@ -338,8 +372,14 @@ impl Server {
         _ = timeout(START, state.wait_for(is_another)).await;
     }
 
+    /// Whether its package has still to be fetched.
+    pub(crate) fn is_fetching(&self) -> bool {
+        let Transport::Stdio { command, .. } = &self.config.reached else { return false };
+        matches!(Package::of(&self.config.name, command), Ok(Some(package)) if !package.is_fetched())
+    }
+
     /// Starts the server, returns the list of its tools, and ends it.
-    pub(crate) async fn list_once(&self) -> Result<Pinned, String> {
+    pub(crate) async fn list_once(&self) -> Result<Pinned, Down> {
         let link = Link::open(&self.config, &self.secrets).await?;
         let tools = lock(&link.tools).clone();
         Ok(tools)
@@ -357,7 +397,9 @@ impl Drop for Server {
 /// Why a call failed.
 enum Failed {
     /// The server ended during the call, for this reason.
-    Ended(Arc<Link>, String),
+    Ended(Arc<Link>, Down),
+    /// A server with a URL has forgotten the session, and has not carried out the call.
+    Forgotten(Arc<Link>),
     /// The error message for the model.
     Reported(String),
 }
@@ -386,7 +428,7 @@ async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch:
     let mut pause = FIRST_PAUSE;
     loop {
         let begun = Instant::now();
-        let why = match Link::open(&config, &secrets).await {
+        let down = match Link::open(&config, &secrets).await {
             Ok(link) => {
                 let link = Arc::new(link);
                 state.send_replace(State::Ready(link.clone()));
@@ -394,17 +436,17 @@ async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch:
                 tracing::info!(server = config.name, "the MCP server is ready");
                 link.serve(&changed).await
             }
-            Err(why) => why,
+            Err(down) => down,
         };
-        tracing::warn!(server = config.name, "the MCP server is down: {why}");
-        state.send_replace(State::Down(why));
+        tracing::warn!(server = config.name, "the MCP server is down: {}", down.line());
+        state.send_replace(State::Down(down.clone()));
         changed.set();
         if begun.elapsed() > STABLE_AFTER {
             pause = FIRST_PAUSE;
         }
         sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
-        state.send_replace(State::Starting);
+        state.send_replace(State::Starting(Some(down)));
     }
 }
 
@@ -425,18 +467,18 @@ impl ClientHandler for Handler {
 }
 
 impl Link {
-    /// Starts the server and lists its tools. The error is the reason for a failure.
-    async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, String> {
+    /// Starts the server and lists its tools.
+    async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, Down> {
         let mut child = launch::command(config, secrets)
             .await?
             .spawn()
             .map_err(|error| format!("the sandbox could not be started: {error}"))?;
-        let (reason, errors) = (Reason::default(), Errors::default());
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let (reason, stderr) = (Reason::default(), Stderr::default());
+        let (Some(stdin), Some(stdout), Some(from)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err("the sandbox has no pipes".to_owned());
+            return Err("the sandbox has no pipes".to_owned().into());
         };
-        tokio::spawn(errors.clone().read(stderr));
+        tokio::spawn(stderr.clone().read(from));
         let handler = Handler { list_changed: Arc::default() };
         let lines = Lines::new(stdout, stdin, reason.clone());
         let opened = timeout(START, async {
@@ -448,21 +490,20 @@ impl Link {
         let opened =
             opened.await.unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
         match opened {
-            Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, errors, _child: child }),
+            Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, stderr, _child: child }),
             Err(why) => {
-                let why: String = reason.get().unwrap_or(why);
-                let stderr = errors.last_line().await;
-                // What the server wrote to standard error explains more than "connection closed".
-                Err(match stderr.is_empty() {
-                    true => why,
-                    false => format!("{why}; it said: {stderr}"),
-                })
+                let said = stderr.last_lines().await;
+                let remedy = down::remedy(config, own_program(config), &said);
+                // The words of the library for an end are no help to a person.
+                let why =
+                    if why.starts_with("connection closed") { "it ended before it was ready".to_owned() } else { why };
+                Err(Down { why: reason.get().unwrap_or(why), said, remedy })
             }
         }
     }
 
     /// Monitors the server until it ends. Returns the reason for its end.
-    async fn serve(self: Arc<Link>, changed: &Changed) -> String {
+    async fn serve(self: Arc<Link>, changed: &Changed) -> Down {
         loop {
             let list_changed = &self.service.service().list_changed;
             tokio::select! {
@@ -485,19 +526,15 @@ impl Link {
     }
 
     /// Cancels the open calls. The process ends with the last of them. Returns the reason for its end.
-    async fn end(&self) -> String {
+    async fn end(&self) -> Down {
         self.service.cancellation_token().cancel();
         self.end_reason().await
     }
 
     /// Returns the reason why the server has ended.
-    async fn end_reason(&self) -> String {
-        let stderr = self.errors.last_line().await;
-        match (self.reason.get(), stderr.as_str()) {
-            (Some(why), _) => why,
-            (None, "") => "it has ended".to_owned(),
-            (None, stderr) => format!("it has ended and said: {stderr}"),
-        }
+    async fn end_reason(&self) -> Down {
+        let said = self.stderr.last_lines().await;
+        Down { why: self.reason.get().unwrap_or_else(|| "it has ended".to_owned()), said, remedy: None }
     }
 
     /// Sends a ping, and ends the server if there is no response.
@@ -512,6 +549,13 @@ impl Link {
             }
         });
     }
+}
+
+/// Returns the program of the server itself, unless `npx` or `uvx` starts it, whose files it can use.
+fn own_program(config: &ServerConfig) -> Option<&str> {
+    let Transport::Stdio { command, .. } = &config.reached else { return None };
+    let is_launched = matches!(Package::of(&config.name, command), Ok(Some(_)));
+    command.first().map(String::as_str).filter(|_| !is_launched)
 }
 
 /// Returns all tools of a server, sorted by name.
@@ -547,33 +591,4 @@ async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned,
         }
     }
     Err(format!("it names its tools on more than {MAX_PAGES} pages"))
-}
-
-/// The end of a server's standard error.
-#[derive(Clone, Default)]
-struct Errors {
-    text: Arc<Mutex<Vec<u8>>>,
-    ended: Arc<Notify>,
-}
-
-impl Errors {
-    async fn read(self, mut from: ChildStderr) {
-        let mut buffer = [0; 4096];
-        while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            let mut text = lock(&self.text);
-            text.extend(buffer.iter().take(count));
-            let extra = text.len().saturating_sub(ERROR_BYTES + ken_service::longest_secret());
-            text.drain(..extra);
-        }
-        self.ended.notify_one();
-    }
-
-    /// Returns the last line. Waits up to `STDERR_TIMEOUT` for the end of the stream.
-    async fn last_line(&self) -> String {
-        _ = timeout(STDERR_TIMEOUT, self.ended.notified()).await;
-        self.ended.notify_one();
-        let text = ken_service::redacted_tail(&lock(&self.text), ERROR_BYTES);
-        let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        last.unwrap_or_default().trim().to_owned()
-    }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Lines {
     since: Instant,
     lines: u32,
     bytes: usize,
+    /// Whether a message has arrived.
+    has_spoken: bool,
     reason: Reason,
 }
 
@@ -75,6 +77,7 @@ impl Lines {
             since: Instant::now(),
             lines: 0,
             bytes: 0,
+            has_spoken: false,
             reason,
         }
     }
@@ -160,8 +163,14 @@ impl Transport<RoleClient> for Lines {
                 continue;
             }
             match message(line) {
-                Ok(Some(message)) => return Some(message),
+                Ok(Some(message)) => {
+                    self.has_spoken = true;
+                    return Some(message);
+                }
                 Ok(None) => {}
+                // Before its first message, a server may print anything, such as its settings in braces. Later, a broken
+                // line can be the answer for which a call waits.
+                Err(_) if !self.has_spoken => {}
                 Err(why) => {
                     self.reason.set(why);
                     return None;

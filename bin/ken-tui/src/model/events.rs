@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ken_approval::decided;
+use ken_client::message_text;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State, one_line};
@@ -47,9 +48,9 @@ impl Model {
                 exchange.status = Status::Running;
                 exchange.since.get_or_insert(now);
             }
-            "text_delta" => open_text(exchange, Kind::Answer).push(text(event, "text")),
-            "thinking_start" => _ = open_text(exchange, Kind::Thinking),
-            "thinking_delta" => open_text(exchange, Kind::Thinking).push(text(event, "delta")),
+            "text_delta" => open_text(exchange).push(text(event, "text")),
+            "thinking_start" => _ = open_thought(exchange),
+            "thinking_delta" => open_thought(exchange).push(text(event, "delta")),
             "thinking_end" => end_thinking(exchange, text(event, "content")),
             "message_end" => end_message(exchange, event),
             "tool_start" => self.tool_started(event),
@@ -268,19 +269,36 @@ fn step(item: &Value) -> (bool, String) {
     }
 }
 
-/// Returns the growing block of this kind at the end of an exchange. Adds one if the last block is another one.
-fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
-    let last = exchange.blocks.last();
-    if !last.is_some_and(|block| block.kind == kind && !block.is_settled()) {
-        exchange.blocks.push(Block::growing(kind));
+/// Returns the growing answer at the end of an exchange. Adds one if the last block is another one.
+fn open_text(exchange: &mut Exchange) -> &mut Block {
+    let end = exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer));
+    growing_at(exchange, end, Kind::Answer)
+}
+
+/// Returns the growing thought at the end of an exchange. Adds one if there is none, before the text of the same message: a
+/// thought stands before it, also if the model has thought again in the middle of its answer.
+fn open_thought(exchange: &mut Exchange) -> &mut Block {
+    let end = exchange.blocks.len() - usize::from(is_growing(exchange.blocks.last(), Kind::Answer));
+    let before = end.checked_sub(1).and_then(|before| exchange.blocks.get(before));
+    let end = end - usize::from(is_growing(before, Kind::Thinking));
+    growing_at(exchange, end, Kind::Thinking)
+}
+
+fn is_growing(block: Option<&Block>, kind: Kind) -> bool {
+    block.is_some_and(|block| block.kind == kind && !block.is_settled())
+}
+
+/// Returns the growing block of this kind at a place. Adds one if another block is there, or none.
+fn growing_at(exchange: &mut Exchange, at: usize, kind: Kind) -> &mut Block {
+    if !is_growing(exchange.blocks.get(at), kind) {
+        exchange.blocks.insert(at, Block::growing(kind));
     }
-    let last = exchange.blocks.len() - 1;
-    // The vector is not empty, because a block was added if needed.
-    &mut exchange.blocks.as_mut_slice()[last]
+    // There is a block, because one was added if needed.
+    &mut exchange.blocks.as_mut_slice()[at]
 }
 
 fn end_thinking(exchange: &mut Exchange, content: &str) {
-    let block = open_text(exchange, Kind::Thinking);
+    let block = open_thought(exchange);
     if !content.is_empty() {
         block.set_text(content);
     }
@@ -292,13 +310,11 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
     if event.pointer("/message/role").and_then(Value::as_str) != Some("assistant") {
         return;
     }
-    let content = event.pointer("/message/content").and_then(Value::as_array);
-    let whole = content.into_iter().flatten().find(|block| text(block, "type") == "text");
-    let whole = whole.map(|block| text(block, "text")).unwrap_or_default();
+    let whole = message_text(event);
     if whole.is_empty() {
         return;
     }
-    let block = open_text(exchange, Kind::Answer);
+    let block = open_text(exchange);
     block.set_text(whole);
     block.settle(State::Done);
     drop_beginning(exchange);
@@ -347,9 +363,9 @@ fn output(result: &Value) -> String {
     }
 }
 
-/// Returns the reason why a turn failed, from its last event.
-pub(crate) fn failure(settled: &Value) -> &str {
-    let error = settled.get("error");
+/// Returns the reason why a turn failed, from its last event or from its exchange.
+pub(crate) fn failure(turn: &Value) -> &str {
+    let error = turn.get("error");
     let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
     message.unwrap_or("the turn failed")
 }

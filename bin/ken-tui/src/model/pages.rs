@@ -4,7 +4,7 @@ use ken_types::Error;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
-use super::events::{duration, text, text_at};
+use super::events::{duration, failure, text, text_at};
 use super::transcript::{Exchange, Status};
 use super::{Model, sentence};
 
@@ -90,7 +90,7 @@ fn exchange(record: &Value) -> Exchange {
     }
     match status {
         Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
-        Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, "the turn failed")),
+        Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, failure(record))),
         _ => {}
     }
     // Saves memory, because thousands of exchanges may be loaded.

@@ -502,6 +502,66 @@ fn an_interrupted_message_that_goes_on_is_shown_once() {
 }
 
 #[test]
+fn a_prompt_is_shown_once_whether_the_stream_has_it_or_not() {
+    let prompt = |kind: &str| {
+        let message = json!({"role": "user", "content": [{"type": "text", "text": "Mend them"}]});
+        event(kind, json!({"message": message}))
+    };
+    for before in [Vec::new(), vec![prompt("message_start"), prompt("message_end")]] {
+        let mut client = Client::opened();
+        client.send_line("Mend them", "s2");
+        client.events(&before);
+        client.events(&[delta("Done."), message_end("Done."), settled("completed")]);
+        let lines = client.draw(60, 40).0.join("\n");
+        assert_eq!(lines.matches("Mend them").count(), 1, "{lines}");
+        assert!(lines.contains("› Mend them\n\nDone."), "{lines}");
+    }
+}
+
+#[test]
+fn thoughts_stand_before_the_text_of_their_message() {
+    let thought = json!({"type": "thinking", "thinking": "A second thought."});
+    let text = json!({"type": "text", "text": "Quokkas sleep."});
+    // Streams of earlier versions have the thoughts behind the text.
+    for content in [[thought.clone(), text.clone()], [text, thought]] {
+        let mut client = Client::opened();
+        client.send_line("tell", "s2");
+        client.events(&[
+            event("thinking_start", json!({})),
+            event("thinking_end", json!({"content": "A first thought."})),
+            delta("Quokkas "),
+            event("thinking_start", json!({})),
+            event("thinking_delta", json!({"delta": "A second "})),
+        ]);
+        let order = |client: &mut Client, words: [&str; 3]| {
+            let lines = client.draw(60, 40).0.join("\n");
+            let places = words.map(|word| lines.find(word).unwrap_or_else(|| panic!("{word}: {lines}")));
+            assert!(places.is_sorted(), "{lines}");
+            assert!(words.iter().all(|word| lines.matches(word).count() == 1), "{lines}");
+        };
+        order(&mut client, ["A first", "A second", "Quokkas"]);
+        client.events(&[
+            event("thinking_end", json!({"content": "A second thought."})),
+            delta("sleep."),
+            event("message_end", json!({"message": {"role": "assistant", "content": content}})),
+            settled("completed"),
+        ]);
+        order(&mut client, ["A first thought.", "A second thought.", "Quokkas sleep."]);
+    }
+}
+
+#[test]
+fn a_failed_turn_of_the_history_says_why() {
+    let mut client = Client::opened();
+    let exchange = |id: &str, error: Value| json!({"submissionId": id, "status": "failed", "prompt": {"text": "Go"}, "error": error});
+    let why = json!({"code": "empty_answer", "message": "The model gave an empty answer twice."});
+    // Exchanges of earlier versions have no reason.
+    let page = json!({"exchanges": [exchange("e1", why), exchange("e2", Value::Null)], "page": {}});
+    client.update(Message::Page { epoch: 1, older: true, page: Ok(page) });
+    assert!(client.sees("The model gave an empty answer twice.") && client.sees("the turn failed"));
+}
+
+#[test]
 fn a_worker_shows_what_it_does_beside_its_task() {
     let mut client = Client::opened();
     client.send_line("research", "s2");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
 use ken_client::chat::Turn;
-use ken_client::{Gateway, LiveText};
+use ken_client::{Gateway, LiveText, message_text};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
@@ -151,14 +151,10 @@ impl<'a> TurnFollower<'a> {
         }
     }
 
-    /// Keeps the text of an assistant message: its first content block holds all of the text. The last message of the
-    /// turn wins.
+    /// Keeps the text of an assistant message. The last message of the turn wins.
     fn take_message(&mut self, event: &Value) {
-        let message = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
-        if message("/message/role") == Some("assistant")
-            && let Some(text) = message("/message/content/0/text")
-        {
-            text.clone_into(&mut self.result.text);
+        if event.pointer("/message/role").and_then(Value::as_str) == Some("assistant") {
+            message_text(event).clone_into(&mut self.result.text);
         }
     }
 

@@ -8,6 +8,7 @@ mod setup;
 mod system;
 mod texts;
 mod tools;
+mod work;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Severity {
+    /// Nothing is wrong, but something that ken can do is not set up.
+    Note,
     Warning,
     Error,
 }
@@ -53,6 +56,7 @@ enum Severity {
 impl Severity {
     fn name(self) -> &'static str {
         match self {
+            Severity::Note => "note",
             Severity::Warning => "warning",
             Severity::Error => "error",
         }
@@ -72,12 +76,16 @@ impl Findings {
         self.add(id, Severity::Warning, place.to_string(), why.into(), fix.into());
     }
 
+    fn note(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
+        self.add(id, Severity::Note, place.to_string(), why.into(), fix.into());
+    }
+
     fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
         self.0.push(Finding { id, severity, place, why, fix });
     }
 }
 
-/// Exit status 0 when nothing is wrong, 1 for warnings only, 2 for errors.
+/// Exit status 0 when nothing is wrong, whatever notes there are, 1 for warnings only, 2 for errors.
 pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
     let places = globals.places()?;
     let mut findings = examine(&places)?;
@@ -90,11 +98,12 @@ pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
         let Finding { id, place, why, fix, .. } = finding;
         print_line(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name()))?;
     }
-    if findings.is_empty() && !args.json {
+    let worst = findings.first().map(|finding| finding.severity);
+    if worst.is_none_or(|worst| worst == Severity::Note) && !args.json {
         print_line("nothing is wrong")?;
     }
-    Ok(match findings.first().map(|finding| finding.severity) {
-        None => ExitCode::SUCCESS,
+    Ok(match worst {
+        None | Some(Severity::Note) => ExitCode::SUCCESS,
         Some(Severity::Warning) => ExitCode::from(1),
         Some(Severity::Error) => ExitCode::from(2),
     })
@@ -116,6 +125,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     if is_up {
         model::check(places, &mut findings);
         tools::check(places, &mut findings);
+        work::check(places, &mut findings);
     }
     progress.set("checking the data");
     data::check(places, is_up, &mut findings);

@@ -1,4 +1,5 @@
-//! Reports tools that agents cannot use, and why: invalid tool files, and MCP servers that are down or not accepted.
+//! Reports tools that agents cannot use, and why: invalid tool files, MCP servers that are down or not accepted, and tools whose
+//! settings are missing.
 
 use std::time::Duration;
 
@@ -22,5 +23,10 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         };
         let fix = "edit the file; it is read again at once".to_owned();
         findings.warning("tool-left-out", problem.file, why, error.hint.unwrap_or(fix));
+    }
+    for tool in listed.tools.into_iter().filter(|tool| !tool.missing.is_empty()) {
+        let why = format!("the tool {} cannot be used: none of {} is set", tool.spec.name, tool.missing.join(", "));
+        let fix = "to use it, set one of them in the environment of `ken up` or in secrets.env";
+        findings.note("tool-not-set-up", tool.file, why, fix);
     }
 }

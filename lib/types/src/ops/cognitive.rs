@@ -9,9 +9,13 @@ crate::operations! {
     /// Returns the public workflows.
     WorkflowsList, "workflows.list": Nothing => Workflows;
     /// Checks a payload against a workflow's schema. `not_found` if there is no such public workflow. `invalid` if the
-    /// payload does not fit; `at` names the field.
+    /// payload does not fit; `at` names the field. `unavailable` at [`SEARCH`] if the workflow searches the web and no search
+    /// service is set up.
     WorkflowsCheck, "workflows.check": CheckWorkflow => Nothing;
 }
+
+/// The place of the error when no search service is set up.
+pub const SEARCH: &str = "/search";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Workflows {

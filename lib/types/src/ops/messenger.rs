@@ -23,7 +23,7 @@ crate::operations! {
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
     /// Returns what running and waiting turns have written since the caller last read them.
     MessengerDrafts, "messenger.drafts": ReadTurns => Drafts;
-    /// Records an error that belongs to no message.
+    /// Records an error that belongs to no message, or that what failed before works again.
     MessengerFault, "messenger.fault": Fault => Nothing;
     /// Returns the stored policy, users and groups.
     MessengerStatus, "messenger.status": Nothing => MessengerState;
@@ -253,8 +253,9 @@ pub struct Draft {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// The message of the error. It contains no secret.
-    pub message: String,
+    /// The message of the error, which contains no secret. If absent, the connector works again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The connector's data in the store.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Nothing;
 use super::Page;
 use super::store::Scope;
+use crate::Error;
 use crate::id::SubmissionId;
 
 /// The agents that a schedule may name. The first one also runs all turns that were not started by a schedule.
@@ -34,7 +35,7 @@ crate::operations! {
 
     /// Reads a schedule. Both parts serve this and the next five operations; `ken-scheduler` forwards them to the store.
     SchedulesGet, "schedules.get": OfSchedule => Schedule;
-    /// Lists schedules by slug, without their prompts, payloads and results.
+    /// Lists schedules by slug, those with the same slug newest first, without their prompts, payloads and results.
     SchedulesList, "schedules.list": ListSchedules => ScheduleList;
     /// Pauses a schedule. It starts no runs until it is resumed. Running turns continue.
     SchedulesPause, "schedules.pause": OfSchedule => Schedule;
@@ -78,6 +79,13 @@ pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
 pub const RESULT_TEXT_BYTES: usize = 256 * 1024;
 /// How long the runs of a deleted schedule can still be read, in milliseconds.
 pub const DELETED_MS: i64 = 24 * 3_600_000;
+/// How long a schedule that has ended can still be read, with its runs, in milliseconds.
+pub const ENDED_MS: i64 = 30 * 24 * 3_600_000;
+
+/// The error for a change of a schedule that has ended.
+pub fn has_ended(slug: &str) -> Error {
+    Error::conflict(format!("the schedule {slug:?} has ended")).hint("make a new one; it can have the same name")
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -169,6 +177,8 @@ pub struct Schedule {
     pub last_fired_at: Option<i64>,
     pub next_fire_at: Option<i64>,
     pub last_run_status: Option<RunState>,
+    /// When it ended, because of `delete_after_run`. It does not change any more.
+    pub ended_at: Option<i64>,
     pub created_at: i64,
     pub updated_at: i64,
 }
@@ -187,6 +197,7 @@ pub struct ScheduleSummary {
     pub next_fire_at: Option<i64>,
     pub last_fired_at: Option<i64>,
     pub last_run_status: Option<RunState>,
+    pub ended_at: Option<i64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -287,6 +298,8 @@ pub struct Fields {
     pub kind: Option<ScheduleKind>,
     pub schedule: Option<String>,
     pub tz: Option<String>,
+    /// The name of `tz` in the record. If both are given, they must be equal.
+    pub timezone: Option<String>,
     pub prompt: Option<String>,
     pub target_agent: Option<String>,
     /// `Some(None)` removes the payload.
@@ -349,6 +362,9 @@ pub struct UpdateSchedule {
 #[serde(deny_unknown_fields)]
 pub struct OfSchedule {
     pub slug: String,
+    /// Of several schedules with this slug, of which all but one have ended, the one with this id. If absent, the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
 }
@@ -356,9 +372,12 @@ pub struct OfSchedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSchedules {
-    /// The owner whose schedules are listed. If absent, all are listed.
+    /// The owner whose schedules are listed. If absent, those of all owners are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
+    /// Whether to include schedules that have ended.
+    #[serde(default)]
+    pub all: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -378,6 +397,8 @@ pub struct RunSchedule {
 #[serde(deny_unknown_fields)]
 pub struct ListScheduleRuns {
     pub slug: String,
+    /// As in [`OfSchedule`].
+    pub id: Option<String>,
     pub owner: Option<Scope>,
     #[serde(default = "fifty")]
     pub limit: u32,

@@ -96,6 +96,9 @@ crate::operations! {
     KeysBegin, "keys.begin": BeginKey => KeyState;
     /// Records the outcome of the request with a key. A stored response is not replaced.
     KeysFinish, "keys.finish": FinishKey => Nothing;
+
+    /// Writes something of no importance, which shows that the store can write.
+    StoreProbe, "store.probe": Nothing => Nothing;
 }
 
 /// The person or program on whose behalf work is done. A session belongs to exactly one scope. Two scopes are equal
@@ -108,6 +111,31 @@ pub struct Scope {
     pub conversation_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
+}
+
+/// The connector of callers over HTTP, and the `actorId` and `conversationId` of those that name none.
+pub const WEB: &str = "web-api";
+
+impl Scope {
+    /// Whether it is that of callers over HTTP that name no `actorId`. These can be different persons.
+    pub fn is_anonymous(&self) -> bool {
+        self.connector == WEB && self.actor_id == WEB
+    }
+
+    /// Returns the scope in which the exchanges of a session are remembered: that of the session, or one of its own if nobody
+    /// knows who writes in it.
+    pub fn of_memory(&self, session: &str) -> Scope {
+        if !self.is_anonymous() {
+            return self.clone();
+        }
+        // No caller has this connector, so nobody can name this scope.
+        Scope {
+            connector: "session".to_owned(),
+            actor_id: session.to_owned(),
+            conversation_id: session.to_owned(),
+            thread_id: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -193,7 +221,7 @@ pub struct ListSessions {
     pub scope: Option<Scope>,
     #[serde(default)]
     pub archived: bool,
-    /// Whether to include sessions that never had a prompt. Every start of a client creates one.
+    /// Whether to include sessions without a visible prompt and without a name. Every start of a client creates one.
     #[serde(default)]
     pub empty: bool,
     /// Lists only sessions whose name, title or id contains each of these words, in upper or lower case.

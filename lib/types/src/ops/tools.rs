@@ -32,12 +32,18 @@ pub struct ListTools {
     /// Lists only the tools that this agent may call. If absent, lists all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// The list that the caller knows. If it is the current one, the reply contains no tools and no problems.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unless: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tools {
     /// The tools, ordered by name.
     pub tools: Vec<Tool>,
+    /// Identifies this list. It changes with the list, and with the process of ken-tools.
+    #[serde(default)]
+    pub tag: String,
     /// Identifies the process of ken-tools, which remembers the calls that have begun.
     #[serde(default)]
     pub process: String,
@@ -62,6 +68,9 @@ pub struct Tool {
     /// The origin of outside text in its results, such as `web`, if there can be any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<String>,
+    /// The settings of which it needs one, if none of them is set. Its calls fail until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
@@ -76,6 +85,8 @@ struct FlatTool {
     file: String,
     #[serde(default)]
     outside: Option<String>,
+    #[serde(default)]
+    missing: Vec<String>,
 }
 
 impl From<FlatTool> for Tool {
@@ -87,6 +98,7 @@ impl From<FlatTool> for Tool {
             agents: read.agents,
             file: read.file,
             outside: read.outside,
+            missing: read.missing,
         }
     }
 }

@@ -52,6 +52,10 @@ impl Counters for Database {
         let sql = "INSERT OR REPLACE INTO facts (name, value) VALUES (?1, ?2)";
         run(self, sql, [name, value]).map(drop)
     }
+
+    fn remove_stored_value(&self, name: &str) -> Result<(), Error> {
+        run(self, "DELETE FROM facts WHERE name = ?1", [name]).map(drop)
+    }
 }
 
 fn update(row: &Row<'_>) -> rusqlite::Result<UpdateRecord> {

@@ -36,10 +36,28 @@ pub(crate) const STEPS: &[&str] = &[
     STEMS,
     WHOLE_DIFFS,
     OUTSIDE,
+    SHOWN_SESSIONS,
+    ENDED_SCHEDULES,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// A schedule that has ended is kept for a while with its runs, and another one can have its slug.
+const ENDED_SCHEDULES: &str = "
+ALTER TABLE schedules ADD COLUMN ended_at INTEGER;
+DROP INDEX schedules_by_slug;
+CREATE UNIQUE INDEX schedules_by_slug ON schedules (slug) WHERE deleted_at IS NULL AND ended_at IS NULL;
+CREATE INDEX schedules_of_slug ON schedules (slug, schedule) WHERE deleted_at IS NULL;
+CREATE INDEX schedules_ended ON schedules (ended_at) WHERE ended_at IS NOT NULL;
+";
+
+/// Indexes of the sessions that lists for people show. Each start of a client creates a session, so most may be empty.
+const SHOWN_SESSIONS: &str = "
+CREATE INDEX shown_by_scope ON sessions (scope, updated_at)
+  WHERE archived_at IS NULL AND (title IS NOT NULL OR name IS NOT NULL);
+CREATE INDEX shown_by_time ON sessions (updated_at) WHERE archived_at IS NULL AND (title IS NOT NULL OR name IS NOT NULL);
+";
 
 /// The origins of outside text, as a JSON array, and the key of the marks in prompts. What agents wrote before may come from
 /// anywhere.

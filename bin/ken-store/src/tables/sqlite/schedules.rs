@@ -64,6 +64,7 @@ fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
         failures: row.get("failures")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
+        ended_at: row.get::<_, Option<i64>>("ended_at")?.map(Timestamp::from_millis),
         deleted: row.get::<_, Option<i64>>("deleted_at")?.is_some(),
         outside: stored(row, "outside")?.unwrap_or_default(),
     })
@@ -82,6 +83,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<ScheduleSummary> {
         next_fire_at: row.get("next_fire")?,
         last_fired_at: row.get("last_fired")?,
         last_run_status: optional_word(row, "schedules.last_status", named)?,
+        ended_at: row.get("ended_at")?,
     })
 }
 
@@ -123,9 +125,10 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
 const RUN: &str = "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
 
 impl Schedules for Database {
-    fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error> {
-        let sql = "SELECT * FROM schedules WHERE slug = ?1 AND deleted_at IS NULL";
-        first(self, sql, [slug], schedule)
+    fn schedule_by_slug(&self, slug: &str, id: Option<&str>) -> Result<Option<ScheduleRow>, Error> {
+        let sql = "SELECT * FROM schedules WHERE slug = ?1 AND (?2 IS NULL OR id = ?2) AND deleted_at IS NULL
+                   ORDER BY schedule DESC LIMIT 1";
+        first(self, sql, params![slug, id], schedule)
     }
 
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
@@ -133,7 +136,7 @@ impl Schedules for Database {
     }
 
     fn count_schedules(&self) -> Result<u64, Error> {
-        let sql = "SELECT count(*) AS number FROM schedules WHERE deleted_at IS NULL";
+        let sql = "SELECT count(*) AS number FROM schedules WHERE deleted_at IS NULL AND ended_at IS NULL";
         unique(self, sql, [], |row| count(row, "number"))
     }
 
@@ -166,7 +169,7 @@ impl Schedules for Database {
         let sql =
             "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
                      anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
-                     failures = ?14, updated_at = ?15, outside = ?16
+                     failures = ?14, updated_at = ?15, outside = ?16, ended_at = ?17
                    WHERE schedule = ?1";
         let next = schedule.progress.next;
         let values = params![
@@ -186,6 +189,7 @@ impl Schedules for Database {
             schedule.failures,
             schedule.updated_at.millis(),
             outside(&schedule.outside)?,
+            schedule.ended_at.map(Timestamp::millis),
         ];
         run(self, sql, values).map(drop)
     }
@@ -215,9 +219,11 @@ impl Schedules for Database {
         Ok(Some(found))
     }
 
-    fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error> {
-        let sql = "SELECT * FROM schedules WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) ORDER BY slug";
-        all(self, sql, [owner], summary)
+    fn list_schedules(&self, owner: Option<i64>, ended: bool) -> Result<Vec<ScheduleSummary>, Error> {
+        let sql = "SELECT * FROM schedules
+                   WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) AND (?2 OR ended_at IS NULL)
+                   ORDER BY slug, schedule DESC";
+        all(self, sql, params![owner, ended], summary)
     }
 
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
@@ -225,9 +231,10 @@ impl Schedules for Database {
         run(self, sql, params![key, now.millis()]).map(drop)
     }
 
-    fn drop_schedules(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
-        let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 LIMIT ?2";
-        let keys: Vec<i64> = all(self, sql, params![before.millis(), rows(max)], |row| row.get(0))?;
+    fn drop_schedules(&self, deleted: Timestamp, ended: Timestamp, max: usize) -> Result<usize, Error> {
+        let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 OR ended_at < ?2 LIMIT ?3";
+        let before = params![deleted.millis(), ended.millis(), rows(max)];
+        let keys: Vec<i64> = all(self, sql, before, |row| row.get(0))?;
         for key in &keys {
             run(self, "DELETE FROM schedule_runs WHERE schedule = ?1", [key])?;
             run(self, "DELETE FROM schedules WHERE schedule = ?1", [key])?;

@@ -128,12 +128,13 @@ impl Sessions for Database {
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
         // A filter that is not used is left out of the statement, so that SQLite can use the index of the list.
         let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
-        let titled = if list.untitled { "" } else { "AND s.title IS NOT NULL" };
+        // The same words as in the indexes `shown_by_scope` and `shown_by_time`, which SQLite uses only then.
+        let shown = if list.empty { "" } else { "AND (s.title IS NOT NULL OR s.name IS NOT NULL)" };
         let archived = if list.archived { "NOT NULL" } else { "NULL" };
         let sql = format!(
             "SELECT s.*, connector, actor, conversation, thread
              FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-             WHERE {of_scope} {titled} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
+             WHERE {of_scope} {shown} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
              ORDER BY s.updated_at DESC, s.stream DESC"
         );
         let (at, stream) = list.after;

@@ -1,0 +1,47 @@
+//! Reports work that fails while nobody looks: schedules whose last run failed, and telemetry that was lost.
+
+use std::time::Duration;
+
+use ken_types::Timestamp;
+use ken_types::ops::Nothing;
+use ken_types::ops::schedules::{ListSchedules, RunState, SchedulesList};
+use ken_types::ops::service::ServiceStats;
+use ken_types::places::Places;
+use serde_json::Value;
+
+use super::Findings;
+use crate::client::call;
+
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(super) fn check(places: &Places, findings: &mut Findings) {
+    check_schedules(places, findings);
+    check_telemetry(places, findings);
+}
+
+fn check_schedules(places: &Places, findings: &mut Findings) {
+    let all = ListSchedules { owner: None, all: false };
+    // Another check reports a part that is down.
+    let Ok(list) = call::<SchedulesList>(places, "scheduler", &all, Some(CALL_TIMEOUT)) else { return };
+    for schedule in list.schedules {
+        let Some(status @ (RunState::Error | RunState::Timeout | RunState::Unknown)) = schedule.last_run_status else {
+            continue;
+        };
+        let at = schedule.last_fired_at.map(|at| format!(", fired at {},", Timestamp::from_millis(at)));
+        let paused = if schedule.enabled { "" } else { "; it is paused" };
+        let why = format!("its last run{} ended with {}{paused}", at.unwrap_or_default(), status.name());
+        let slug = schedule.slug;
+        let fix = format!("ken schedule runs {slug}; ken schedule run {slug} --wait tries it now");
+        findings.warning("schedule-failing", slug, why, fix);
+    }
+}
+
+fn check_telemetry(places: &Places, findings: &mut Findings) {
+    let Ok(stats) = call::<ServiceStats>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)) else { return };
+    let lost = stats.get("telemetry_lost").and_then(Value::as_u64).unwrap_or_default();
+    if lost > 0 {
+        let why = format!("the traces of {lost} turns and runs have been lost since the part model started");
+        let fix = "ken logs model says why; when it is mended, ken restart model begins to count anew";
+        findings.warning("telemetry-lost", "model", why, fix);
+    }
+}
