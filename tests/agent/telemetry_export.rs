@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use ken_tests::provider::{Provider, Reply};
-use ken_tests::{Builder, System, tui, until};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex};
+
+use ken_tests::provider::{Provider, Reply, openai};
+use ken_tests::{Builder, System, otlp, tui, until};
 use serde_json::{Value, json};
 
 const SECRET: &str = "canary-4be1";
@@ -42,10 +45,7 @@ fn say(system: &System, text: &str) -> Value {
 
 /// All spans that the collector has received.
 fn spans(collector: &Provider) -> Vec<Value> {
-    let requests = collector.received();
-    let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
-    let spans = requests.iter().filter_map(|request| of(&request.body));
-    spans.flat_map(|spans| spans.as_array().unwrap().clone()).collect()
+    otlp::spans(&collector.received())
 }
 
 fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
@@ -63,9 +63,10 @@ fn a_turn_is_a_trace_without_texts() {
     let request = &collector.received()[0];
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
     assert_eq!((request.header("x-key"), request.header("other")), (Some("k=7"), Some("o")));
-    assert_eq!(request.header("content-type"), Some("application/json"));
-    assert!(!request.body.to_string().contains(SECRET), "{}", request.body);
-    let resource = &request.body["resourceSpans"][0]["resource"];
+    assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
+    let traces = otlp::traces(request);
+    assert!(!String::from_utf8_lossy(&request.bytes).contains(SECRET), "{traces}");
+    let resource = &traces["resourceSpans"][0]["resource"];
     assert_eq!(attribute(resource, "service.name"), Some("ken"));
     let spans = spans(&collector);
     let root = &spans[0];
@@ -149,4 +150,134 @@ fn the_root_span_of_a_scheduled_turn_is_that_of_its_agent() {
     let root = &spans(&collector)[0];
     assert_eq!(root["name"], "invoke_agent coding-worker");
     assert_eq!(attribute(root, "gen_ai.agent.name"), Some("coding-worker"));
+}
+
+/// A system with a model over the network.
+fn networked(collector: &Provider, model: &Provider) -> System {
+    let system = Builder::default()
+        .config(&format!("[telemetry]\notlp = \"{}\"\n", collector.url()))
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", model.url()))
+        .start();
+    until("the export has begun", || system.call("store", "telemetry.ended", &[])["since"].is_string());
+    system
+}
+
+fn model() -> Provider {
+    Provider::answering(|_| Reply::Stream(openai(&["Yes."], &[])))
+}
+
+fn exported(system: &System) -> u64 {
+    system.call("model", "service.stats", &[])["telemetry_exported"].as_u64().unwrap()
+}
+
+/// Checks that the collector has received the two spans of each turn, each once.
+fn check_once(collector: &Provider, turns: usize) {
+    let spans = spans(collector);
+    let ids: BTreeSet<String> = spans.iter().map(|span| format!("{}{}", span["traceId"], span["spanId"])).collect();
+    assert_eq!((ids.len(), spans.len()), (2 * turns, 2 * turns), "{spans:?}");
+}
+
+#[test]
+fn each_span_comes_once_while_a_provider_is_in_use() {
+    let (collector, model) = (Provider::answering(|_| accepted_reply()), model());
+    let system = networked(&collector, &model);
+    for turn in 1..=4 {
+        say(&system, "Hello");
+        until("it is confirmed", || exported(&system) == turn);
+    }
+    check_once(&collector, 4);
+}
+
+#[test]
+fn a_collector_may_answer_late() {
+    let is_open = Arc::new((Mutex::new(false), Condvar::new()));
+    let gate = Arc::clone(&is_open);
+    let collector = Provider::answering(move |_| {
+        let (is_open, changed) = &*gate;
+        drop(changed.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        accepted_reply()
+    });
+    let model = model();
+    let system = networked(&collector, &model);
+    say(&system, "One");
+    until("the collector has the trace", || collector.received().len() == 1);
+    // The provider ends calls, and closes connections, while the collector has not answered.
+    for _ in 0..3 {
+        say(&system, "More");
+    }
+    assert_eq!((collector.received().len(), exported(&system)), (1, 0));
+    *is_open.0.lock().unwrap() = true;
+    is_open.1.notify_all();
+    until("all are confirmed", || exported(&system) == 4);
+    check_once(&collector, 4);
+}
+
+/// The same traces in both encodings, for collectors that accept only one.
+#[test]
+fn a_collector_that_takes_only_one_encoding_gets_it() {
+    let takes = |wanted: &'static str| {
+        Provider::answering(move |request| match request.header("content-type") {
+            Some(given) if given == wanted => accepted_reply(),
+            _ => Reply::Status(415, Vec::new(), String::new()),
+        })
+    };
+    for (protocol, taken, other) in [
+        ("http/protobuf", "application/x-protobuf", "application/json"),
+        ("http/json", "application/json", "application/x-protobuf"),
+    ] {
+        let (collector, refusing) = (takes(taken), takes(other));
+        let config = format!("protocol = \"{protocol}\"\n");
+        let system = system(&collector, &config);
+        say(&system, "Hello");
+        until("it is confirmed", || exported(&system) == 1);
+        check_once(&collector, 1);
+        // A refusal is final: the batch is counted as lost, and the warning names the encoding.
+        let system = self::system(&refusing, &config);
+        say(&system, "Hello");
+        until("it is counted", || system.call("model", "service.stats", &[])["telemetry_lost"] == 1);
+        assert_eq!((refusing.received().len(), exported(&system)), (1, 0));
+        let log = std::fs::read_to_string(system.home().join("state/log/model.log")).unwrap();
+        assert!(log.contains("415") && log.contains(protocol), "{log}");
+    }
+}
+
+#[test]
+fn both_encodings_say_the_same() {
+    let collector = Provider::answering(|_| Reply::Status(503, Vec::new(), String::new()));
+    let system = system(&collector, "protocol = \"http/json\"\ncontent = true\n");
+    say(&system, &format!("find {SECRET}"));
+    until("the collector has failed", || !collector.received().is_empty());
+    let file = system.home().join("ken.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.replace("http/json", "http/protobuf")).unwrap();
+    system.kill("model");
+    let binary = || collector.received().into_iter().find(|request| request.body.is_null());
+    until("it is sent again", || binary().is_some());
+    let wanted = otlp::traces(&collector.received()[0]);
+    assert_eq!(otlp::traces(&binary().unwrap()), wanted);
+    assert!(wanted.to_string().contains(SECRET));
+}
+
+#[test]
+fn an_unknown_encoding_is_refused() {
+    let refused = |variable: Option<&str>, config: &str| {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("ken.toml"), format!("[telemetry]\notlp = \"http://127.0.0.1:9\"\n{config}"))
+            .unwrap();
+        let mut command = std::process::Command::new(ken_tests::binary("ken-model"));
+        command.env_clear().env("KEN_MODEL", "rules").arg("--home").arg(home.path());
+        command.envs(variable.map(|value| ("OTEL_EXPORTER_OTLP_PROTOCOL", value)));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = refused(Some("grpc"), "");
+    assert!(
+        error.contains("OTEL_EXPORTER_OTLP_PROTOCOL")
+            && error.contains("must be http/protobuf or http/json, not `grpc`"),
+        "{error}"
+    );
+    let error = refused(None, "protocol = \"grpc\"\n");
+    assert!(error.contains("ken.toml:3") && error.contains("http/protobuf"), "{error}");
 }

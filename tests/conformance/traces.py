@@ -1,4 +1,4 @@
-"""traces.py PROGRAMS: checks the traces that ken exports to an MLflow server: OTLP over HTTP in JSON, which MLflow interprets by the
+"""traces.py PROGRAMS: checks the traces that ken exports to an MLflow server: OTLP over HTTP, which MLflow interprets by the
 semantic conventions for generative AI. The attributes are compared with the registry of the conventions in the package
 opentelemetry-semantic-conventions. The exit status is 0 if all checks pass."""
 

@@ -41,7 +41,9 @@ pub struct ReceivedRequest {
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
+    /// Null if the body is not JSON.
     pub body: Value,
+    pub bytes: Vec<u8>,
 }
 
 impl ReceivedRequest {
@@ -136,15 +138,16 @@ impl Drop for Provider {
 }
 
 fn answer(mut request: Request, shared: &Shared) {
-    let mut text = String::new();
-    _ = request.as_reader().read_to_string(&mut text);
+    let mut bytes = Vec::new();
+    _ = request.as_reader().read_to_end(&mut bytes);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
     let received = ReceivedRequest {
         method: request.method().to_string(),
         path: request.url().to_owned(),
         headers: headers.collect(),
-        body: serde_json::from_str(&text).unwrap_or(Value::Null),
+        body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        bytes,
     };
     lock(&shared.received).push(received.clone());
     let reply = match &shared.answering {

@@ -13,6 +13,8 @@ mod events;
 mod filter;
 mod http;
 mod keyboard;
+#[path = "../doubles/otlp.rs"]
+pub mod otlp;
 mod page;
 #[path = "../doubles/pages.rs"]
 pub mod pages;

@@ -78,11 +78,13 @@ impl Answer {
         let MessageState::Open(draft) = &turn.message else {
             return Vec::new();
         };
-        if let Some(seal) = opaque {
-            self.seals.push((draft.thoughts.len(), seal));
-        }
         let start = draft.thinking.is_none().then_some(Body::ThinkingStart);
-        start.into_iter().chain(thinking_deltas(&delta)).collect()
+        // A signature is valid for exactly the thought before it, so another thought may not continue that one.
+        let end = opaque.map(|seal| {
+            self.seals.push((draft.thoughts.len(), seal));
+            Body::ThinkingEnd { content: draft.thinking.clone().unwrap_or_default() + &delta }
+        });
+        start.into_iter().chain(thinking_deltas(&delta)).chain(end).collect()
     }
 
     /// Whether everything received so far is recorded text. Only then can the same call be repeated and continue after
@@ -142,7 +144,7 @@ impl Answer {
             _ => None,
         });
         for (index, opaque) in thoughts.enumerate() {
-            *opaque = self.seals.iter().rev().find(|(thought, _)| *thought == index).map(|(_, seal)| seal.clone());
+            *opaque = self.seals.iter().find(|(thought, _)| *thought == index).map(|(_, seal)| seal.clone());
         }
         blocks.extend(self.calls);
         blocks

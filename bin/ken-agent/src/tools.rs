@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, NO_TOOL, ToolResult};
 use ken_types::fence::Fence;
+use ken_types::json;
+use ken_types::limits::ARGUMENTS_DEPTH;
 use ken_types::ops::model::{SchemaText, ToolSpec};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -54,14 +56,25 @@ pub(crate) const NOT_ALLOWED: &str = "The call was not allowed: ";
 /// The beginning of the note on a repeated call.
 pub(crate) const SAME_CALL: &str = "\n[This is the same call ";
 
+/// Says why no tool is run with these arguments. ken-model passes on the text of those that it cannot accept.
+fn refused_arguments(arguments: &Value) -> String {
+    let why = match arguments {
+        Value::String(text) => json::parse(text.as_bytes(), ARGUMENTS_DEPTH).err(),
+        _ => None,
+    };
+    match why {
+        Some(error) => format!("its arguments cannot be used: {}", error.message),
+        None => "its arguments are not a JSON object".to_owned(),
+    }
+}
+
 async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let outside = outside(&seams, &call);
-    let mut result = match call.arguments {
+    let mut result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => make_call(&seams, caller, &call, &events).await,
-        // Arguments that are not valid JSON are stored as text.
-        _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
+        other => Err(format!("{NOT_ALLOWED}{}", refused_arguments(other))),
     };
     if repeats >= REPEATS_BEFORE_NOTE {
         let note = format!(

@@ -1,8 +1,9 @@
 //! The network access of a command. It can reach only the hosts that the rule of its folder names, and only through
 //! ken-proxy(1).
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -73,7 +74,8 @@ impl Network<'_> {
                 rules.keys.insert(host.clone(), authorization(&held));
             }
         }
-        Proxy::start(&rules)
+        let program = find_program("ken-proxy").ok_or_else(|| cannot_start(&"the program is not installed"))?;
+        Proxy::start(&program, &rules)
     }
 }
 
@@ -94,39 +96,39 @@ pub(crate) struct Proxy {
     ready: ProxyReady,
 }
 
+fn cannot_start(why: &dyn std::fmt::Display) -> Error {
+    Error::unavailable(format!("ken-proxy cannot be started: {why}"))
+}
+
 impl Proxy {
-    fn start(rules: &ProxyRules) -> Result<Proxy, Error> {
-        let failed = |why: &dyn std::fmt::Display| Error::unavailable(format!("ken-proxy cannot be started: {why}"));
-        let program = find_program("ken-proxy").ok_or_else(|| failed(&"the program is not installed"))?;
+    fn start(program: &Path, rules: &ProxyRules) -> Result<Proxy, Error> {
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .current_dir("/")
             .spawn()
-            .map_err(|error| failed(&error))?;
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed(&"it has no pipes"));
+            .map_err(|error| cannot_start(&error))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(mut input), Some(output), Some(errors)) = pipes else {
+            return Err(cannot_start(&"it has no pipes"));
         };
-        let mut text = serde_json::to_string(rules).map_err(|error| failed(&error))?;
+        // It is read all the time, because the proxy would stop when the pipe is full. The thread ends with the proxy.
+        let errors = std::thread::spawn(|| start_of(errors));
+        let mut text = serde_json::to_string(rules).map_err(|error| cannot_start(&error))?;
         text.push('\n');
         let mut line = String::new();
-        let sent = input.write_all(text.as_bytes()).and_then(|()| BufReader::new(output).read_line(&mut line));
-        let ready = sent.ok().and_then(|_| serde_json::from_str(&line).ok());
-        match ready {
-            Some(ready) => {
-                // From now on nobody reads its standard error, and it must not wait for a reader.
-                drop(child.stderr.take());
-                Ok(Proxy { child, _input: input, ready })
-            }
-            None => {
-                let _ = child.kill();
-                let error = child.wait_with_output().map(|ended| ended.stderr).unwrap_or_default();
-                let error: Option<Value> = serde_json::from_slice(&error).ok();
-                let own = error.and_then(|error| serde_json::from_value(error.get("error")?.clone()).ok());
-                Err(own.unwrap_or_else(|| failed(&"it ended at once")))
-            }
+        let mut answer = BufReader::new(output).take(MAX_READY_BYTES);
+        let sent = input.write_all(text.as_bytes()).and_then(|()| answer.read_line(&mut line));
+        if let Some(ready) = sent.ok().and_then(|_| serde_json::from_str(&line).ok()) {
+            return Ok(Proxy { child, _input: input, ready });
         }
+        let _ = child.kill();
+        let _ = child.wait();
+        let errors = errors.join().unwrap_or_default();
+        let error: Option<Value> = serde_json::from_slice(&errors).ok();
+        let own = error.and_then(|error| serde_json::from_value(error.get("error")?.clone()).ok());
+        Err(own.unwrap_or_else(|| cannot_start(&"it ended at once")))
     }
 
     /// Returns the only address to which the command can connect.
@@ -140,6 +142,18 @@ impl Proxy {
         let named = NAMES.iter().map(|name| format!("{name}={}", self.ready.url));
         named.chain(["no_proxy=", "NO_PROXY="].map(str::to_owned)).collect()
     }
+}
+
+/// The maximum size of the line with which the proxy says that it is ready, and of the error that it may write instead.
+const MAX_READY_BYTES: u64 = 64 * 1024;
+const MAX_ERROR_BYTES: u64 = 64 * 1024;
+
+/// Reads to the end and returns the first bytes.
+fn start_of(mut errors: ChildStderr) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let _ = errors.by_ref().take(MAX_ERROR_BYTES).read_to_end(&mut kept);
+    let _ = std::io::copy(&mut errors, &mut std::io::sink());
+    kept
 }
 
 impl Drop for Proxy {
@@ -236,7 +250,33 @@ pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    #[test]
+    fn a_proxy_may_write_more_errors_than_a_pipe_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("ken-proxy");
+        // Another process writes the program: one that this process has open, or a child of another test, cannot be run.
+        let install = |script: &str| {
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#, "sh"])
+                .arg(&program)
+                .arg(script);
+            assert!(shell.status().unwrap().success());
+        };
+        let many = "head -c 1000000 /dev/zero >&2";
+        let ready = r#"echo '{"address": "127.0.0.1:1", "url": "http://127.0.0.1:1"}'"#;
+        install(&format!("{many}; read rules; {ready}; {many}; exit 7"));
+        let mut proxy = Proxy::start(&program, &ProxyRules::default()).unwrap();
+        assert_eq!(proxy.address(), "127.0.0.1:1");
+        assert_eq!(proxy.child.wait().unwrap().code(), Some(7));
+        install(r#"echo '{"error": {"code": "invalid", "message": "no such host"}}' >&2; exit 2"#);
+        let error = Proxy::start(&program, &ProxyRules::default()).err().unwrap();
+        assert_eq!(error.message, "no such host");
+    }
 
     #[test]
     fn a_key_becomes_a_header() {

@@ -175,7 +175,10 @@ impl Research {
     pub(crate) async fn check(&self, payload: &Value) -> Result<(), Error> {
         Question::read(payload)?;
         // While ken-tools cannot be asked, a run is accepted, and says itself what it lacks.
-        let Ok(listed) = self.tools.call::<ToolsList>(&ListTools { agent: Some(AGENT.to_owned()) }, CALL_TIMEOUT).await
+        let Ok(listed) = self
+            .tools
+            .call::<ToolsList>(&ListTools { agent: Some(AGENT.to_owned()), unless: None }, CALL_TIMEOUT)
+            .await
         else {
             return Ok(());
         };

@@ -1,41 +1,34 @@
-//! HTTP connections to a provider or a collector. Each call blocks a separate thread. Reads wait in slices of a quarter
-//! of a second, so that a cancelled call ends soon.
+//! HTTP connections to a provider or a collector. Each call blocks a separate thread and has its own connection, so that
+//! it can be cancelled alone: whoever waits for it holds a [`Connection`], and the call ends when that is dropped.
 
 use std::io::{ErrorKind, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ken_tls::roots;
 use ken_types::Error;
+use ureq::config::Config;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
-use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
-};
 use ureq::{Agent, Body, BodyReader, RequestBuilder};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often a waiting call checks whether it has been cancelled.
-const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the end of a response is waited for when its content is complete. Without its end, the connection cannot be
+/// used again, but a server may keep the response open.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_millis(250);
+/// The maximum number of connections of a provider that are kept for later calls.
+const MAX_IDLE: usize = 3;
 /// The maximum size of an answer that is not streamed, and of the body of an error, in bytes.
 const BODY_BYTES: u64 = 16 * 1024 * 1024;
 const ERROR_BYTES: u64 = 64 * 1024;
 
-thread_local! {
-    /// Whether the call that runs in this thread has been cancelled.
-    static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
-    /// The time at which [`drain`] stops, while it runs in this thread.
-    static DRAIN_UNTIL: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
-}
-
 /// Makes the calls of one provider, and keeps its connections open between them.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
-    agent: Agent,
+    config: Arc<Config>,
+    idle: Arc<Mutex<Vec<Agent>>>,
 }
 
 impl Http {
@@ -50,6 +43,11 @@ impl Http {
             }
             _ => SILENCE_TIMEOUT,
         };
+        Http::new(silence)
+    }
+
+    /// Lets a server send nothing for at most this time.
+    pub(crate) fn new(silence: Duration) -> Result<Http, Error> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -59,30 +57,82 @@ impl Http {
             .timeout_per_write(Some(silence))
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
             .build();
-        let connector = Cancellable(DefaultConnector::new());
-        Ok(Http { agent: Agent::with_parts(config, connector, DefaultResolver::default()) })
+        Ok(Http { config: Arc::new(config), idle: Arc::default() })
     }
 
-    /// Sends a JSON body. Blocks until the head of the response has arrived.
-    pub(crate) fn post(&self, url: &str, headers: &[(&str, &str)], body: &str) -> Result<Response<Body>, Error> {
-        let fixed = [("content-type", "application/json"), ("accept", "text/event-stream")];
-        let request = with_headers(with_headers(self.agent.post(url), &fixed), headers);
+    /// Returns a connection for one call. It is an open one of an earlier call if there is one.
+    pub(crate) fn connection(&self) -> Connection {
+        let agent = lock(&self.idle).pop().unwrap_or_else(|| self.config.new_agent());
+        Connection { agent, idle: Arc::clone(&self.idle), is_kept: false }
+    }
+}
+
+fn lock(idle: &Mutex<Vec<Agent>>) -> MutexGuard<'_, Vec<Agent>> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The connection of one call. Dropping it ends the call, in whatever thread that runs. Only the resolution of a name
+/// and the opening of a connection are not interrupted.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Shutting down an agent ends all of its calls, so no two calls share one.
+    agent: Agent,
+    idle: Arc<Mutex<Vec<Agent>>>,
+    is_kept: bool,
+}
+
+impl Connection {
+    /// Returns the part that makes the call, for the thread that runs it.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller(self.agent.clone())
+    }
+
+    /// Keeps the connection for later calls. The call has to be over.
+    pub(crate) fn keep(mut self) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < MAX_IDLE {
+            idle.push(self.agent.clone());
+            drop(idle);
+            self.is_kept = true;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.agent.clone().shutdown();
+        }
+    }
+}
+
+/// A name and its value.
+pub(crate) type Header<N> = (N, String);
+
+/// Makes the call of a [`Connection`].
+#[derive(Debug)]
+pub(crate) struct Caller(Agent);
+
+impl Caller {
+    /// Sends a body. Blocks until the head of the response has arrived.
+    pub(crate) fn post(
+        &self,
+        url: &str,
+        headers: &[Header<impl AsRef<str>>],
+        body: &[u8],
+    ) -> Result<Response<Body>, Error> {
+        let request = with_headers(self.0.post(url), headers);
         request.send(body).map_err(|error| unreachable(url, error))
     }
 
-    pub(crate) fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Error> {
-        let request = with_headers(self.agent.get(url), headers);
+    pub(crate) fn get(&self, url: &str, headers: &[Header<impl AsRef<str>>]) -> Result<Response<Body>, Error> {
+        let request = with_headers(self.0.get(url), headers);
         request.call().map_err(|error| unreachable(url, error))
     }
 }
 
-fn with_headers<B>(request: RequestBuilder<B>, headers: &[(&str, &str)]) -> RequestBuilder<B> {
-    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
-}
-
-/// Makes the call of this thread end when `cancelled` becomes true.
-pub(crate) fn cancel_with(cancelled: Arc<AtomicBool>) {
-    CANCELLED.with_borrow_mut(|own| *own = cancelled);
+fn with_headers<B>(request: RequestBuilder<B>, headers: &[Header<impl AsRef<str>>]) -> RequestBuilder<B> {
+    headers.iter().fold(request, |request, (name, value)| request.header(name.as_ref(), value))
 }
 
 /// Returns the whole body as text. Fails if it exceeds the limit for its status.
@@ -106,12 +156,9 @@ pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -
     }
 }
 
-/// Reads the rest of a response whose content is complete, so that the connection can be used again. Stops after a
-/// quarter of a second, because a server may keep the response open.
+/// Reads the rest of a response whose content is complete, so that the connection can be used again.
 pub(crate) fn drain(reader: &mut BodyReader<'static>) {
-    DRAIN_UNTIL.set(Some(Instant::now() + CANCEL_CHECK_INTERVAL));
     _ = std::io::copy(reader, &mut std::io::sink());
-    DRAIN_UNTIL.set(None);
 }
 
 fn broken(error: std::io::Error) -> Error {
@@ -130,61 +177,5 @@ fn unreachable(url: &str, error: ureq::Error) -> Error {
         ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
         ureq::Error::BadUri(_) => Error::invalid("", format!("{host} is not an http or https address")),
         error => Error::unavailable(format!("cannot reach {host}: {error}")),
-    }
-}
-
-/// A connection whose reads end when the call is cancelled.
-#[derive(Debug)]
-struct Cancellable<C>(C);
-
-impl<C: Connector<(), Out = Box<dyn Transport>>> Connector<()> for Cancellable<C> {
-    type Out = Sliced;
-
-    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Sliced>, ureq::Error> {
-        Ok(self.0.connect(details, chained)?.map(Sliced))
-    }
-}
-
-/// Waits for input in slices, so that a cancelled call does not wait for a provider that sends nothing.
-#[derive(Debug)]
-struct Sliced(Box<dyn Transport>);
-
-impl Transport for Sliced {
-    fn buffers(&mut self) -> &mut dyn Buffers {
-        self.0.buffers()
-    }
-
-    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        self.0.transmit_output(amount, timeout)
-    }
-
-    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let limit = timeout.for_read();
-        let until = DRAIN_UNTIL.get().or(match limit.after {
-            time::Duration::Exact(after) => Some(Instant::now() + after),
-            time::Duration::NotHappening => None,
-        });
-        loop {
-            let is_drained = DRAIN_UNTIL.get().is_some_and(|until| Instant::now() >= until);
-            if is_drained || CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
-                return Err(std::io::Error::from(ErrorKind::ConnectionAborted).into());
-            }
-            let left = until.map_or(CANCEL_CHECK_INTERVAL, |until| {
-                until.saturating_duration_since(Instant::now()).min(CANCEL_CHECK_INTERVAL)
-            });
-            let slice = NextTimeout { after: time::Duration::Exact(left), per_read: None, ..limit };
-            match self.0.await_input(slice) {
-                Err(ureq::Error::Timeout(_)) if until.is_none_or(|until| Instant::now() < until) => {}
-                other => return other,
-            }
-        }
-    }
-
-    fn is_open(&mut self) -> bool {
-        self.0.is_open()
-    }
-
-    fn is_tls(&self) -> bool {
-        self.0.is_tls()
     }
 }

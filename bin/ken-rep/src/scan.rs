@@ -155,8 +155,10 @@ mod tests {
 
     fn rules(text: &str) -> Option<String> {
         let document = Scan::document(text)?;
-        let facts = serde_json::to_string(&document.facts).unwrap();
-        Some(facts + &serde_json::to_string(&document.rules).unwrap())
+        let (facts, rules) = (&document.facts, &document.rules);
+        let rules = (0..rules.len()).map(|rule| (rules.premises(rule).collect::<Vec<_>>(), rules.conclusion(rule)));
+        let rules = serde_json::to_string(&rules.collect::<Vec<_>>()).unwrap();
+        Some(serde_json::to_string(facts).unwrap() + &rules)
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use serde::ser::{Serialize, SerializeStruct, Serializer};
-use serde_json::ser::{CompactFormatter, Formatter};
+use serde::ser::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 
 use crate::mark::Mark;
 use crate::output::Output;
@@ -14,25 +14,24 @@ use crate::output::Output;
 /// make a long proof four times as large.
 const OPEN_LEVELS: usize = 2;
 
-/// Text that is JSON already and is written unchanged. serde_json's `RawValue` does the same, but parses the text first.
+/// Text that is JSON already and is written unchanged. serde_json's `RawValue` does the same, but parses the text first,
+/// which takes longer than to write it.
+///
+/// It is serialised as bytes, which no answer contains otherwise: both layouts of this file write bytes as they are. Any
+/// other serialiser writes a list of numbers.
 pub struct Raw<'a>(pub &'a str);
 
 impl Serialize for Raw<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut raw = serializer.serialize_struct(RAW, 1)?;
-        raw.serialize_field(RAW, self.0)?;
-        raw.end()
+        serializer.serialize_bytes(self.0.as_bytes())
     }
 }
-
-/// The name of the struct by which serde_json recognises its `RawValue`.
-const RAW: &str = "$serde_json::private::RawValue";
 
 /// Writes a document on one line. The output reports errors.
 pub(crate) fn compact(value: &(impl Serialize + ?Sized), mark: Option<&Mark>, to: &mut Output) {
     match mark {
         Some(mark) => write(value, Layout::new(0, Some(mark)), to),
-        None => write(value, CompactFormatter, to), // many answers of a co-process
+        None => write(value, Compact, to), // many answers of a co-process
     }
 }
 
@@ -45,6 +44,15 @@ fn write(value: &(impl Serialize + ?Sized), layout: impl Formatter, to: &mut Out
     let mut serializer = serde_json::Serializer::with_formatter(&mut *to, layout);
     if let Err(error) = value.serialize(&mut serializer) {
         to.fail(error.into());
+    }
+}
+
+/// serde_json's own layout, which [`Layout`] with no open level is too, but slower.
+struct Compact;
+
+impl Formatter for Compact {
+    fn write_byte_array<W: Write + ?Sized>(&mut self, to: &mut W, json: &[u8]) -> io::Result<()> {
+        to.write_all(json)
     }
 }
 
@@ -103,6 +111,10 @@ impl<'m> Layout<'m> {
 }
 
 impl Formatter for Layout<'_> {
+    fn write_byte_array<W: Write + ?Sized>(&mut self, to: &mut W, json: &[u8]) -> io::Result<()> {
+        to.write_all(json)
+    }
+
     fn begin_array<W: Write + ?Sized>(&mut self, to: &mut W) -> io::Result<()> {
         self.begin(to, b"[")
     }
@@ -186,7 +198,9 @@ mod tests {
     fn compact_is_what_serde_json_writes_and_raw_text_stays_as_it_is() {
         let value = json!({"a": [1.5, -0.0, "é\"\n"], "b": {"c": null}, "d": []});
         assert_eq!(written(|output| compact(&value, None, output)), value.to_string());
-        assert_eq!(written(|output| compact(&[Raw("{\"a\": 1.50}"), Raw("2")], None, output)), "[{\"a\": 1.50},2]");
+        let raw = [Raw("{\"a\": 1.50}"), Raw("2")];
+        assert_eq!(written(|output| compact(&raw, None, output)), "[{\"a\": 1.50},2]");
+        assert_eq!(written(|output| open(&raw, None, output)), "[\n  {\"a\": 1.50},\n  2\n]");
     }
 
     #[test]

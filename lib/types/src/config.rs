@@ -207,8 +207,31 @@ pub struct Telemetry {
     /// The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`; if empty, nothing is sent. The variable
     /// `OTEL_EXPORTER_OTLP_ENDPOINT` takes precedence.
     pub otlp: String,
+    /// The encoding of the traces. The variable `OTEL_EXPORTER_OTLP_PROTOCOL` takes precedence.
+    pub protocol: OtlpProtocol,
     /// Whether the texts of answers and tool results are sent, too.
     pub content: bool,
+}
+
+/// An encoding of OTLP over HTTP, with the names and the default of OpenTelemetry's specification.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OtlpProtocol {
+    #[default]
+    #[serde(rename = "http/protobuf")]
+    Protobuf,
+    #[serde(rename = "http/json")]
+    Json,
+}
+
+impl OtlpProtocol {
+    pub const ALL: [OtlpProtocol; 2] = [OtlpProtocol::Protobuf, OtlpProtocol::Json];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            OtlpProtocol::Protobuf => "http/protobuf",
+            OtlpProtocol::Json => "http/json",
+        }
+    }
 }
 
 /// The settings for approval requests.

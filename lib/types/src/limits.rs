@@ -10,6 +10,9 @@ pub const WIRE_CONNECTIONS: usize = 256;
 pub const WIRE_DEADLINE_MS: u64 = 10_000;
 pub const WIRE_DEADLINE_MAX_MS: u64 = 600_000;
 
+/// The maximum nesting of a tool call's arguments. They are part of messages and events, which a line of the wire can
+/// nest up to 64 levels deep.
+pub const ARGUMENTS_DEPTH: usize = 48;
 /// The maximum size of a prompt's text.
 pub const PROMPT_BYTES: usize = 256 * 1024;
 /// The maximum number of images of a prompt, and of base64 characters of each.

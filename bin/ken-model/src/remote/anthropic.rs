@@ -6,6 +6,7 @@ use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, ToolSpec};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
@@ -99,96 +100,51 @@ enum Open {
     Thought { signature: String },
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Line {
-    MessageStart {
-        message: Started,
-    },
-    ContentBlockStart {
-        index: u64,
-        content_block: Block,
-    },
-    ContentBlockDelta {
-        index: u64,
-        delta: Piece,
-    },
-    ContentBlockStop {
-        index: u64,
-    },
-    MessageDelta {
-        delta: Stop,
-        #[serde(default)]
-        usage: Tokens,
-    },
-    MessageStop,
+/// One event. Its fields depend on its kind. It is no enum, because serde copies the fields of a tagged enum before it
+/// reads them, and the text of a call's input would be lost.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    #[serde(rename = "type")]
+    kind: String,
+    index: u64,
+    message: Option<Started>,
+    content_block: Option<Block>,
+    delta: Option<Piece>,
+    usage: Option<Tokens>,
+    error: Option<Value>,
     /// The whole answer, from a server that does not stream it.
-    Message {
-        content: Vec<Block>,
-        stop_reason: Option<String>,
-        #[serde(default)]
-        usage: Tokens,
-    },
-    Error {
-        error: Value,
-    },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Debug, Deserialize)]
-struct Started {
-    #[serde(default)]
-    usage: Tokens,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
-    Text {
-        #[serde(default)]
-        text: String,
-    },
-    ToolUse {
-        id: String,
-        name: String,
-        #[serde(default)]
-        input: Value,
-    },
-    Thinking {
-        #[serde(default)]
-        thinking: String,
-        #[serde(default)]
-        signature: String,
-    },
-    RedactedThinking {
-        data: String,
-    },
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Piece {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
-    ThinkingDelta {
-        thinking: String,
-    },
-    SignatureDelta {
-        signature: String,
-    },
-    #[serde(other)]
-    Other,
+    content: Option<Vec<Block>>,
+    stop_reason: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Stop {
+#[serde(default)]
+struct Started {
+    usage: Option<Tokens>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    input: Option<Box<RawValue>>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    data: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Piece {
+    text: Option<String>,
+    partial_json: Option<String>,
+    thinking: Option<String>,
+    signature: Option<String>,
     stop_reason: Option<String>,
 }
 
@@ -206,84 +162,68 @@ struct Tokens {
 impl Events {
     /// Takes one event. Returns the deltas that it completes, or the error that the provider sent.
     pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, Broken> {
-        match parse(&event.data)? {
-            Line::MessageStart { message } => self.usage.update(message.usage),
-            Line::ContentBlockStart { index, content_block } => return Ok(self.start(index, content_block)),
-            Line::ContentBlockDelta { index, delta } => return Ok(self.add(index, delta)),
-            Line::ContentBlockStop { index } => return Ok(self.stop_block(index)),
-            Line::MessageDelta { delta, usage } => {
-                self.usage.update(usage);
-                if let Some(reason) = delta.stop_reason {
-                    self.stop = Some(stop(&reason)?);
-                }
-            }
-            Line::MessageStop => self.done = true,
-            Line::Message { content, stop_reason, usage } => {
-                self.usage.update(usage);
-                self.stop = stop_reason.as_deref().map(stop).transpose()?;
+        let line: Line = parse(&event.data)?;
+        if let Some(error) = line.error.filter(|error| !error.is_null()) {
+            return Err(Broken::Reported(error));
+        }
+        self.usage.update(line.message.and_then(|message| message.usage));
+        self.usage.update(line.usage);
+        let piece = line.delta.unwrap_or_default();
+        if let Some(reason) = piece.stop_reason.as_ref().or(line.stop_reason.as_ref()) {
+            self.stop = Some(stop(reason)?);
+        }
+        let mut deltas = Vec::new();
+        match line.kind.as_str() {
+            "content_block_start" => deltas.extend(self.start(line.index, line.content_block.unwrap_or_default())),
+            "content_block_delta" => deltas.extend(self.add(line.index, piece)),
+            "content_block_stop" => deltas.extend(self.stop_block(line.index)),
+            "message_stop" => self.done = true,
+            "message" => {
                 self.done = true;
-                let mut deltas = Vec::new();
-                for (index, block) in (0..).zip(content) {
+                for (index, block) in (0..).zip(line.content.unwrap_or_default()) {
                     deltas.extend(self.start(index, block));
                     deltas.extend(self.stop_block(index));
                 }
-                return Ok(deltas);
             }
-            Line::Error { error } => return Err(Broken::Reported(error)),
-            Line::Other => {}
+            _ => {}
         }
-        Ok(Vec::new())
+        Ok(deltas)
     }
 
-    fn start(&mut self, index: u64, block: Block) -> Vec<Delta> {
-        match block {
-            Block::Text { text } if !text.is_empty() => return vec![Delta::Text { delta: text }],
-            Block::ToolUse { id, name, input } => {
+    fn start(&mut self, index: u64, block: Block) -> Option<Delta> {
+        match block.kind.as_str() {
+            "text" => return text(block.text),
+            "tool_use" => {
                 // The input arrives in pieces. Some servers send it completely at the start.
-                let whole = input.as_object().is_some_and(|input| !input.is_empty());
-                let input = if whole { input.to_string() } else { String::new() };
+                let input = block.input.filter(|input| !["{}", "null"].contains(&input.get()));
+                let input = input.map(|input| input.get().to_owned()).unwrap_or_default();
+                let (id, name) = (block.id.unwrap_or_default(), block.name.unwrap_or_default());
                 self.open.insert(index, Open::Tool { id, name, input });
             }
-            Block::Thinking { thinking, signature } => {
-                self.open.insert(index, Open::Thought { signature });
-                if !thinking.is_empty() {
-                    return vec![think(thinking, None)];
-                }
+            "thinking" => {
+                self.open.insert(index, Open::Thought { signature: block.signature.unwrap_or_default() });
+                return think(block.thinking);
             }
-            Block::RedactedThinking { data } => {
-                return vec![think(String::new(), Some(format!("{REDACTED_PREFIX}{data}")))];
-            }
-            Block::Text { .. } | Block::Other => {}
+            "redacted_thinking" => return seal(format!("{REDACTED_PREFIX}{}", block.data.unwrap_or_default())),
+            _ => {}
         }
-        Vec::new()
+        None
     }
 
-    fn add(&mut self, index: u64, piece: Piece) -> Vec<Delta> {
-        match (piece, self.open.get_mut(&index)) {
-            (Piece::TextDelta { text }, _) if !text.is_empty() => vec![Delta::Text { delta: text }],
-            (Piece::ThinkingDelta { thinking }, _) if !thinking.is_empty() => vec![think(thinking, None)],
-            (Piece::InputJsonDelta { partial_json }, Some(Open::Tool { input, .. })) => {
-                input.push_str(&partial_json);
-                Vec::new()
-            }
-            (Piece::SignatureDelta { signature }, Some(Open::Thought { signature: all })) => {
-                all.push_str(&signature);
-                Vec::new()
-            }
-            _ => Vec::new(),
+    fn add(&mut self, index: u64, piece: Piece) -> Option<Delta> {
+        match self.open.get_mut(&index) {
+            Some(Open::Tool { input, .. }) => input.push_str(&piece.partial_json.unwrap_or_default()),
+            Some(Open::Thought { signature }) => signature.push_str(&piece.signature.unwrap_or_default()),
+            None => {}
         }
+        text(piece.text).or_else(|| think(piece.thinking))
     }
 
-    fn stop_block(&mut self, index: u64) -> Vec<Delta> {
-        match self.open.remove(&index) {
-            Some(Open::Tool { id, name, input }) => {
-                let arguments = arguments(&input);
-                vec![Delta::ToolCall { id, name, arguments }]
-            }
-            Some(Open::Thought { signature }) if !signature.is_empty() => {
-                vec![think(String::new(), Some(signature))]
-            }
-            _ => Vec::new(),
+    fn stop_block(&mut self, index: u64) -> Option<Delta> {
+        match self.open.remove(&index)? {
+            Open::Tool { id, name, input } => Some(Delta::ToolCall { id, name, arguments: arguments(&input) }),
+            Open::Thought { signature } if signature.is_empty() => None,
+            Open::Thought { signature } => seal(signature),
         }
     }
 
@@ -302,13 +242,24 @@ impl Events {
     /// Called at the end of the stream. Returns how the answer ended, without further deltas, or
     /// `None` if the answer is incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
-        let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: Some(self.usage.usage()) };
+        let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: self.usage.usage() };
         self.done.then_some((Vec::new(), ended))
     }
 }
 
-fn think(delta: String, opaque: Option<String>) -> Delta {
-    Delta::Think { delta, opaque }
+fn text(delta: Option<String>) -> Option<Delta> {
+    let delta = delta.filter(|delta| !delta.is_empty())?;
+    Some(Delta::Text { delta })
+}
+
+fn think(delta: Option<String>) -> Option<Delta> {
+    let delta = delta.filter(|delta| !delta.is_empty())?;
+    Some(Delta::Think { delta, opaque: None })
+}
+
+/// Returns the signature of the thought before.
+fn seal(signature: String) -> Option<Delta> {
+    Some(Delta::Think { delta: String::new(), opaque: Some(signature) })
 }
 
 fn stop(reason: &str) -> Result<StopReason, Broken> {
@@ -324,7 +275,8 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
 }
 
 impl Tokens {
-    fn update(&mut self, newer: Tokens) {
+    fn update(&mut self, newer: Option<Tokens>) {
+        let newer = newer.unwrap_or_default();
         let take = |old: &mut Option<u64>, new: Option<u64>| *old = new.or(*old);
         take(&mut self.input_tokens, newer.input_tokens);
         take(&mut self.output_tokens, newer.output_tokens);
@@ -332,7 +284,9 @@ impl Tokens {
         take(&mut self.cache_creation_input_tokens, newer.cache_creation_input_tokens);
     }
 
-    fn usage(self) -> Usage {
+    /// Returns `None` if the server did not count tokens.
+    fn usage(self) -> Option<Usage> {
+        self.input_tokens.or(self.output_tokens)?;
         let usage = Usage {
             input: bounded(self.input_tokens),
             output: bounded(self.output_tokens),
@@ -340,6 +294,6 @@ impl Tokens {
             cache_write: bounded(self.cache_creation_input_tokens),
             ..Usage::default()
         };
-        Usage { total_tokens: usage.input + usage.output + usage.cache_read + usage.cache_write, ..usage }
+        Some(Usage { total_tokens: usage.input + usage.output + usage.cache_read + usage.cache_write, ..usage })
     }
 }

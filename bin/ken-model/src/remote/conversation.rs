@@ -36,6 +36,7 @@ pub(super) enum Part<'a> {
 pub(super) struct Answer<'a> {
     /// The wire format in which it was received.
     pub(super) api: &'a str,
+    pub(super) model: &'a str,
     /// Thoughts that have a signature, each with its signature.
     pub(super) thoughts: Vec<(&'a str, &'a str)>,
     pub(super) text: String,
@@ -74,8 +75,8 @@ pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
                 let note = format!("Note: {}", message.text());
                 entries.push(Entry::User(vec![Part::Text(note)]));
             }
-            Message::Assistant { content, api, .. } => {
-                let answer = answer(content, api, message.text());
+            Message::Assistant { content, api, model, .. } => {
+                let answer = Answer { api, model, ..answer(content, message.text()) };
                 let results: Vec<ToolAnswer<'_>> = answer.calls.iter().map(missing).collect();
                 if !answer.text.is_empty() || !results.is_empty() {
                     entries.push(Entry::Assistant(answer));
@@ -117,8 +118,8 @@ fn parts(content: &[Block]) -> Vec<Part<'_>> {
     parts.collect()
 }
 
-fn answer<'a>(content: &'a [Block], api: &'a str, text: String) -> Answer<'a> {
-    let mut answer = Answer { api, text, ..Answer::default() };
+fn answer(content: &[Block], text: String) -> Answer<'_> {
+    let mut answer = Answer { text, ..Answer::default() };
     for block in content {
         match block {
             Block::Thinking { thinking, opaque: Some(opaque) } => answer.thoughts.push((thinking, opaque)),

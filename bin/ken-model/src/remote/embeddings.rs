@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::format::bounded;
-use super::{AT_ONCE, CancelOnDrop, Remote};
+use super::{AT_ONCE, Remote};
 use crate::http;
 use crate::prices::price;
 
@@ -40,17 +40,15 @@ impl Remote {
         let model = format!("{}/{}", self.name.provider, self.name.id);
         let body = json!({"model": self.name.id, "input": texts, "encoding_format": "float"}).to_string();
         let (endpoint, who) = (self.endpoint.clone(), model.clone());
-        let cancel = CancelOnDrop::default();
-        let cancelled = Arc::clone(&cancel.0);
+        let connection = self.endpoint.http.connection();
+        let caller = connection.caller();
         let call = tokio::task::spawn_blocking(move || {
-            http::cancel_with(cancelled);
-            let url = endpoint.url("embeddings");
-            let response = endpoint.with_headers(|headers| endpoint.http.post(&url, headers, &body))?;
-            let text = http::text(endpoint.accepted(&who, response)?)?;
+            let text = http::text(endpoint.accepted(&who, endpoint.post(&caller, "embeddings", &body)?)?)?;
             drop(permit);
             Ok::<_, Error>(text)
         });
         let text = call.await.map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
+        connection.keep();
         self.note(&text);
         let (vectors, tokens) =
             read(&text?, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;

@@ -2,6 +2,8 @@
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
+use ken_types::json::parse as parse_strictly;
+use ken_types::limits::ARGUMENTS_DEPTH;
 use ken_types::ops::model::SchemaText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -27,37 +29,28 @@ impl From<Error> for Broken {
     }
 }
 
+/// Parses the object that an event holds.
 pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
-    serde_json::from_str(data).map_err(|error| {
-        let message = format!("the provider's stream holds an event that is not understood: {error}");
+    let wrong = |why: String| {
+        let message = format!("the provider's stream holds an event that is not understood: {why}");
         Broken::Failed(Error::unavailable(message))
-    })
+    };
+    // serde would take the items of a list for the fields of an object.
+    if !data.trim_start().starts_with('{') {
+        return Err(wrong("it is not a JSON object".to_owned()));
+    }
+    serde_json::from_str(data).map_err(|error| wrong(error.to_string()))
 }
 
 /// The number of bytes that an empty call or block counts against the limit of an answer, because it takes memory too.
 pub(super) const HELD_BYTES: usize = 256;
 
-/// The maximum nesting of arguments. They are part of messages and events, which a line of the wire can nest up to 64
-/// levels deep.
-const MAX_DEPTH: usize = 48;
-
-/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, or is nested too
-/// deeply, is kept as text, and no tool is run with it.
+/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON, repeats a key or is
+/// nested too deeply is kept as text: no tool is run with it, and the model is told why.
 pub(super) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
-        text => {
-            let value = serde_json::from_str(text).ok().filter(|value| depth(value) <= MAX_DEPTH);
-            value.unwrap_or_else(|| Value::String(text.to_owned()))
-        }
-    }
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
-        _ => 0,
+        text => parse_strictly(text.as_bytes(), ARGUMENTS_DEPTH).unwrap_or_else(|_| Value::String(text.to_owned())),
     }
 }
 

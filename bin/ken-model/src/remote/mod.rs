@@ -8,11 +8,11 @@ mod failure;
 mod format;
 mod openai;
 mod stream;
+mod thought;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,9 +21,10 @@ use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
 use crate::generate::{MAX_ANSWER_BYTES, too_long};
-use crate::http::{self, Http};
+use crate::http::{self, Caller, END_TIMEOUT, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window, full_name};
 use crate::usage::{delta_bytes, estimate, request_tokens, thought_tokens};
@@ -58,7 +59,7 @@ impl Format {
 
     fn api(self) -> &'static str {
         match self {
-            Format::OpenAi => "openai-chat",
+            Format::OpenAi => openai::API,
             Format::Anthropic => anthropic::API,
         }
     }
@@ -131,18 +132,23 @@ impl Endpoint {
         }
     }
 
-    /// Calls `send` with the headers that contain the key.
-    fn with_headers<T>(&self, send: impl FnOnce(&[(&str, &str)]) -> T) -> T {
-        let bearer = self.key.as_ref().map(|key| format!("Bearer {key}"));
-        let mut headers = Vec::new();
+    /// Returns the headers that contain the key.
+    fn headers(&self) -> Vec<(&'static str, String)> {
         match self.format {
-            Format::OpenAi => headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer))),
+            Format::OpenAi => self.key.iter().map(|key| ("authorization", format!("Bearer {key}"))).collect(),
             Format::Anthropic => {
-                headers.push(("anthropic-version", "2023-06-01"));
-                headers.extend(self.key.as_deref().map(|key| ("x-api-key", key)));
+                let key = self.key.iter().map(|key| ("x-api-key", key.clone()));
+                key.chain([("anthropic-version", "2023-06-01".to_owned())]).collect()
             }
         }
-        send(&headers)
+    }
+
+    /// Sends a JSON body. Blocks until the head of the response has arrived.
+    fn post(&self, caller: &Caller, path: &str, body: &str) -> Result<ureq::http::Response<ureq::Body>, Error> {
+        let mut headers = self.headers();
+        headers.push(("content-type", "application/json".to_owned()));
+        headers.push(("accept", "text/event-stream".to_owned()));
+        caller.post(&self.url(path), &headers, body.as_bytes())
     }
 
     /// Returns the models that the provider offers. Blocks.
@@ -150,11 +156,12 @@ impl Endpoint {
         if let Some(why) = self.missing_key() {
             return Err(Error::new(Code::Unauthenticated, why));
         }
-        let url = self.url("models");
-        let response = self.with_headers(|headers| self.http.get(&url, headers))?;
+        let connection = self.http.connection();
+        let response = connection.caller().get(&self.url("models"), &self.headers())?;
         let who = self.format.provider();
-        let response = self.accepted(who, response)?;
-        let body: Value = serde_json::from_str(&http::text(response)?)
+        let text = http::text(self.accepted(who, response)?)?;
+        connection.keep();
+        let body: Value = serde_json::from_str(&text)
             .map_err(|error| Error::unavailable(format!("{who} sent a list that is not understood: {error}")))?;
         let models = body.get("data").and_then(Value::as_array).into_iter().flatten();
         let ids = models.filter_map(|model| model.get("id")?.as_str().map(str::to_owned));
@@ -268,15 +275,15 @@ impl Remote {
             Error::busy(message, 1_000)
         })?;
         let (deltas, mut received) = mpsc::channel(WAITING);
-        let cancel = CancelOnDrop::default();
+        let connection = self.endpoint.http.connection();
         let call = Call {
             model: full_name(self),
             endpoint: self.endpoint.clone(),
+            caller: connection.caller(),
             body: self.body(request).to_string(),
             deltas,
-            cancelled: Arc::clone(&cancel.0),
         };
-        let running = tokio::task::spawn_blocking(move || {
+        let mut running = tokio::task::spawn_blocking(move || {
             let ended = call.run();
             drop(permit);
             ended
@@ -284,9 +291,19 @@ impl Remote {
         while let Some(delta) = received.recv().await {
             sink.send(delta).await?;
         }
-        let ended = running
-            .await
-            .map_err(|error| Error::internal(format!("a call to a provider ended without an answer: {error}")))?;
+        // After the last delta, the call only reads the end of the response.
+        let ended = match timeout(END_TIMEOUT, &mut running).await {
+            Ok(ended) => {
+                connection.keep();
+                ended
+            }
+            Err(_) => {
+                drop(connection);
+                running.await
+            }
+        };
+        let ended =
+            ended.map_err(|error| Error::internal(format!("a call to a provider ended without an answer: {error}")))?;
         self.note(&ended);
         let (ended, output_bytes) = ended?;
         let mut usage = ended.usage.unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
@@ -362,70 +379,51 @@ impl Provider for Remote {
     }
 }
 
-/// Cancels the call when the future that waits for it is dropped.
-#[derive(Debug, Default)]
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// One call, which runs in a separate thread.
 struct Call {
     /// The model, as `provider/model`.
     model: String,
     endpoint: Endpoint,
+    caller: Caller,
     body: String,
     deltas: mpsc::Sender<Delta>,
-    cancelled: Arc<AtomicBool>,
 }
 
 impl Call {
     /// Returns how the answer ended, and the number of bytes that were passed on.
     fn run(self) -> Result<(Ended, usize), Error> {
-        http::cancel_with(Arc::clone(&self.cancelled));
         let (path, mut stream) = match self.endpoint.format {
             Format::OpenAi => ("chat/completions", Stream::openai()),
             Format::Anthropic => ("messages", Stream::anthropic()),
         };
-        let url = self.endpoint.url(path);
-        let response = self.endpoint.with_headers(|headers| self.endpoint.http.post(&url, headers, &self.body))?;
+        let broken = |broken| self.endpoint.broken(&self.model, broken);
+        let response = self.endpoint.post(&self.caller, path, &self.body)?;
         let response = self.endpoint.accepted(&self.model, response)?;
-        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
-        let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
+        let mut reader = response.into_body().into_reader();
+        let mut buffer = vec![0; 16 * 1024];
         let mut passed = 0;
-        if is_json {
-            let text = http::text(response)?;
-            let deltas = stream.whole(&text).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
+        while !stream.is_complete() {
+            let bytes = http::read(&mut reader, &mut buffer).map_err(|error| broken(Broken::Failed(error)))?;
+            if bytes.is_empty() {
+                break;
+            }
+            let mut deltas = Vec::new();
+            let pushed = stream.push(bytes, &mut deltas);
             self.pass(deltas, &mut passed)?;
-        } else {
-            let mut reader = response.into_body().into_reader();
-            let mut buffer = vec![0; 16 * 1024];
-            loop {
-                let bytes = http::read(&mut reader, &mut buffer)
-                    .map_err(|error| self.endpoint.broken(&self.model, Broken::Failed(error)))?;
-                if bytes.is_empty() {
-                    break;
-                }
-                let deltas = stream.push(bytes).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
-                self.pass(deltas, &mut passed)?;
-                let held = stream.held_bytes();
-                if held > 0 && passed + held > MAX_ANSWER_BYTES {
-                    return Err(too_long());
-                }
-                if stream.is_complete() {
-                    http::drain(&mut reader);
-                    break;
-                }
+            pushed.map_err(broken)?;
+            let held = stream.held_bytes();
+            if held > 0 && passed + held > MAX_ANSWER_BYTES {
+                return Err(too_long());
             }
         }
-        let Some((deltas, ended)) = stream.end() else {
+        let Some((deltas, ended)) = stream.end().map_err(broken)? else {
             let message = format!("{}: the stream ended before the answer was complete", self.model);
             return Err(Error::unavailable(message));
         };
         self.pass(deltas, &mut passed)?;
+        // Whoever waits for the answer learns that it is complete, and gives the end of the response only a short time.
+        drop(self.deltas);
+        http::drain(&mut reader);
         Ok((ended, passed))
     }
 

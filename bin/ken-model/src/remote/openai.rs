@@ -4,11 +4,17 @@ use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, ToolSpec};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
 use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, is_complete, parameters, parse};
+use super::thought::{Said, Tag};
 use ken_types::sse::Event;
+
+/// The name of this format, which is `api` in messages.
+pub(super) const API: &str = "openai-chat";
 
 /// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
@@ -16,7 +22,7 @@ pub(super) fn body(model: &str, request: &Generate) -> Value {
     for entry in entries(request) {
         match entry {
             Entry::User(parts) => messages.push(json!({"role": "user", "content": user(&parts)})),
-            Entry::Assistant(answer) => messages.push(assistant(&answer)),
+            Entry::Assistant(answer) => messages.push(assistant(&answer, model)),
             Entry::Results(results) => messages.extend(results.iter().map(result)),
         }
     }
@@ -47,7 +53,7 @@ fn user(parts: &[Part<'_>]) -> Value {
     parts.iter().map(part).collect()
 }
 
-fn assistant(answer: &Answer<'_>) -> Value {
+fn assistant(answer: &Answer<'_>, model: &str) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text});
     if !answer.calls.is_empty() {
         let call = |call: &super::conversation::Call<'_>| {
@@ -56,7 +62,26 @@ fn assistant(answer: &Answer<'_>) -> Value {
         };
         message["tool_calls"] = answer.calls.iter().map(call).collect();
     }
+    // Another server may refuse a field that it does not know, so only the model itself gets back what it has sent.
+    if (answer.api, answer.model) == (API, model) {
+        for (_, opaque) in &answer.thoughts {
+            if let Some((number, extra)) = call_extra(opaque)
+                && let Some(call) = message.pointer_mut(&format!("/tool_calls/{number}"))
+            {
+                call["extra_content"] = extra;
+            }
+        }
+    }
     message
+}
+
+/// Marks what a provider has attached to a call. It is stored as the signature of an empty thought before the call:
+/// `call`, the number of the call in the answer, and the JSON that is sent back with the call.
+const CALL_PREFIX: &str = "call ";
+
+fn call_extra(opaque: &str) -> Option<(usize, Value)> {
+    let (number, extra) = opaque.strip_prefix(CALL_PREFIX)?.split_once(' ')?;
+    Some((number.parse().ok()?, serde_json::from_str(extra).ok()?))
 }
 
 fn result(result: &ToolAnswer<'_>) -> Value {
@@ -79,11 +104,14 @@ fn tool(tool: &ToolSpec) -> Value {
 /// The state of a stream of chunks.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
+    tag: Tag,
     /// Tool calls in the order of their first pieces. Pieces of several calls may interleave, and indices may have gaps.
     calls: Vec<Call>,
     stop: Option<StopReason>,
     usage: Option<Usage>,
     done: bool,
+    /// Whether a choice had a `message`, as in an answer that is not streamed.
+    has_message: bool,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +120,8 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// The `extra_content` of the call as JSON, or empty.
+    extra: String,
 }
 
 impl Call {
@@ -110,7 +140,16 @@ impl Call {
 struct Chunk {
     choices: Option<Vec<Choice>>,
     usage: Option<Tokens>,
+    x_groq: Option<Groq>,
     error: Option<Value>,
+    /// `error` in an error of vLLM, which is the whole chunk.
+    object: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Groq {
+    usage: Option<Tokens>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -125,11 +164,60 @@ struct Choice {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Piece {
-    content: Option<String>,
-    /// The thoughts of the model. DeepSeek and vLLM use the first field, OpenRouter the second.
-    reasoning_content: Option<String>,
-    reasoning: Option<String>,
+    content: Option<Content>,
+    /// The thoughts of the model. DeepSeek and vLLM use the first field, Groq and Ollama the second, OpenRouter the
+    /// second and the third with the same text.
+    reasoning_content: Option<Content>,
+    reasoning: Option<Content>,
+    reasoning_details: Option<Content>,
     tool_calls: Option<Vec<CallPiece>>,
+}
+
+/// A text. Mistral sends a list of parts, in which thoughts are a list again.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<ContentPart>),
+    Other(IgnoredAny),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContentPart {
+    text: Option<String>,
+    summary: Option<String>,
+    thinking: Option<Content>,
+}
+
+impl Content {
+    /// Returns the texts and thoughts, in their order.
+    fn said(self) -> Vec<Said> {
+        match self {
+            Content::Text(text) => vec![Said::Text(text)],
+            Content::Parts(parts) => parts.into_iter().flat_map(ContentPart::said).collect(),
+            Content::Other(_) => Vec::new(),
+        }
+    }
+
+    fn text(self) -> String {
+        self.said().into_iter().map(Said::into_inner).collect()
+    }
+}
+
+impl ContentPart {
+    fn said(self) -> Vec<Said> {
+        let thought = self.thinking.map(|thinking| Said::Thought(thinking.text()));
+        thought.into_iter().chain(self.text.or(self.summary).map(Said::Text)).collect()
+    }
+}
+
+impl Piece {
+    /// Returns the thought of the first field that has one.
+    fn thought(&mut self) -> Option<String> {
+        let fields = [self.reasoning_content.take(), self.reasoning.take(), self.reasoning_details.take()];
+        fields.into_iter().flatten().map(Content::text).find(|text| !text.is_empty())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -138,6 +226,9 @@ struct CallPiece {
     index: Option<u64>,
     id: Option<String>,
     function: FunctionPiece,
+    /// Gemini's signature of the thoughts that led to the call: `{"google": {"thought_signature": …}}`. Gemini 3 refuses
+    /// the call if it comes back without it.
+    extra_content: Option<Box<RawValue>>,
 }
 
 impl CallPiece {
@@ -146,10 +237,7 @@ impl CallPiece {
     }
 
     fn has_arguments(&self) -> bool {
-        match &self.function.arguments {
-            Some(Value::String(text)) => !text.is_empty(),
-            other => other.as_ref().is_some_and(|whole| !whole.is_null()),
-        }
+        self.function.arguments.as_ref().is_some_and(|text| !["null", "\"\""].contains(&text.get()))
     }
 }
 
@@ -157,8 +245,8 @@ impl CallPiece {
 #[serde(default)]
 struct FunctionPiece {
     name: Option<String>,
-    /// A string. Some servers send the object itself.
-    arguments: Option<Value>,
+    /// A string with JSON. Some servers send the object itself.
+    arguments: Option<Box<RawValue>>,
 }
 
 /// A server that does not count tokens sends null. Any other value that is not a number of tokens is treated like
@@ -184,36 +272,43 @@ impl Chunks {
             self.done = true;
             return Ok(Vec::new());
         }
+        let whole = || serde_json::from_str(&event.data).unwrap_or_else(|_| json!(event.data));
+        if event.name == "error" {
+            return Err(Broken::Reported(whole()));
+        }
         let chunk: Chunk = parse(&event.data)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(Broken::Reported(error));
         }
-        if let Some(tokens) = chunk.usage {
+        if chunk.object.as_deref() == Some("error") {
+            return Err(Broken::Reported(whole()));
+        }
+        if let Some(tokens) = chunk.usage.or(chunk.x_groq.and_then(|groq| groq.usage)) {
             self.usage = usage(&tokens).or(self.usage);
         }
         let mut deltas = Vec::new();
         for choice in chunk.choices.into_iter().flatten() {
+            self.has_message |= choice.message.is_some();
             if let Some(piece) = choice.delta.or(choice.message) {
                 self.take_piece(piece, &mut deltas);
             }
-            if let Some(reason) = choice.finish_reason {
+            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
                 self.stop = Some(stop(&reason)?);
             }
         }
         Ok(deltas)
     }
 
-    fn take_piece(&mut self, piece: Piece, deltas: &mut Vec<Delta>) {
-        let thought = piece.reasoning_content.or(piece.reasoning);
-        if let Some(delta) = thought.filter(|text| !text.is_empty()) {
-            deltas.push(Delta::Think { delta, opaque: None });
+    fn take_piece(&mut self, mut piece: Piece, deltas: &mut Vec<Delta>) {
+        deltas.extend(piece.thought().map(Said::Thought).and_then(Said::into_delta));
+        for said in piece.content.map(Content::said).unwrap_or_default() {
+            let said = match said {
+                Said::Text(text) => self.tag.push(&text),
+                thought => vec![thought],
+            };
+            deltas.extend(said.into_iter().filter_map(Said::into_delta));
         }
-        if let Some(delta) = piece.content.filter(|text| !text.is_empty()) {
-            deltas.push(Delta::Text { delta });
-        }
-        for piece in piece.tool_calls.into_iter().flatten() {
-            self.take_call(piece);
-        }
+        piece.tool_calls.into_iter().flatten().for_each(|piece| self.take_call(piece));
     }
 
     fn take_call(&mut self, piece: CallPiece) {
@@ -232,49 +327,72 @@ impl Chunks {
         if let Some(name) = piece.function.name.filter(|_| call.name.is_empty()) {
             call.name = name;
         }
-        match piece.function.arguments {
-            Some(Value::String(text)) => call.arguments.push_str(&text),
-            Some(Value::Null) | None => {}
-            Some(whole) => call.arguments = whole.to_string(),
+        if let Some(extra) = piece.extra_content {
+            call.extra = extra.get().to_owned();
+        }
+        match piece.function.arguments.as_deref().map(RawValue::get) {
+            None | Some("null") => {}
+            Some(text) => match serde_json::from_str::<String>(text) {
+                Ok(piece) => call.arguments.push_str(&piece),
+                // The text, because a parsed object would hide that a key is repeated.
+                Err(_) => call.arguments = text.to_owned(),
+            },
         }
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        let bytes = |call: &Call| HELD_BYTES + call.id.len() + call.name.len() + call.arguments.len();
-        self.calls.iter().map(bytes).sum()
+        let bytes =
+            |call: &Call| HELD_BYTES + call.id.len() + call.name.len() + call.arguments.len() + call.extra.len();
+        self.tag.held_bytes() + self.calls.iter().map(bytes).sum::<usize>()
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// Called at the end of the stream. Returns the tool calls and how the answer ended, or `None` if the answer is
+    /// Called after the only document of an answer that is not streamed. Returns whether it is an answer, which some
+    /// servers send without a reason for its end.
+    pub(super) fn end_document(&mut self) -> bool {
+        self.done |= self.has_message;
+        self.done
+    }
+
+    /// Called at the end of the stream. Returns the last deltas and how the answer ended, or `None` if the answer is
     /// incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
         if !self.done && self.stop.is_none() {
             return None;
         }
-        let calls = (0..).zip(self.calls).map(|(position, call)| Delta::ToolCall {
-            id: match call.id.is_empty() {
-                true => format!("call_{}", call.index.unwrap_or(position)),
+        let stop_reason = match self.stop {
+            // Some servers end every answer like this.
+            None | Some(StopReason::Stop) if !self.calls.is_empty() => StopReason::ToolUse,
+            stop => stop.unwrap_or(StopReason::Stop),
+        };
+        let mut deltas: Vec<Delta> = self.tag.end().and_then(Said::into_delta).into_iter().collect();
+        for (position, call) in self.calls.into_iter().enumerate() {
+            if !call.extra.is_empty() {
+                let opaque = Some(format!("{CALL_PREFIX}{position} {}", call.extra));
+                deltas.push(Delta::Think { delta: String::new(), opaque });
+            }
+            let id = match call.id.is_empty() {
+                true => format!("call_{}", call.index.unwrap_or(position as u64)),
                 false => call.id,
-            },
-            name: call.name,
-            arguments: arguments(&call.arguments),
-        });
-        let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: self.usage };
-        Some((calls.collect(), ended))
+            };
+            deltas.push(Delta::ToolCall { id, name: call.name, arguments: arguments(&call.arguments) });
+        }
+        Some((deltas, Ended { stop_reason, usage: self.usage }))
     }
 }
 
 fn stop(reason: &str) -> Result<StopReason, Broken> {
     match reason {
-        "length" => Ok(StopReason::Length),
+        "length" | "model_length" => Ok(StopReason::Length),
         "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
         "content_filter" => {
             let message = "the provider's content filter stopped the answer";
             Err(Broken::Failed(Error::forbidden(message)))
         }
+        "error" => Err(Broken::Failed(Error::unavailable("the provider ended the answer with an error"))),
         _ => Ok(StopReason::Stop),
     }
 }

@@ -9,23 +9,26 @@ use super::format::{Broken, Ended};
 use super::stream::Stream;
 use super::{anthropic, openai};
 
-type Read = Result<(Vec<Delta>, Option<Ended>), String>;
+type Read = (Vec<Delta>, Result<Option<Ended>, String>);
 
 fn read(new: fn() -> Stream, chunks: &[&[u8]]) -> Read {
+    let words = |broken| match broken {
+        Broken::Reported(error) => error.to_string(),
+        Broken::Failed(error) => error.message,
+    };
     let mut stream = new();
     let mut deltas = Vec::new();
     for chunk in chunks {
-        match stream.push(chunk) {
-            Ok(more) => deltas.extend(more),
-            Err(Broken::Reported(error)) => return Err(error.to_string()),
-            Err(Broken::Failed(error)) => return Err(error.message),
+        if let Err(error) = stream.push(chunk, &mut deltas) {
+            return (deltas, Err(words(error)));
         }
     }
-    let ended = stream.end().map(|(last, ended)| {
+    let end = stream.end().map_err(words).map(|end| {
+        let (last, ended) = end?;
         deltas.extend(last);
-        ended
+        Some(ended)
     });
-    Ok((deltas, ended))
+    (deltas, end)
 }
 
 fn frames(events: &[Value]) -> String {
@@ -106,7 +109,7 @@ fn calls(deltas: &[Delta]) -> Vec<(String, String, Value)> {
 
 #[test]
 fn chat_completions_are_read() {
-    let (deltas, ended) = read(Stream::openai, &[openai_stream().as_bytes()]).unwrap();
+    let (deltas, ended) = read(Stream::openai, &[openai_stream().as_bytes()]);
     assert_eq!(text(&deltas), "Grüße 🦀 👩‍👩‍👧 語 e\u{301}");
     let wanted = [
         ("a", "sum", json!({"x": 1, "y": 2})),
@@ -116,7 +119,7 @@ fn chat_completions_are_read() {
     ];
     let wanted = wanted.map(|(id, name, arguments)| (id.to_owned(), name.to_owned(), arguments));
     assert_eq!(calls(&deltas), wanted);
-    let ended = ended.unwrap();
+    let ended = ended.unwrap().unwrap();
     let usage = ended.usage.unwrap();
     assert_eq!(ended.stop_reason, StopReason::ToolUse);
     assert_eq!((usage.input, usage.cache_read, usage.output, usage.total_tokens), (4, 5, 4, 13));
@@ -128,7 +131,7 @@ fn calls_of_servers_that_do_not_count_stay_apart() {
     let read_calls = |pieces: &[Value]| {
         let call = |piece: &Value| json!({"choices": [{"delta": {"tool_calls": [piece]}}]});
         let events: Vec<Value> = pieces.iter().map(call).collect();
-        let (deltas, _) = read(Stream::openai, &[(frames(&events) + "data: [DONE]\n\n").as_bytes()]).unwrap();
+        let (deltas, _) = read(Stream::openai, &[(frames(&events) + "data: [DONE]\n\n").as_bytes()]);
         calls(&deltas).into_iter().map(|(id, name, arguments)| format!("{id} {name} {arguments}")).collect::<Vec<_>>()
     };
     let piece = |index: Value, id: &str, name: &str, arguments: &str| json!({"index": index, "id": id, "function": {"name": name, "arguments": arguments}});
@@ -169,7 +172,7 @@ fn calls_of_servers_that_do_not_count_stay_apart() {
 
 #[test]
 fn messages_of_anthropic_are_read() {
-    let (deltas, ended) = read(Stream::anthropic, &[anthropic_stream().as_bytes()]).unwrap();
+    let (deltas, ended) = read(Stream::anthropic, &[anthropic_stream().as_bytes()]);
     assert_eq!(text(&deltas), "Grüße 🦀 語");
     let thoughts: Vec<(&str, Option<&str>)> = deltas
         .iter()
@@ -182,18 +185,34 @@ fn messages_of_anthropic_are_read() {
     let wanted = [("a", "sum", json!({"x": "é"})), ("b", "now", json!({}))];
     let wanted = wanted.map(|(id, name, arguments)| (id.to_owned(), name.to_owned(), arguments));
     assert_eq!(calls(&deltas), wanted);
-    let ended = ended.unwrap();
+    let ended = ended.unwrap().unwrap();
     let usage = ended.usage.unwrap();
     assert_eq!(ended.stop_reason, StopReason::ToolUse);
     assert_eq!((usage.input, usage.cache_read, usage.cache_write, usage.output, usage.total_tokens), (4, 5, 2, 40, 51));
 }
 
-/// Splits the stream at every byte, even within a character.
+type NewStream = fn() -> Stream;
+
+/// The answers that `tests/agent/dialects.rs` sends over a network, and those of this file.
+fn answers() -> Vec<(NewStream, Vec<u8>)> {
+    let mut answers: Vec<(NewStream, Vec<u8>)> =
+        vec![(Stream::openai, openai_stream().into()), (Stream::anthropic, anthropic_stream().into())];
+    for format in ["openai", "anthropic"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialects").join(format);
+        for file in std::fs::read_dir(folder).unwrap() {
+            let new = if format == "openai" { Stream::openai } else { Stream::anthropic };
+            answers.push((new, std::fs::read(file.unwrap().path()).unwrap()));
+        }
+    }
+    assert!(answers.len() > 20);
+    answers
+}
+
+/// Splits each answer at every byte, even within a character.
 #[test]
 fn a_cut_at_any_byte_changes_nothing() {
-    for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
-        let bytes = text.as_bytes();
-        let whole = read(new, &[bytes]);
+    for (new, bytes) in answers() {
+        let whole = read(new, &[&bytes]);
         for at in 0..=bytes.len() {
             assert_eq!(read(new, &[&bytes[..at], &bytes[at..]]), whole, "cut at {at}");
         }
@@ -222,33 +241,32 @@ proptest! {
 #[test]
 fn a_stream_without_its_end_is_incomplete() {
     for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
-        let whole = read(new, &[text.as_bytes()]).unwrap();
+        let whole = read(new, &[text.as_bytes()]);
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {
-            let Ok((deltas, ended)) = read(new, &[&bytes[..at]]) else {
-                continue;
-            };
-            match ended {
+            let (deltas, ended) = read(new, &[&bytes[..at]]);
+            match ended.unwrap() {
                 // Only data after the last delta may be missing, such as token counts.
                 Some(_) => assert_eq!(deltas, whole.0, "cut at {at}"),
                 None => assert!(calls(&deltas).len() < 4, "cut at {at}"),
             }
         }
-        let half = read(new, &[&bytes[..bytes.len() / 2]]).unwrap();
-        assert!(half.1.is_none());
+        assert_eq!(read(new, &[&bytes[..bytes.len() / 2]]).1, Ok(None));
     }
 }
 
 #[test]
 fn an_error_within_a_stream_is_an_error() {
     let openai = frames(&[json!({"error": {"message": "boom", "code": 502}})]);
-    assert!(read(Stream::openai, &[openai.as_bytes()]).unwrap_err().contains("boom"));
+    assert!(read(Stream::openai, &[openai.as_bytes()]).1.unwrap_err().contains("boom"));
     let anthropic = frames(&[json!({"type": "error", "error": {"type": "overloaded_error", "message": "later"}})]);
-    assert!(read(Stream::anthropic, &[anthropic.as_bytes()]).unwrap_err().contains("later"));
+    assert!(read(Stream::anthropic, &[anthropic.as_bytes()]).1.unwrap_err().contains("later"));
     for broken in ["data: {\n\n", "data: []\n\n", "data: 7\n\n"] {
-        assert!(read(Stream::anthropic, &[broken.as_bytes()]).is_err(), "{broken}");
+        assert!(read(Stream::anthropic, &[broken.as_bytes()]).1.is_err(), "{broken}");
     }
-    assert!(read(Stream::openai, &[b"data: {\n\n"]).is_err());
+    for broken in ["data: {\n\n", "data: []\n\n"] {
+        assert!(read(Stream::openai, &[broken.as_bytes()]).1.is_err(), "{broken}");
+    }
 }
 
 fn request() -> Generate {

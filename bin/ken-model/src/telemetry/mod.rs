@@ -1,8 +1,9 @@
 //! OpenTelemetry traces. Submissions and runs that have ended are read from the store and sent to a collector, as OTLP
-//! over HTTP in JSON. The store serves as the queue. Therefore no turn ever waits for a collector, and what could not
+//! over HTTP. The store serves as the queue. Therefore no turn ever waits for a collector, and what could not
 //! be sent before a kill is sent after the restart. The crates of OpenTelemetry are not used, because they depend on
 //! forty others to write a document of one page.
 
+mod otlp;
 mod poster;
 mod spans;
 
@@ -11,17 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ken_service::Stop;
+use ken_types::config::{self, OtlpProtocol};
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{ReadStream, StreamsRead};
 use ken_types::ops::telemetry::{EndedRun, Exported, TelemetryEnded, TelemetryExported};
-use ken_types::{Error, Offset, Timestamp, config};
+use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
 use serde_json::Value;
 
+use otlp::Span;
 use poster::{Poster, decoded_headers};
 use spans::Spans;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
 /// The interval between two reads from the store, and the maximum pause after a failure of the collector.
@@ -70,11 +74,15 @@ impl Exporter {
             return Ok(None);
         }
         let url = format!("{address}/v1/traces");
+        let protocol = match setting(PROTOCOL).filter(|name| !name.trim().is_empty()) {
+            Some(name) => protocol_of(name.trim())?,
+            None => config.protocol,
+        };
         let headers =
             decoded_headers(&setting(HEADERS).unwrap_or_default()).map_err(|why| Error::invalid(HEADERS, why))?;
         Ok(Some(Exporter {
             store,
-            poster: Poster::new(url, headers).map_err(|error| error.at(ENDPOINT))?,
+            poster: Poster::new(url, protocol, headers).map_err(|error| error.at(ENDPOINT))?,
             with_content: config.content,
             started: Timestamp::now(),
             counts,
@@ -136,7 +144,8 @@ impl Exporter {
             let lost = match self.send(std::mem::take(&mut spans)).await? {
                 BatchOutcome::Taken => 0,
                 BatchOutcome::Refused(status) => {
-                    tracing::warn!(status, lost = count, "the collector refused telemetry");
+                    let protocol = self.poster.protocol().name();
+                    tracing::warn!(status, protocol, lost = count, "the collector refused telemetry");
                     count
                 }
             };
@@ -153,7 +162,7 @@ impl Exporter {
         self.store.call::<TelemetryExported>(&exported, CALL_TIMEOUT).await.map(drop)
     }
 
-    async fn spans(&self, run: &EndedRun) -> Result<Vec<Value>, Error> {
+    async fn spans(&self, run: &EndedRun) -> Result<Vec<Span>, Error> {
         let mut spans = Spans::of(run, self.with_content);
         let mut offset = run.recorded_from;
         'stream: loop {
@@ -182,11 +191,8 @@ impl Exporter {
         Ok(spans.end())
     }
 
-    async fn send(&self, spans: Vec<Value>) -> Result<BatchOutcome, Error> {
-        let poster = self.poster.clone();
-        let body = spans::request(&spans).to_string();
-        let sent = tokio::task::spawn_blocking(move || poster.post(&body)).await;
-        let status = sent.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))??;
+    async fn send(&self, spans: Vec<Span>) -> Result<BatchOutcome, Error> {
+        let status = self.poster.post(&spans).await?;
         match status {
             200..300 => Ok(BatchOutcome::Taken),
             // The OTLP specification lists these statuses as retryable.
@@ -194,6 +200,14 @@ impl Exporter {
             status => Ok(BatchOutcome::Refused(status)),
         }
     }
+}
+
+fn protocol_of(name: &str) -> Result<OtlpProtocol, Error> {
+    let known = OtlpProtocol::ALL.into_iter().find(|known| known.name() == name);
+    known.ok_or_else(|| {
+        let names = OtlpProtocol::ALL.map(OtlpProtocol::name).join(" or ");
+        Error::invalid(PROTOCOL, format!("must be {names}, not `{name}`"))
+    })
 }
 
 /// If more runs follow, removes those of the last millisecond, because some of that millisecond may be missing.

@@ -1,35 +1,53 @@
-//! Requests to the collector.
+//! Sends requests to the collector.
 
-use ken_types::Error;
+use std::time::Duration;
 
+use ken_types::{Error, config::OtlpProtocol};
+
+use super::otlp::{self, Span};
 use crate::http::{self, Http};
 
-/// Posts JSON to one URL, with headers that can contain secrets.
-#[derive(Clone)]
+/// How long a collector may send nothing. Nobody waits for it, and a batch that is given up is sent again, so it gets
+/// more than the 10 seconds that the specification of OpenTelemetry suggests.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Posts spans to one URL, with headers that can contain secrets.
 pub(super) struct Poster {
     url: String,
+    protocol: OtlpProtocol,
     headers: Vec<(String, String)>,
     http: Http,
 }
 
 impl Poster {
-    pub(super) fn new(url: String, headers: Vec<(String, String)>) -> Result<Poster, Error> {
+    pub(super) fn new(url: String, protocol: OtlpProtocol, headers: Vec<(String, String)>) -> Result<Poster, Error> {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Error::invalid("", "it is not an http or https address"));
         }
-        let http = Http::from_environment()?;
-        Ok(Poster { url, headers, http })
+        Ok(Poster { url, protocol, headers, http: Http::new(SILENCE_TIMEOUT)? })
     }
 
-    /// Sends a body and returns the status of the response. Blocks.
-    pub(super) fn post(&self, body: &str) -> Result<u16, Error> {
-        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers: Vec<_> = headers.collect();
-        let response = self.http.post(&self.url, &headers, body)?;
-        let status = response.status().as_u16();
-        // The response is read to its end so that the connection can be used again.
-        _ = http::text(response);
-        Ok(status)
+    pub(super) fn protocol(&self) -> OtlpProtocol {
+        self.protocol
+    }
+
+    /// Sends spans and returns the status of the response. Dropping the future ends the request.
+    pub(super) async fn post(&self, spans: &[Span]) -> Result<u16, Error> {
+        let (content_type, body) = otlp::request(self.protocol, spans);
+        let mut headers = self.headers.clone();
+        headers.push(("content-type".to_owned(), content_type.to_owned()));
+        let connection = self.http.connection();
+        let (caller, url) = (connection.caller(), self.url.clone());
+        let posted = tokio::task::spawn_blocking(move || {
+            let response = caller.post(&url, &headers, &body)?;
+            let status = response.status().as_u16();
+            // The response is read to its end so that the connection can be used again.
+            _ = http::text(response);
+            Ok(status)
+        });
+        let status = posted.await.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))?;
+        connection.keep();
+        status
     }
 }
 

@@ -1,5 +1,4 @@
-//! Converts the events of a submission or a run to OpenTelemetry spans, in the JSON form of OTLP and with the semantic
-//! conventions for generative AI. Content is left out unless the configuration includes it.
+//! Converts the events of a submission or a run to OpenTelemetry spans, with the semantic conventions for generative AI. Content is left out unless the configuration includes it.
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, NO_TOOL};
@@ -7,22 +6,23 @@ use ken_types::ops::telemetry::{EndedRun, WorkKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::otlp::{Attribute, Span};
+
 /// The maximum number of spans of one submission or run. Further ones are left out.
 const SPANS: usize = 2_000;
 /// The maximum size of the text of a prompt or answer, in bytes.
 const CONTENT: usize = 16 * 1024;
 
 const UNKNOWN: &str = "unknown";
-const INTERNAL: u8 = 1;
-const CLIENT: u8 = 3;
-const FAILED: u8 = 2;
+const INTERNAL: u64 = 1;
+const CLIENT: u64 = 3;
 
 /// Collects the events of one submission or run, oldest first.
 #[derive(Debug)]
 pub(super) struct Spans<'a> {
     run: &'a EndedRun,
     with_content: bool,
-    spans: Vec<Value>,
+    spans: Vec<Span>,
     started: Option<Timestamp>,
     /// The tokens of all model calls.
     input: u64,
@@ -101,17 +101,16 @@ impl Spans<'_> {
         };
         self.provider = Some(provider.to_owned());
         let mut attributes = vec![
-            string("gen_ai.operation.name", "chat"),
-            string("gen_ai.provider.name", provider),
-            string("gen_ai.request.model", model),
-            number_of("gen_ai.usage.input_tokens", input),
-            number_of("gen_ai.usage.output_tokens", output),
-            json!({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": [
-                {"stringValue": reason}]}}}),
+            Attribute::text("gen_ai.operation.name", "chat"),
+            Attribute::text("gen_ai.provider.name", provider),
+            Attribute::text("gen_ai.request.model", model),
+            Attribute::number("gen_ai.usage.input_tokens", input),
+            Attribute::number("gen_ai.usage.output_tokens", output),
+            Attribute::texts("gen_ai.response.finish_reasons", &[reason]),
         ];
         if self.with_content {
             let messages = json!([{"role": "assistant", "parts": parts(event), "finish_reason": reason}]);
-            attributes.push(string("gen_ai.output.messages", &messages.to_string()));
+            attributes.push(Attribute::text("gen_ai.output.messages", messages.to_string()));
         }
         self.push(event, &format!("chat {model}"), CLIENT, attributes);
     }
@@ -125,32 +124,33 @@ impl Spans<'_> {
             false => checked_name(text(event, "toolName")),
         };
         let mut attributes = vec![
-            string("gen_ai.operation.name", "execute_tool"),
-            string("gen_ai.tool.name", name),
-            string("gen_ai.tool.type", "function"),
-            string("gen_ai.tool.call.id", text(event, "toolCallId")),
+            Attribute::text("gen_ai.operation.name", "execute_tool"),
+            Attribute::text("gen_ai.tool.name", name),
+            Attribute::text("gen_ai.tool.type", "function"),
+            Attribute::text("gen_ai.tool.call.id", text(event, "toolCallId")),
         ];
         if let Some(result) = event.pointer("/result/content").filter(|_| self.with_content) {
-            attributes.push(string("gen_ai.tool.call.result", head(&result.to_string())));
+            attributes.push(Attribute::text("gen_ai.tool.call.result", head(&result.to_string())));
         }
         self.push(event, &format!("execute_tool {name}"), INTERNAL, attributes);
     }
 
     fn worker(&mut self, event: &Value) {
         let agent = checked_name(text(event, "agent"));
-        let attributes = vec![string("gen_ai.operation.name", "invoke_agent"), string("gen_ai.agent.name", agent)];
+        let attributes =
+            vec![Attribute::text("gen_ai.operation.name", "invoke_agent"), Attribute::text("gen_ai.agent.name", agent)];
         let session = format!("task:{}:{}", text(event, "session"), text(event, "taskId"));
         let id = self.span_of(&session);
         self.push_as(event, &format!("invoke_agent {agent}"), INTERNAL, attributes, id);
     }
 
-    fn push(&mut self, event: &Value, name: &str, kind: u8, attributes: Vec<Value>) {
+    fn push(&mut self, event: &Value, name: &str, kind: u64, attributes: Vec<Attribute>) {
         let index = event.get("eventIndex").and_then(Value::as_u64).unwrap_or_default();
         let id = self.span_of(&format!("event {index}"));
         self.push_as(event, name, kind, attributes, id);
     }
 
-    fn push_as(&mut self, event: &Value, name: &str, kind: u8, mut attributes: Vec<Value>, id: String) {
+    fn push_as(&mut self, event: &Value, name: &str, kind: u64, mut attributes: Vec<Attribute>, id: u64) {
         let Some(end) = time(event).filter(|_| self.spans.len() < SPANS) else {
             return;
         };
@@ -158,53 +158,43 @@ impl Spans<'_> {
         let is_error = event.get("isError").and_then(Value::as_bool) == Some(true);
         if is_error {
             let error = event.pointer("/error/name").and_then(Value::as_str);
-            attributes.push(string("error.type", error.unwrap_or("tool_error")));
+            attributes.push(Attribute::text("error.type", error.unwrap_or("tool_error")));
         }
         let parent = match text(event, "session") {
             "default" | "" => self.root(),
             session => self.span_of(session),
         };
-        let mut span = self.span(name, kind, id, end.plus_millis(-took), end, attributes, is_error);
-        span["parentSpanId"] = json!(parent);
-        self.spans.push(span);
+        let start = end.plus_millis(-took);
+        let name = name.to_owned();
+        self.spans.push(Span {
+            trace: self.trace(),
+            id,
+            parent: Some(parent),
+            name,
+            kind,
+            start,
+            end,
+            attributes,
+            is_error,
+        });
     }
 
-    #[allow(clippy::too_many_arguments)] // one argument for each field of a span
-    fn span(
-        &self,
-        name: &str,
-        kind: u8,
-        id: String,
-        start: Timestamp,
-        end: Timestamp,
-        attributes: Vec<Value>,
-        is_error: bool,
-    ) -> Value {
-        let nanos = |at: Timestamp| format!("{}000000", at.millis());
-        json!({
-            "traceId": format!("{:016x}{:016x}", hash(1, &self.run.id), hash(2, &self.run.id)),
-            "spanId": id,
-            "name": name,
-            "kind": kind,
-            "startTimeUnixNano": nanos(start),
-            "endTimeUnixNano": nanos(end),
-            "attributes": attributes,
-            "status": if is_error { json!({"code": FAILED}) } else { json!({}) },
-        })
+    fn trace(&self) -> u128 {
+        u128::from(hash(1, &self.run.id)) << 64 | u128::from(hash(2, &self.run.id))
     }
 
-    fn root(&self) -> String {
+    fn root(&self) -> u64 {
         self.span_of("root")
     }
 
     /// Returns the id of a span. It depends only on the run and the part of it, so a collector recognises a span that
     /// is sent twice.
-    fn span_of(&self, part: &str) -> String {
-        format!("{:016x}", hash(3, &format!("{} {part}", self.run.id)))
+    fn span_of(&self, part: &str) -> u64 {
+        hash(3, &format!("{} {part}", self.run.id))
     }
 
     /// Returns all spans, the root first.
-    pub(super) fn end(mut self) -> Vec<Value> {
+    pub(super) fn end(mut self) -> Vec<Span> {
         let (operation, subject, name) = match &self.workflow {
             Some(workflow) => ("invoke_workflow", "gen_ai.workflow.name", workflow.clone()),
             None => {
@@ -213,36 +203,27 @@ impl Spans<'_> {
             }
         };
         let mut attributes = vec![
-            string("gen_ai.operation.name", operation),
-            string(subject, &name),
-            string("ken.run.id", &self.run.id),
-            string("ken.run.kind", self.run.kind.name()),
-            number_of("gen_ai.usage.input_tokens", self.input),
-            number_of("gen_ai.usage.output_tokens", self.output),
+            Attribute::text("gen_ai.operation.name", operation),
+            Attribute::text(subject, &name),
+            Attribute::text("ken.run.id", &self.run.id),
+            Attribute::text("ken.run.kind", self.run.kind.name()),
+            Attribute::number("gen_ai.usage.input_tokens", self.input),
+            Attribute::number("gen_ai.usage.output_tokens", self.output),
         ];
         let session = self.session.as_deref().filter(|_| self.run.kind != WorkKind::Workflow);
-        attributes.extend(session.map(|session| string("gen_ai.conversation.id", session)));
+        attributes.extend(session.map(|session| Attribute::text("gen_ai.conversation.id", session)));
         let provider = self.provider.as_deref();
-        attributes.extend(provider.map(|provider| string("gen_ai.provider.name", provider)));
-        attributes.extend(self.error.as_ref().map(|error| string("error.type", error)));
+        attributes.extend(provider.map(|provider| Attribute::text("gen_ai.provider.name", provider)));
+        attributes.extend(self.error.as_ref().map(|error| Attribute::text("error.type", error)));
         let start = self.started.unwrap_or(self.run.ended_at);
         let is_error = self.error.is_some();
         let name = format!("{operation} {name}");
-        let id = self.root();
         let end = self.run.ended_at.max(start);
-        let root = self.span(&name, INTERNAL, id, start, end, attributes, is_error);
+        let (trace, id) = (self.trace(), self.root());
+        let root = Span { trace, id, parent: None, name, kind: INTERNAL, start, end, attributes, is_error };
         self.spans.insert(0, root);
         self.spans
     }
-}
-
-/// Returns the body of a request with these spans.
-pub(super) fn request(spans: &[Value]) -> Value {
-    let version = env!("CARGO_PKG_VERSION");
-    json!({"resourceSpans": [{
-        "resource": {"attributes": [string("service.name", "ken"), string("service.version", version)]},
-        "scopeSpans": [{"scope": {"name": "ken", "version": version}, "spans": spans}],
-    }]})
 }
 
 /// Returns the answer of a model in the form of `gen_ai.output.messages`:
@@ -276,15 +257,6 @@ fn text<'a>(event: &'a Value, name: &str) -> &'a str {
 
 fn time(event: &Value) -> Option<Timestamp> {
     serde_json::from_value(event.get("timestamp")?.clone()).ok()
-}
-
-fn string(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": value}})
-}
-
-/// Returns an attribute with a number, which is a string in the JSON form of OTLP.
-fn number_of(key: &str, value: u64) -> Value {
-    json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
 /// Returns the name if it has the form of a name. A name that a model invented could contain text of the conversation.
