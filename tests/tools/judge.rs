@@ -325,7 +325,7 @@ fn system_with_judge(provider: &Provider, otlp: &str) -> ken_tests::System {
     let system = Builder::default()
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
         .config("[model]\nuse = \"openai/m\"\njudge = \"openai/judge\"\n")
-        .config(&format!("[telemetry]\notlp = \"{otlp}\"\n"))
+        .config(&format!("[telemetry]\notlp = \"{otlp}\"\nprotocol = \"http/json\"\n"))
         .start();
     // Turns that ended before the export began are not exported.
     let has_begun = || system.call("store", "telemetry.ended", &[])["since"].is_string();
