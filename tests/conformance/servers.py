@@ -44,7 +44,10 @@ def turn(base, model, home):
 def litellm(folder):
     port = free_port()
     base = f"http://127.0.0.1:{port}"
-    mock = {"mock": TEXT, "limited": "litellm.RateLimitError", "broken": "litellm.InternalServerError",
+    # The second sentence has a number that its passage lacks, so that this verdict on it does not count.
+    verdicts = json.dumps({"verdicts": [{"sentence": 1, "verdict": "supported", "quote": "A storm had broken its wall."},
+                                        {"sentence": 2, "verdict": "supported"}]})
+    mock = {"mock": TEXT, "judge": verdicts, "limited": "litellm.RateLimitError", "broken": "litellm.InternalServerError",
             "long": "litellm.ContextWindowExceededError"}
     models = [{"model_name": name, "litellm_params": {"model": f"openai/{name}", "api_key": "none", "mock_response": says}}
               for name, says in mock.items()]
@@ -71,8 +74,26 @@ def litellm(folder):
         listed = subprocess.run([programs / "ken-model", "list"], env=env_of(base) | {"KEN_MODEL": "openai/mock"},
                                 capture_output=True, text=True, timeout=60).stdout
         holds("models are listed", "mock" in listed and "streamed" in listed, listed)
+        for provider in ["openai", "anthropic"]:
+            found = judge(base, f"{provider}/judge", folder, ["supported", None])
+            holds(f"{provider}/judge: tokens and time are counted", found["usage"]["input"] > 0 and found["time_ms"] > 0, found)
+            for model in ["mock", "limited"]:
+                found = judge(base, f"{provider}/{model}", folder, [None, None])
+                holds(f"{provider}/{model}: a judge that fails is named", bool(found["error"]) and found["calls"] == 2, found)
         for model in ["openai/mock", "anthropic/streamed"]:
             holds(f"a turn over {model}", turn(base, model, folder / model.replace("/", "-")).strip() == TEXT)
+
+
+def judge(base, model, folder, verdicts):
+    """Has ken-laws ask a judge whose answer is fixed. Compares the verdicts that count."""
+    source = folder / "source.txt"
+    source.write_text("The harbour of Elmar was closed in 1947. A storm had broken its wall.")
+    text = "Bad weather destroyed the wall. The harbour was closed in 1948."
+    command = [programs / "ken-laws", "--judge", model, "--sources", source, "--text", text]
+    done = subprocess.run(command, text=True, env=env_of(base), capture_output=True, timeout=300)
+    found = json.loads(done.stdout)["support"]["judge"] if done.stdout else {}
+    holds(f"{model} judges", [one["verdict"] for one in found.get("verdicts", [])] == verdicts, found or done.stderr)
+    return found
 
 
 def tiny_model(path):

@@ -10,6 +10,7 @@ mod envelope;
 mod governance;
 mod indexer;
 mod journal;
+mod judge;
 mod model;
 mod names;
 mod passage;
@@ -44,10 +45,10 @@ use std::time::Duration;
 use ken_claims::{Claimer, Held, Worker};
 use ken_service::{Program, Start};
 use ken_skills::Sources;
-use ken_types::Error;
 use ken_types::ops::agent::AgentRecord;
 use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
+use ken_types::{Engine, Error};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -127,6 +128,15 @@ impl Daemon for Part {
     }
 }
 
+/// Returns the model that judges answers, if one is configured.
+fn judge(name: &str) -> Result<Option<String>, Error> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    Engine::judge(name).map_err(|error| error.at("/model/judge"))?;
+    Ok(Some(name.to_owned()))
+}
+
 async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Error> {
     let share = Share::installed()?;
     let file = share.rules.file.as_ref().map(|file| file.display().to_string());
@@ -158,6 +168,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
             model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
+                judge: judge(&start.config.model.judge)?,
                 embedding,
                 skills,
                 policy: Arc::new(Approvals::new(pool("approver"), pool("store"), tools.clone(), start.stop.clone())),

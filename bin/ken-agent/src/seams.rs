@@ -36,6 +36,8 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone)]
 pub(crate) struct Seams {
     pub(crate) share: Arc<Share>,
+    /// The model that judges answers, `provider/model`.
+    pub(crate) judge: Option<String>,
     pub(crate) skills: Arc<Skills>,
     pub(crate) embedding: Embedding,
     pub(crate) tools: Arc<dyn Tools>,

@@ -334,6 +334,7 @@ pub(crate) fn in_session(session: &str, call: &str) -> String {
 pub(crate) fn seams(tools: &TestTools) -> Seams {
     Seams {
         share: Arc::new(Share::built_in()),
+        judge: None,
         skills: Arc::new(Skills::new(Sources::default())),
         embedding: Embedding::none(),
         tools: Arc::new(tools.clone()),

@@ -16,13 +16,14 @@ use crate::answer::Answer;
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::journal::Journal;
+use crate::judge;
 use crate::model::{Model, ModelError, Reply};
 use crate::retry::{failure, jittered};
 use crate::seams::{CallMessage, Caller, Seams};
 use crate::shorten::shorten_calls;
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
-use crate::validation;
+use crate::validation::{self, Review};
 
 /// The number of times that ken-model may die during one call. After that, the call has failed.
 const MAX_DEATHS: u32 = 3;
@@ -167,11 +168,14 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         let begun_with = self.background.iter().flat_map(Background::knowledge);
         let evidence: Vec<_> = begun_with.chain(state.found()).collect();
         let text = state.text.clone();
+        let Some(review) = self.review(&text, &evidence).await? else {
+            return Ok(()); // the submission has to end
+        };
         let Some(demand) = demand else {
-            return self.journal.record(validation::by_sources(&text, &evidence), None).await;
+            return self.journal.record(validation::by_sources(&text, &evidence, review), None).await;
         };
         let caller = self.caller.clone();
-        let judging = validation::by_laws(self.seams, &caller, &text, &evidence, &demand);
+        let judging = validation::by_laws(self.seams, &caller, &text, &evidence, review, &demand);
         match self.outside(judging).await? {
             Some(Ok(judged)) => self.journal.record(judged, None).await,
             Some(Err(why)) => {
@@ -181,6 +185,20 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Compares an answer with its sources. Returns `None` if the submission has to end.
+    async fn review(&mut self, text: &str, evidence: &[(String, String)]) -> Result<Option<Review>, Error> {
+        let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
+        let mut support = ken_support::support(text, &sources);
+        let (model, seams) = (self.model, self.seams);
+        let Some(name) = seams.judge.as_deref().filter(|_| !sources.is_empty()) else {
+            return Ok(Some(Review { support, judge: None }));
+        };
+        let session = self.caller.claim.instance.clone();
+        let question = judge::Question { text, sources: &sources, session: &session };
+        let used = self.outside(judge::review(model, name, &question, &mut support)).await?;
+        used.transpose().map(|used| used.map(|used| Review { support, judge: Some(Box::new(used)) }))
     }
 
     async fn back_off(&mut self, base_ms: u64, least_ms: u64) -> Result<(), Error> {

@@ -318,7 +318,10 @@ impl TurnState {
                 self.open_message = None;
                 self.is_prompted = true;
             }
-            Body::Validation { verdict, violations, .. } => {
+            Body::Validation { verdict, violations, judge, .. } => {
+                if let Some(judge) = judge {
+                    self.usage += judge.usage;
+                }
                 self.validation = Some(Validation {
                     has_passed: *verdict == Judgement::Pass,
                     violations: violations.clone(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ken_support::{Kind, support};
-use ken_types::event::{Body, Judgement};
+use ken_support::{Kind, Support};
+use ken_types::event::{Body, JudgeUse, Judgement};
 use ken_types::rule::Law;
 use serde_json::{Value, json};
 
@@ -16,24 +16,34 @@ const JUDGE_TOOL: &str = "judge_text";
 /// The maximum number of violations that a model is told.
 const MAX_VIOLATIONS: usize = 20;
 
-/// Compares an answer with its sources, each an id and a text. Only a contradiction is a violation, because an answer
-/// may say more than its sources.
-pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
-    let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
-    let found = support(text, &sources);
-    let contradicted = found.sentences.iter().filter(|sentence| {
+/// The comparison of an answer with its sources.
+pub(crate) struct Review {
+    pub(crate) support: Support,
+    /// The model that judged the sentences, if one did.
+    pub(crate) judge: Option<Box<JudgeUse>>,
+}
+
+/// Validates an answer by its comparison with its sources, each an id and a text. Only a contradiction is a violation,
+/// because an answer may say more than its sources.
+pub(crate) fn by_sources(text: &str, evidence: &[(String, String)], review: Review) -> Body {
+    let violations = contradictions(text, evidence, &review.support);
+    judged(violations, Value::Null, Some(review.support.score), review.judge)
+}
+
+/// Returns a violation for each sentence that a source contradicts.
+fn contradictions(text: &str, evidence: &[(String, String)], support: &Support) -> Vec<String> {
+    let contradicted = support.sentences.iter().filter(|sentence| {
         let kinds = sentence.findings.iter().map(|finding| finding.kind);
         kinds.into_iter().any(|kind| kind == Kind::Contradicted)
     });
-    let violations: Vec<String> = contradicted
+    contradicted
         .take(MAX_VIOLATIONS)
         .map(|sentence| {
             let source = sentence.passage.and_then(|passage| evidence.get(passage.source));
             let id = source.map_or("a source", |(id, _)| id.as_str());
             format!("{id} contradicts: “{}”", sentence.span.of(text).trim())
         })
-        .collect();
-    judged(violations, Value::Null, Some(found.score))
+        .collect()
 }
 
 /// The text between the name of the rule that requires validation and the reason why the answer could not be validated.
@@ -46,6 +56,7 @@ pub(crate) async fn by_laws(
     caller: &Caller,
     text: &str,
     evidence: &[(String, String)],
+    review: Review,
     requirement: &Requirement<BTreeMap<Law, f64>>,
 ) -> Result<Body, String> {
     let sources =
@@ -72,7 +83,11 @@ pub(crate) async fn by_laws(
             violations.extend(texts(judgement.get("recommendations")));
         }
     }
-    violations.extend(contradicted(&judgement));
+    // The tool cannot ask the judge, because its sandbox reaches no model.
+    match &review.judge {
+        Some(_) => violations.extend(contradictions(text, evidence, &review.support)),
+        None => violations.extend(contradicted(&judgement)),
+    }
     let mut seen = Vec::new();
     violations.retain(|violation| {
         let is_new = !seen.contains(violation);
@@ -83,8 +98,11 @@ pub(crate) async fn by_laws(
         violations.push("It does not pass the laws.".to_owned());
     }
     violations.truncate(MAX_VIOLATIONS);
-    let support = judgement.pointer("/support/score").and_then(Value::as_f64);
-    Ok(judged(violations, scores, support))
+    let support = match &review.judge {
+        Some(_) => Some(review.support.score),
+        None => judgement.pointer("/support/score").and_then(Value::as_f64),
+    };
+    Ok(judged(violations, scores, support, review.judge))
 }
 
 /// Returns the statements of the answer that a source contradicts.
@@ -101,7 +119,7 @@ fn texts(list: Option<&Value>) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn judged(violations: Vec<String>, scores: Value, support: Option<f64>) -> Body {
+fn judged(violations: Vec<String>, scores: Value, support: Option<f64>, judge: Option<Box<JudgeUse>>) -> Body {
     Body::Validation {
         verdict: match violations.is_empty() {
             true => Judgement::Pass,
@@ -110,6 +128,7 @@ fn judged(violations: Vec<String>, scores: Value, support: Option<f64>) -> Body 
         violations,
         scores,
         support: support.map(|score| (score * 1_000.0).round() / 1_000.0),
+        judge,
     }
 }
 
@@ -120,7 +139,8 @@ mod tests {
     #[test]
     fn what_a_source_contradicts_is_a_fault_and_what_it_lacks_is_none() {
         let evidence = [("kb-1".to_owned(), "The reactor valve opens at 40 bar.".to_owned())];
-        let faults = |text: &str| match by_sources(text, &evidence) {
+        let review = |text: &str| Review { support: ken_support::support(text, &[&evidence[0].1]), judge: None };
+        let faults = |text: &str| match by_sources(text, &evidence, review(text)) {
             Body::Validation { violations, .. } => violations,
             _ => panic!(),
         };

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::input::{self, Subject};
 use crate::judge::Judge;
 use crate::report::Report;
+use crate::review::Reviewer;
 use crate::rubric::{BARS, Bar};
 use crate::score::{Comparison, Score};
 use crate::sources::{self, Source};
@@ -31,16 +32,23 @@ pub(crate) struct Laws {
     /// FAIL unless every sentence could be compared with sources, and none is unsupported or contradicted
     #[arg(long)]
     require_support: bool,
+    /// Model that judges each sentence by its passages of the sources
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    judge: Option<String>,
+    /// Time limit of the judge for one text, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    judge_timeout_ms: u64,
     #[arg(skip)]
     known: OnceCell<Result<Known, Error>>,
     #[arg(skip)]
-    judge: Cell<Judge>,
+    rubric: Cell<Judge>,
 }
 
 /// The settings for all texts.
 struct Known {
     context: Context,
     sources: Vec<Source>,
+    reviewer: Option<Reviewer>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,28 +81,32 @@ impl Filter for Laws {
         subject.context.merge(&known.context);
         let mut sources = std::mem::take(&mut subject.sources);
         sources.extend_from_slice(&known.sources);
-        let support = if self.require_support && sources.is_empty() {
+        let compared = if self.require_support && sources.is_empty() {
             Err(sources::MISSING)
         } else {
             sources::support(&subject.text, &sources)
         };
-        let carried = support.as_ref().ok().and_then(Option::as_ref);
-        let mut judge = self.judge.take();
-        let judgement = judge.judge(&subject.text, &subject.context, carried);
-        self.judge.set(judge);
+        let compared = match known.reviewer.as_ref().filter(|_| !sources.is_empty()) {
+            Some(reviewer) => reviewer.review(&subject.text, &sources, compared.into())?,
+            None => compared.into(),
+        };
+        let mut judge = self.rubric.take();
+        let judgement = judge.judge(&subject.text, &subject.context, compared.support.as_ref());
+        self.rubric.set(judge);
         let comparison = Comparison {
-            is_done: support.is_ok(),
+            is_done: compared.missing.is_none(),
             is_required: self.require_support,
-            leaves_open: carried.is_some_and(sources::leaves_open),
+            leaves_open: compared.support.as_ref().is_some_and(sources::leaves_open),
         };
         let score = Score::new(&judgement, comparison, self.strictness.bar());
-        Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
+        Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &compared)))
     }
 }
 
 impl Laws {
     fn read_known(&self) -> Result<Known, Error> {
-        let mut known = Known { context: Context::default(), sources: Vec::new() };
+        let reviewer = self.judge.as_deref().map(|model| Reviewer::new(model, self.judge_timeout_ms)).transpose()?;
+        let mut known = Known { context: Context::default(), sources: Vec::new(), reviewer };
         if let Some(text) = &self.context {
             let value = ken_types::json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
             if !value.is_object() {

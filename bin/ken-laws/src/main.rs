@@ -21,6 +21,7 @@ mod quantity;
 mod reason;
 mod repetition;
 mod report;
+mod review;
 mod rubric;
 mod scan;
 mod score;

@@ -2,14 +2,15 @@
 
 use std::fmt::{self, Write};
 
-use ken_support::Support;
-use ken_tool::{Answer, Raw, Verdict};
+use ken_support::{Opinion, Support, Verdict};
+use ken_tool::{Answer, Raw, Verdict as Outcome};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
+use crate::review::{Compared, Review};
 use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::score::{Score, Status, Tally};
 use crate::sources::{Source, leaves_open};
@@ -56,6 +57,69 @@ struct Evidence<'a> {
 struct SupportReport<'a> {
     score: Thousandths,
     sentences: Vec<SentenceReport<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judge: Option<JudgeReport<'a>>,
+}
+
+/// The field `support.judge`: the verdicts of the model that was asked, in the order of the sentences, and what it took.
+#[derive(Serialize)]
+struct JudgeReport<'a> {
+    model: &'a str,
+    verdicts: Vec<VerdictReport<'a>>,
+    /// The number of sentences that were judged.
+    judged: usize,
+    lexical_score: Thousandths,
+    calls: u32,
+    /// In tokens.
+    usage: TokenReport,
+    /// In US dollars.
+    cost: f64,
+    time_ms: u64,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TokenReport {
+    input: u64,
+    output: u64,
+}
+
+#[derive(Serialize)]
+struct VerdictReport<'a> {
+    /// The number of the sentence, counted from 1.
+    sentence: usize,
+    /// `null` if the sentence is not judged.
+    verdict: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quote: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_judged: Option<&'a str>,
+}
+
+impl<'a> JudgeReport<'a> {
+    fn new(review: &'a Review) -> JudgeReport<'a> {
+        let judged = &review.judged;
+        let verdicts = (1..).zip(&judged.opinions).map(|(sentence, opinion)| match opinion {
+            Opinion::Judged { verdict, quote } => {
+                VerdictReport { sentence, verdict: Some(*verdict), quote: quote.as_deref(), not_judged: None }
+            }
+            Opinion::NotJudged(reason) => {
+                VerdictReport { sentence, verdict: None, quote: None, not_judged: Some(reason) }
+            }
+        });
+        let usage = &judged.usage;
+        JudgeReport {
+            model: &review.model,
+            verdicts: verdicts.collect(),
+            judged: judged.count(),
+            lexical_score: Thousandths(review.lexical_score),
+            calls: judged.calls,
+            usage: TokenReport { input: usage.input + usage.cache_read + usage.cache_write, output: usage.output },
+            cost: usage.cost.total,
+            time_ms: u64::try_from(review.time.as_millis()).unwrap_or(u64::MAX),
+            error: judged.error.as_ref().map(|error| error.message.clone()),
+        }
+    }
 }
 
 /// The support of one sentence; `start` and `end` are byte offsets as in [`Evidence`]. The passage is absent if no source
@@ -78,10 +142,9 @@ impl<'a> Report<'a> {
         judgement: &Judgement,
         score: &Score,
         sources: &'a [Source],
-        support: &Result<Option<Support>, &'static str>,
+        compared: &'a Compared,
     ) -> Report<'a> {
         let listed = listed(judgement, score);
-        let shown = support.as_ref().ok().and_then(Option::as_ref);
         let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
         let defects = || score.tallies.iter().filter(is_defect);
         let unread = judgement.unread.map(|unread| match unread {
@@ -93,8 +156,8 @@ impl<'a> Report<'a> {
             }
         });
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
-        let open = shown.is_some_and(leaves_open).then_some(OPEN);
-        let notes = unread.into_iter().chain(unchecked).chain(open).chain(support.as_ref().err().copied());
+        let open = compared.support.as_ref().is_some_and(leaves_open).then_some(OPEN);
+        let notes = unread.into_iter().chain(unchecked).chain(open).chain(compared.missing);
         let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {
@@ -104,17 +167,20 @@ impl<'a> Report<'a> {
             recommendations: notes.map(|note| Line::new([note])).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
             evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
-            support: shown.map(|support| support_report(support, subject, sources)),
+            support: compared.support.as_ref().map(|support| SupportReport {
+                judge: compared.review.as_ref().map(JudgeReport::new),
+                ..support_report(support, subject, sources)
+            }),
             status: score.status,
         }
     }
 }
 
 impl Answer for Report<'_> {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> Outcome {
         match self.status {
-            Status::Fail => Verdict::Negative,
-            Status::Pass | Status::Conditional => Verdict::Positive,
+            Status::Fail => Outcome::Negative,
+            Status::Pass | Status::Conditional => Outcome::Positive,
         }
     }
 
@@ -129,6 +195,12 @@ impl Answer for Report<'_> {
         }
         if let Some(support) = &self.support {
             writeln!(to, "Support by sources: {}", support.score)?;
+            if let Some(JudgeReport { model, judged, verdicts, cost, error, .. }) = &support.judge {
+                writeln!(to, "  {model} judged {judged} of {} sentences, for ${cost:.4}", verdicts.len())?;
+                if let Some(error) = error {
+                    writeln!(to, "  the others are not judged: {error}")?;
+                }
+            }
         }
         section(to, "Strengths", &self.strengths)?;
         section(to, "Recommendations", &self.recommendations)?;
@@ -205,7 +277,7 @@ fn support_report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a 
             at,
         }
     });
-    SupportReport { score: Thousandths(support.score), sentences: sentences.collect() }
+    SupportReport { score: Thousandths(support.score), sentences: sentences.collect(), judge: None }
 }
 
 // Sentences about features

@@ -18,6 +18,12 @@ pub(crate) struct Source {
     text: String,
 }
 
+impl Source {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 /// How many bytes of a source are examined to detect its language.
 const SAMPLE: usize = 16 * 1024;
 

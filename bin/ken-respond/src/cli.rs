@@ -29,6 +29,9 @@ pub(crate) struct Respond {
     /// File with sources, with which each draft is compared: a plain text, or a JSON list of texts or of objects with id and text
     #[arg(long, value_name = "FILE")]
     sources: Vec<PathBuf>,
+    /// Model that judges each sentence of a draft by its passages of the sources, as with ken-laws
+    #[arg(long, value_name = "PROVIDER/MODEL", requires = "sources")]
+    judge: Option<String>,
     /// Time limit of one draft, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     timeout_ms: u64,
@@ -80,7 +83,7 @@ impl Respond {
         let runtime = Builder::new_current_thread().enable_all().build();
         let opened = SharedState {
             drafter: Drafter::of(&self.draft, Duration::from_millis(self.timeout_ms)),
-            laws: Laws::new(&self.strictness, self.context.as_deref(), &self.sources)?,
+            laws: Laws::new(&self.strictness, self.context.as_deref(), &self.sources, self.judge.as_deref())?,
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
         };
         Ok(self.opened.get_or_init(|| opened))

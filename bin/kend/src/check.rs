@@ -51,6 +51,11 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if let Err(error) = Engine::list(&config.model.choice) {
         say(&["model", "use"], in_words(error));
     }
+    if !config.model.judge.is_empty()
+        && let Err(error) = Engine::judge(&config.model.judge)
+    {
+        say(&["model", "judge"], in_words(error));
+    }
     for (key, message) in config.model.budget.problems() {
         say(&["model", "budget", key], message);
     }

@@ -92,20 +92,14 @@ impl Protocol {
             environment: kind.environment(),
             promises: kind.required_fields(),
             processes: PROCESSES,
-            socket: (kind == Kind::Model).then(model_socket).flatten(),
+            socket: (kind == Kind::Model).then(|| ken_tool::part_socket("model")).flatten(),
         }
     }
 }
 
-/// `model.sock` in the run directory of the system that this program belongs to.
-fn model_socket() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let run = set("KEN_RUN_DIR").or_else(|| Some(set("KEN_HOME")?.join("run")))?;
-    Some(run.join("model.sock"))
-}
-
 impl Kind {
-    fn environment(self) -> &'static [&'static str] {
+    /// The variables that the program needs in addition to [`crate::ENVIRONMENT`].
+    pub fn environment(self) -> &'static [&'static str] {
         match self {
             Kind::Model => {
                 &["KEN_MODEL", "KEN_SCRIPT", "OPENAI_*", "ANTHROPIC_*", "OLLAMA_*", "MVLM_*", "ACTIVE_MVLM_MODEL"]

@@ -85,7 +85,8 @@ fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item 
     absent
         .filter(|(at, token)| {
             let number = token.kind == Kind::Number && !is_rough(index, tokens, *at);
-            let measures = is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
+            let measures = is_unit(&token.span.of(index.text).to_lowercase())
+                && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
             number || measures || is_name(token, *at) || is_date(index, token)
         })
         .map(|(_, token)| token)
@@ -127,8 +128,9 @@ fn is_figure(tokens: &[Token], at: usize) -> bool {
     number(at) || at.checked_sub(1).is_some_and(number)
 }
 
-fn is_unit(index: &Index<'_>, token: &Token) -> bool {
-    UNITS.contains(&token.span.of(index.text).to_lowercase().as_str())
+/// Returns whether a word in lower case is a unit of measurement.
+pub(crate) fn is_unit(word: &str) -> bool {
+    UNITS.contains(&word)
 }
 
 /// Units of measurement. A statement has another meaning if one of them is replaced by another.
@@ -168,7 +170,12 @@ const UNITS: [&str; 32] = [
 ];
 
 fn is_date(index: &Index<'_>, token: &Token) -> bool {
-    token.capital && CALENDAR.contains(&token.span.of(index.text).to_lowercase().as_str())
+    token.capital && is_calendar(&token.span.of(index.text).to_lowercase())
+}
+
+/// Returns whether a word in lower case is a month or a day of the week.
+pub(crate) fn is_calendar(word: &str) -> bool {
+    CALENDAR.contains(&word)
 }
 
 const CALENDAR: [&str; 19] = [

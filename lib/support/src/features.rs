@@ -28,11 +28,15 @@ pub(crate) struct Measured<'a> {
     pub(crate) sentence: &'a Sentence,
     /// The index of the source sentence that supports it best.
     pub(crate) best: Option<usize>,
+    /// The next best source sentences.
+    pub(crate) others: Vec<usize>,
     pub(crate) features: [f64; FEATURES],
 }
 
 /// The maximum number of source sentences that are compared word by word with one sentence.
 const CANDIDATES: usize = 8;
+/// The maximum number of source sentences that are returned beside the best one.
+const OTHERS: usize = 2;
 /// The maximum number of words of the sentence that select those source sentences. The rarest words are used.
 const CHOOSING: usize = 12;
 /// The maximum number of words of a sentence that are compared. Real sentences are shorter.
@@ -55,7 +59,7 @@ fn measure_sentence<'a>(index: &'a Index<'_>, sentence: &'a Sentence, choice: &m
     let missing = content.iter().filter(|id| !index.has(**id)).count();
     let present = share(content.len() - missing, content.len());
 
-    let (best, aligned) = best_passage(index, &content, tokens, choice);
+    let Passages { best, others, aligned } = best_passage(index, &content, tokens, choice);
     let runs: Vec<bool> = trigrams(tokens).map(|three| index.has_trigram(&three)).collect();
     let copied = runs.iter().filter(|run| **run).count();
     let distances: Vec<u8> = content_pairs(tokens).map(|two| index.pair(two).distance).collect();
@@ -76,7 +80,7 @@ fn measure_sentence<'a>(index: &'a Index<'_>, sentence: &'a Sentence, choice: &m
         missing.min(5) as f64 / 5.0,
         copied_runs(index, tokens, &runs),
     ];
-    Measured { sentence, best, features }
+    Measured { sentence, best, others, features }
 }
 
 /// Returns the share of `part` in `all`; 1 if `all` is 0.
@@ -88,14 +92,16 @@ fn closeness(distance: u8) -> f64 {
     if distance == 0 { 0.0 } else { 1.0 / f64::from(distance) }
 }
 
-/// Returns the source sentence that contains most of the content words in the same order, and the weight of these
-/// words.
-fn best_passage(
-    index: &Index<'_>,
-    content: &[u32],
-    tokens: &[Token],
-    choice: &mut HashMap<u32, f32>,
-) -> (Option<usize>, f64) {
+/// The source sentences that support a sentence best.
+struct Passages {
+    best: Option<usize>,
+    others: Vec<usize>,
+    /// The weight of the words that the best one contains in the same order.
+    aligned: f64,
+}
+
+/// Returns the source sentences that contain most of the content words in the same order.
+fn best_passage(index: &Index<'_>, content: &[u32], tokens: &[Token], choice: &mut HashMap<u32, f32>) -> Passages {
     choice.clear();
     let mut rarest: Vec<u32> = content.to_vec();
     rarest.sort_unstable_by(|a, b| {
@@ -115,14 +121,15 @@ fn best_passage(
     let mut candidates: Vec<(u32, f32)> = choice.iter().map(|(sentence, weight)| (*sentence, *weight)).collect();
     candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     candidates.truncate(CANDIDATES);
-    let mut best = (None, 0.0);
-    for (sentence, _) in candidates {
-        let aligned = common_subsequence(index, content, index.known_of(sentence as usize));
-        if best.0.is_none() || aligned > best.1 {
-            best = (Some(sentence as usize), aligned);
-        }
-    }
-    best
+    let aligned = |(sentence, _): (u32, f32)| {
+        let sentence = sentence as usize;
+        (sentence, common_subsequence(index, content, index.known_of(sentence)))
+    };
+    let mut ranked: Vec<(usize, f64)> = candidates.into_iter().map(aligned).collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1)); // stable: of equal ones, the better candidate comes first
+    let others = ranked.iter().skip(1).take(OTHERS).map(|(sentence, _)| *sentence).collect();
+    let best = ranked.first();
+    Passages { best: best.map(|best| best.0), others, aligned: best.map_or(0.0, |best| best.1) }
 }
 
 /// Returns the weight of the heaviest common subsequence of two lists of words.

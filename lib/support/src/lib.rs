@@ -12,7 +12,9 @@
 
 mod conflict;
 mod features;
+mod held;
 mod index;
+mod judge;
 mod lookup;
 mod meaning;
 mod model;
@@ -23,12 +25,13 @@ mod token;
 use ken_text::Span;
 
 pub use features::{FEATURES, NAMES};
+pub use judge::{Judged, Judging, MAX_ANSWER_BYTES, MAX_SENTENCES, Opinion, Verdict};
 pub use model::{Model, ModelError, REGIME};
 pub use rarity::{RARITY_LEVELS, is_common};
 pub use token::stems;
 
 use features::Measured;
-use index::Index;
+use index::{Index, SourceSentence};
 use lookup::{Found, Records};
 
 /// How well the sources support a text.
@@ -50,6 +53,8 @@ pub struct Supported {
     /// The passage of a source that supports the sentence best; `None` if no content word of the sentence is in any
     /// source.
     pub passage: Option<Passage>,
+    /// The next best passages, at most two.
+    pub others: Vec<Passage>,
     pub findings: Vec<Finding>,
 }
 
@@ -135,14 +140,18 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
                 (score.min(CONTRADICTED), vec![Finding { kind: Kind::Contradicted, span }], line)
             }
         };
-        return Supported { span: sentence.span, score, passage: Some(Passage { source: *source, span }), findings };
+        let passage = Some(Passage { source: *source, span });
+        return Supported { span: sentence.span, score, passage, others: Vec::new(), findings };
     }
     // A text that has only records to be compared with, and says nothing that can be looked up, is left open.
     if !records.is_empty() && records.len() == index.sources.len() {
         let finding = Finding { kind: Kind::Uncarried, span: sentence.span };
-        return Supported { span: sentence.span, score: 0.0, passage: None, findings: vec![finding] };
+        let findings = vec![finding];
+        return Supported { span: sentence.span, score: 0.0, passage: None, others: Vec::new(), findings };
     }
-    let passage = measured.best.and_then(|best| index.source_sentences.get(best));
+    let sentence_at = |at: usize| index.source_sentences.get(at);
+    let place = |sentence: &SourceSentence| Passage { source: sentence.source, span: sentence.span };
+    let passage = measured.best.and_then(sentence_at);
     let (mut findings, is_carried) = conflict::find(index, sentence, passage);
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
     let asks = sentence.span.of(index.text).ends_with('?');
@@ -152,7 +161,8 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
     Supported {
         span: sentence.span,
         score: if contradicted { score.min(CONTRADICTED) } else { score },
-        passage: passage.map(|sentence| Passage { source: sentence.source, span: sentence.span }),
+        passage: passage.map(place),
+        others: measured.others.iter().filter_map(|at| sentence_at(*at)).map(place).collect(),
         findings,
     }
 }

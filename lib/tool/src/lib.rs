@@ -67,7 +67,7 @@ pub use cli::usage_error;
 pub use failure::{Failure, line as error_line};
 pub use json::Raw;
 pub use output::Output;
-pub use program::find_program;
+pub use program::{find_program, part_socket};
 pub use regular::open_regular;
 pub use reply::{Answer, Replied, Reply, Verdict};
 pub use report::{Report, front, report};

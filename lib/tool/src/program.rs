@@ -17,6 +17,14 @@ pub fn find_program(program: impl AsRef<Path>) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|path| is_runnable(path))
 }
 
+/// Returns the socket of a part of the system that this program belongs to. `None` if neither `KEN_RUN_DIR` nor `KEN_HOME`
+/// names that system.
+pub fn part_socket(part: &str) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let run = set("KEN_RUN_DIR").or_else(|| Some(set("KEN_HOME")?.join("run")))?;
+    Some(run.join(format!("{part}.sock")))
+}
+
 fn is_runnable(path: &Path) -> bool {
     path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }

@@ -158,6 +158,9 @@ pub struct Model {
     /// The model that computes vectors for search by meaning: `openai/MODEL` or `local/ALIAS`. If empty, there is no
     /// search by meaning. The variable `KEN_EMBED` takes precedence.
     pub embed: String,
+    /// The model that judges which sentences of an answer its sources support: one `provider/model`. If empty, words are
+    /// compared and no model is asked.
+    pub judge: String,
     pub budget: Budget,
 }
 
@@ -193,7 +196,7 @@ pub fn dollars_problem(dollars: f64) -> Option<String> {
 
 impl Default for Model {
     fn default() -> Model {
-        Model { choice: String::from("rules"), embed: String::new(), budget: Budget::default() }
+        Model { choice: String::from("rules"), embed: String::new(), judge: String::new(), budget: Budget::default() }
     }
 }
 

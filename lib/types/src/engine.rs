@@ -28,6 +28,16 @@ impl Engine {
     pub fn list(text: &str) -> Result<Vec<Engine>, Error> {
         text.split(',').map(|entry| entry.trim().parse()).collect()
     }
+
+    /// Parses the name of a model that judges texts. Fails for a list, and for the engine `rules`, which is no model.
+    pub fn judge(text: &str) -> Result<Engine, Error> {
+        let wrong = |message: &str| Err(Error::invalid("", message).hint("one model, such as openai/gpt-4o"));
+        match text.parse() {
+            _ if text.contains(',') => wrong("a judge is one model and not a list"),
+            Ok(Engine::Rules) => wrong("`rules` is no language model and cannot judge"),
+            parsed => parsed,
+        }
+    }
 }
 
 impl FromStr for Engine {

@@ -212,6 +212,9 @@ pub enum Body {
         scores: Value,
         /// How well the sources support the answer, 0 to 1. Absent if there are no sources.
         support: Option<f64>,
+        /// The model that judged the answer sentence by sentence; absent if none did.
+        #[serde(default)]
+        judge: Option<Box<JudgeUse>>,
     },
     CompactionStart {
         reason: String,
@@ -515,6 +518,23 @@ pub struct Usage {
     pub cache_write: u64,
     pub total_tokens: u64,
     pub cost: Cost,
+}
+
+/// The use of the model that judged the sentences of an answer.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JudgeUse {
+    pub provider: String,
+    pub model: String,
+    /// The number of sentences of the answer, and of those that were judged.
+    pub sentences: u64,
+    pub judged: u64,
+    pub calls: u32,
+    pub usage: Usage,
+    pub duration_ms: u64,
+    /// Why the judge could not be asked about everything.
+    pub error: Option<String>,
 }
 
 /// Estimates the number of tokens of a text without a tokenizer: a quarter of its bytes in UTF-8, rounded up. Byte-pair

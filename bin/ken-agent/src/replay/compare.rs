@@ -69,6 +69,7 @@ async fn play(
     let model = TapeModel { tape: tape.clone(), session: "default".to_owned(), state: state.clone() };
     let seams = Seams {
         share: share.clone(),
+        judge: None,
         // Skills only matter to a model, and a replay calls no model.
         skills: Arc::new(Skills::new(Sources::default())),
         tools: Arc::new(TapeTools { record: case.record.clone(), tape: tape.clone() }),

@@ -40,6 +40,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let recorded = Arc::new(Results::of(&case));
     let seams = Seams {
         share,
+        judge: None,
         skills: Arc::new(Skills::new(sources())),
         tools: recorded.clone(),
         embedding: Embedding::none(),

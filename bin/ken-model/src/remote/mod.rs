@@ -312,7 +312,7 @@ impl Remote {
     }
 
     fn body(&self, request: &Generate) -> Value {
-        match self.endpoint.format {
+        let mut body = match self.endpoint.format {
             Format::OpenAi => {
                 let mut body = openai::body(&self.name.id, request);
                 if let Some(max) = request.max_output {
@@ -329,7 +329,11 @@ impl Remote {
                 let max = request.max_output.unwrap_or(u64::MAX).min(self.model.output);
                 anthropic::body(&self.name.id, request, max)
             }
+        };
+        if let Some(temperature) = request.temperature {
+            body["temperature"] = json!(temperature);
         }
+        body
     }
 
     /// Records whether the key was refused, for `model.info`.

@@ -54,6 +54,7 @@ impl Spans<'_> {
         self.started = self.started.or_else(|| time(event));
         match text(event, "type") {
             "turn" => self.chat(event),
+            "validation" => self.judge(event),
             // A task needs no span for the tool, because its worker has one.
             "tool" if text(event, "toolName") == "task" => {}
             "tool" => self.tool(event),
@@ -71,6 +72,20 @@ impl Spans<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Adds the calls of the model that judged an answer as one span.
+    fn judge(&mut self, event: &Value) {
+        let Some(Value::Object(judge)) = event.get("judge") else { return };
+        let provider = self.provider.take();
+        let mut call = event.clone();
+        if let Value::Object(fields) = &mut call {
+            fields.extend(judge.clone());
+            fields.insert("stopReason".to_owned(), json!("stop"));
+            fields.remove("error");
+        }
+        self.chat(&call);
+        self.provider = provider.or(self.provider.take()); // the provider of the turn is that of its answer
     }
 
     fn chat(&mut self, event: &Value) {

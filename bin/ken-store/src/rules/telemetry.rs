@@ -113,6 +113,19 @@ struct Used {
     cost: Total,
 }
 
+/// What a `validation` event says about the model that judged the answer.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Validated {
+    judge: Option<Judge>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Judge {
+    usage: Used,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Workflow {
@@ -127,6 +140,9 @@ impl Fold {
     pub(crate) fn add_event(&mut self, event: &str) {
         self.event_count += 1;
         let kind = event_type(event);
+        if kind == "validation" {
+            self.count_judge(event);
+        }
         if !RECORDED_TYPES.contains(&kind) {
             return;
         }
@@ -172,6 +188,15 @@ impl Fold {
                 self.spend(&model.provider, &model.id, used.cost.total);
             }
             _ => {}
+        }
+    }
+
+    /// Counts what the model used that judged an answer. It is not the model of the turn.
+    fn count_judge(&mut self, event: &str) {
+        let validated: Validated = serde_json::from_str(event).unwrap_or_default();
+        if let Some(Judge { usage: used }) = validated.judge {
+            self.usage += used.tokens;
+            self.spend("", "", used.cost.total);
         }
     }
 

@@ -63,6 +63,9 @@ pub struct Generate {
     pub unlisted: bool,
     /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
+    /// How much chance decides about the answer; 0 for as little as possible. If absent, the provider decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     /// The mark of the lines around the sources ([`crate::fence`]). If absent, ken-model makes a new one for each call.
     pub mark: Option<String>,
 }
