@@ -81,7 +81,7 @@ fn most(judgement: &Judgement, support: Comparison) -> Status {
     let contradicted = judgement.sentences_with(CONTRADICTED);
     let claims = judgement.counts.iter().filter(|counts| **counts).count();
     let unsupported = judgement.sentences_with(UNSUPPORTED);
-    let is_supported = support.is_done && contradicted == 0 && unsupported == 0;
+    let is_supported = support.is_done && !support.leaves_open && contradicted == 0 && unsupported == 0;
     if 3 * contradicted >= claims.max(1) || (support.is_required && !is_supported) {
         Status::Fail
     } else if contradicted + unsupported > 0
