@@ -363,6 +363,54 @@ async fn lists_filter_wait_and_fit_a_line() {
     assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
 }
 
+#[tokio::test]
+async fn what_is_asked_and_what_is_answered_has_limits() {
+    let (kit, _) = running().await;
+    let invalid = |at| (Code::Invalid, at);
+    let within = |expires_in_ms| PutApproval { expires_in_ms, ..put("0", "c0", 'a') };
+    let sized = |bytes: usize| {
+        let mut args = put("1", "c1", 'a');
+        args.preview.diff = Some(String::new());
+        let empty = serde_json::to_string(&args.preview).unwrap().len();
+        args.preview.diff = Some("x".repeat(bytes - empty));
+        args
+    };
+    for (args, code) in [
+        (within(0), invalid("/expiresInMs")),
+        (within(7 * 24 * HOUR_MS + 1), invalid("/expiresInMs")),
+        (sized(REQUEST_BYTES + 1), (Code::TooLarge, "/preview")),
+    ] {
+        let error = kit.write::<ApprovalsPut>(args).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (code.0, Some(code.1)), "{error:?}");
+    }
+    ask(&kit, within(7 * 24 * HOUR_MS)).await;
+    ask(&kit, sized(REQUEST_BYTES)).await;
+    let decide = |decided_by: usize, reason: usize| {
+        let (decided_by, reason) = ("é".repeat(decided_by), Some("é".repeat(reason)));
+        kit.write::<ApprovalsDecide>(DecideApproval { decided_by, reason, ..decide("0", true, GrantScope::Once) })
+    };
+    for (decided_by, reason, at) in [(0, 1, "/decidedBy"), (121, 1, "/decidedBy"), (1, 2_001, "/reason")] {
+        let error = decide(decided_by, reason).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{error:?}");
+    }
+    decide(120, 2_000).await.unwrap();
+}
+
+#[tokio::test]
+async fn so_many_requests_wait_and_no_more() {
+    let (kit, _) = running().await;
+    let next = |number: usize| put(&number.to_string(), &format!("c{number}"), 'a');
+    for number in 0..PENDING {
+        ask(&kit, next(number)).await;
+    }
+    let error = kit.write::<ApprovalsPut>(next(PENDING)).await.unwrap_err();
+    assert!(error.code == Code::Busy && error.retry_after_ms.is_some(), "{error:?}");
+    // A repeated one is not another one, and one that is decided waits no longer.
+    ask(&kit, next(7)).await;
+    kit.write::<ApprovalsDecide>(decide("7", true, GrantScope::Once)).await.unwrap();
+    ask(&kit, next(PENDING)).await;
+}
+
 /// The pages of the list of all requests hold each of them once, the newest first, whatever the size of a page.
 #[tokio::test]
 async fn the_pages_of_all_requests_hold_each_once() {
