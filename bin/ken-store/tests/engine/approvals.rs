@@ -138,6 +138,37 @@ async fn what_was_approved_and_has_changed_is_asked_anew_and_says_so() {
     assert_eq!(ask(&kit, put("3", "c2", 'c')).await.request.reason, "");
 }
 
+/// Of the earlier requests, the one that decides need not be the newest.
+#[tokio::test]
+async fn the_second_of_the_earlier_requests_counts() {
+    let asked = async |kit: &Kit, id: &str, call: &str, letter, approved: Option<bool>| {
+        let found = ask(kit, put(id, call, letter)).await;
+        if let Some(approved) = approved {
+            kit.write::<ApprovalsDecide>(decide(id, approved, GrantScope::Once)).await.unwrap();
+        }
+        (found.request_id, found.status)
+    };
+    // A grant that was used, before a denial of the same for another call.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c1", 'a', Some(true)).await;
+    kit.write::<ApprovalsConsume>(consume("1", 'a', "k")).await.unwrap();
+    asked(&kit, "2", "c2", 'b', Some(false)).await;
+    assert_eq!(asked(&kit, "3", "c1", 'b', None).await, ("apr_1".into(), Status::Approved));
+    // A denial of the same for another call, before a request for this call.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c2", 'b', Some(false)).await;
+    asked(&kit, "2", "c1", 'a', None).await;
+    assert_eq!(asked(&kit, "3", "c1", 'b', None).await, ("apr_1".into(), Status::Denied));
+    // The same for this call, before a request for it that differs.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c1", 'a', Some(true)).await;
+    asked(&kit, "2", "c1", 'b', None).await;
+    assert_eq!(asked(&kit, "3", "c1", 'a', None).await, ("apr_1".into(), Status::Approved));
+    // And the reason of a third one for it names the first, which was approved.
+    let third = ask(&kit, put("3", "c1", 'c')).await;
+    assert!(third.request.reason.starts_with("what was approved has changed"), "{}", third.request.reason);
+}
+
 /// The request holds the beginning of a diff. Its blob is kept as long as the request, and its digest is the sign that all of
 /// it was read.
 #[tokio::test]

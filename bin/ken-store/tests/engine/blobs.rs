@@ -80,6 +80,8 @@ async fn pieces_come_in_order_and_a_repeat_changes_nothing() {
 #[tokio::test]
 async fn what_cannot_be_a_blob_is_refused() {
     let kit = Kit::new();
+    put(&kit, b"x").await;
+    kit.write::<BlobsPut>(piece(&digest(b"y"), 2_000_000, 0, &[0; PIECE_BYTES])).await.unwrap();
     let good = digest(b"x");
     let long = vec![0; PIECE_BYTES + 1];
     for (args, code, at) in [

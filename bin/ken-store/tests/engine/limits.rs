@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use ken_types::event::Outcome;
 use ken_types::ops::Nothing;
 use ken_types::ops::documents::*;
 use ken_types::ops::messenger::*;
@@ -239,4 +240,21 @@ async fn documents_and_vectors() {
     };
     accepted(vectors(4_096).await);
     refused(vectors(4_097).await, Code::TooLarge, "/vectors/1/values");
+}
+
+/// Of the entries that a turn has used, the first hundred are recorded.
+#[tokio::test]
+async fn entries_that_a_turn_has_used() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let claim = kit.claim_one(1).await;
+    let used = (1..=101).map(|number| (format!("kb-{number}"), Used::Found)).collect();
+    let settle = Kit::settle_of(&claim.lease, 0, Outcome::Completed, "done");
+    kit.write::<SubmissionsSettle>(SettleSubmission { used, ..settle }).await.unwrap();
+    let uses = |number: u32| kit.read::<KnowledgeUses>(OfEntry { id: format!("kb-{number}") });
+    for number in [1, 2, 100] {
+        assert_eq!(uses(number).await.unwrap().uses.len(), 1, "entry {number}");
+    }
+    refused(uses(101).await, Code::NotFound, "/id");
 }
