@@ -205,4 +205,15 @@ mod tests {
         assert_eq!(watch.len(), 0);
         assert!(lock(&watch.waiting).topics.is_empty());
     }
+
+    #[test]
+    fn so_many_calls_wait_and_no_more() {
+        let watch = Arc::new(Watch::default());
+        let subscribe = |number: usize| watch.subscribe(Topic::Approval(number.to_string()));
+        let mut waiting: Vec<_> = (0..WAITERS).map(|number| subscribe(number).unwrap()).collect();
+        let error = subscribe(WAITERS).err().unwrap();
+        assert_eq!((error.code, error.retry_after_ms), (ken_types::Code::Busy, Some(RETRY_MS)));
+        waiting.pop();
+        subscribe(WAITERS).unwrap();
+    }
 }

@@ -277,4 +277,20 @@ mod tests {
         }
         assert_eq!((fold.counts.tool_calls, fold.events.len(), fold.truncated), (505, EVENTS, true));
     }
+
+    #[test]
+    fn a_name_has_a_form_and_a_length() {
+        for (tool, agent, is_kept) in [
+            ("t".repeat(64), "a".repeat(128), true),
+            ("t".repeat(65), "a".repeat(129), false),
+            ("a_1".to_owned(), "a_-./:1".to_owned(), true),
+            ("a-1".to_owned(), "a 1".to_owned(), false),
+        ] {
+            let mut fold = Fold::default();
+            fold.add_event(&format!(r#"{{"v":1,"type":"task_start","toolName":"{tool}","agent":"{agent}"}}"#));
+            let shown = fold.events.remove(0);
+            let kept = (shown.tool_name == Some(tool), shown.agent == Some(agent));
+            assert_eq!(kept, (is_kept, is_kept), "{kept:?}");
+        }
+    }
 }

@@ -138,6 +138,37 @@ async fn what_was_approved_and_has_changed_is_asked_anew_and_says_so() {
     assert_eq!(ask(&kit, put("3", "c2", 'c')).await.request.reason, "");
 }
 
+/// Of the earlier requests, the one that decides need not be the newest.
+#[tokio::test]
+async fn the_second_of_the_earlier_requests_counts() {
+    let asked = async |kit: &Kit, id: &str, call: &str, letter, approved: Option<bool>| {
+        let found = ask(kit, put(id, call, letter)).await;
+        if let Some(approved) = approved {
+            kit.write::<ApprovalsDecide>(decide(id, approved, GrantScope::Once)).await.unwrap();
+        }
+        (found.request_id, found.status)
+    };
+    // A grant that was used, before a denial of the same for another call.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c1", 'a', Some(true)).await;
+    kit.write::<ApprovalsConsume>(consume("1", 'a', "k")).await.unwrap();
+    asked(&kit, "2", "c2", 'b', Some(false)).await;
+    assert_eq!(asked(&kit, "3", "c1", 'b', None).await, ("apr_1".into(), Status::Approved));
+    // A denial of the same for another call, before a request for this call.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c2", 'b', Some(false)).await;
+    asked(&kit, "2", "c1", 'a', None).await;
+    assert_eq!(asked(&kit, "3", "c1", 'b', None).await, ("apr_1".into(), Status::Denied));
+    // The same for this call, before a request for it that differs.
+    let (kit, _) = running().await;
+    asked(&kit, "1", "c1", 'a', Some(true)).await;
+    asked(&kit, "2", "c1", 'b', None).await;
+    assert_eq!(asked(&kit, "3", "c1", 'a', None).await, ("apr_1".into(), Status::Approved));
+    // And the reason of a third one for it names the first, which was approved.
+    let third = ask(&kit, put("3", "c1", 'c')).await;
+    assert!(third.request.reason.starts_with("what was approved has changed"), "{}", third.request.reason);
+}
+
 /// The request holds the beginning of a diff. Its blob is kept as long as the request, and its digest is the sign that all of
 /// it was read.
 #[tokio::test]
@@ -361,6 +392,54 @@ async fn lists_filter_wait_and_fit_a_line() {
     let mut long = put("31", "31", 'c');
     long.preview.diff = Some("x".repeat(REQUEST_BYTES));
     assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
+}
+
+#[tokio::test]
+async fn what_is_asked_and_what_is_answered_has_limits() {
+    let (kit, _) = running().await;
+    let invalid = |at| (Code::Invalid, at);
+    let within = |expires_in_ms| PutApproval { expires_in_ms, ..put("0", "c0", 'a') };
+    let sized = |bytes: usize| {
+        let mut args = put("1", "c1", 'a');
+        args.preview.diff = Some(String::new());
+        let empty = serde_json::to_string(&args.preview).unwrap().len();
+        args.preview.diff = Some("x".repeat(bytes - empty));
+        args
+    };
+    for (args, code) in [
+        (within(0), invalid("/expiresInMs")),
+        (within(7 * 24 * HOUR_MS + 1), invalid("/expiresInMs")),
+        (sized(REQUEST_BYTES + 1), (Code::TooLarge, "/preview")),
+    ] {
+        let error = kit.write::<ApprovalsPut>(args).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (code.0, Some(code.1)), "{error:?}");
+    }
+    ask(&kit, within(7 * 24 * HOUR_MS)).await;
+    ask(&kit, sized(REQUEST_BYTES)).await;
+    let decide = |decided_by: usize, reason: usize| {
+        let (decided_by, reason) = ("é".repeat(decided_by), Some("é".repeat(reason)));
+        kit.write::<ApprovalsDecide>(DecideApproval { decided_by, reason, ..decide("0", true, GrantScope::Once) })
+    };
+    for (decided_by, reason, at) in [(0, 1, "/decidedBy"), (121, 1, "/decidedBy"), (1, 2_001, "/reason")] {
+        let error = decide(decided_by, reason).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{error:?}");
+    }
+    decide(120, 2_000).await.unwrap();
+}
+
+#[tokio::test]
+async fn so_many_requests_wait_and_no_more() {
+    let (kit, _) = running().await;
+    let next = |number: usize| put(&number.to_string(), &format!("c{number}"), 'a');
+    for number in 0..PENDING {
+        ask(&kit, next(number)).await;
+    }
+    let error = kit.write::<ApprovalsPut>(next(PENDING)).await.unwrap_err();
+    assert!(error.code == Code::Busy && error.retry_after_ms.is_some(), "{error:?}");
+    // A repeated one is not another one, and one that is decided waits no longer.
+    ask(&kit, next(7)).await;
+    kit.write::<ApprovalsDecide>(decide("7", true, GrantScope::Once)).await.unwrap();
+    ask(&kit, next(PENDING)).await;
 }
 
 /// The pages of the list of all requests hold each of them once, the newest first, whatever the size of a page.

@@ -1,6 +1,6 @@
 //! Blobs: their pieces arrive in order, they are complete only with the right digest, and they are kept while a record refers to them.
 
-use ken_types::limits::{BLOB_BYTES, PIECE_BYTES};
+use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, PIECE_BYTES};
 use ken_types::ops::blobs::*;
 use ken_types::ops::store::*;
 use ken_types::{Code, Error, Octets};
@@ -80,6 +80,8 @@ async fn pieces_come_in_order_and_a_repeat_changes_nothing() {
 #[tokio::test]
 async fn what_cannot_be_a_blob_is_refused() {
     let kit = Kit::new();
+    put(&kit, b"x").await;
+    kit.write::<BlobsPut>(piece(&digest(b"y"), 2_000_000, 0, &[0; PIECE_BYTES])).await.unwrap();
     let good = digest(b"x");
     let long = vec![0; PIECE_BYTES + 1];
     for (args, code, at) in [
@@ -94,6 +96,26 @@ async fn what_cannot_be_a_blob_is_refused() {
         let error = kit.write::<BlobsPut>(args).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (code, Some(at)));
     }
+}
+
+/// A blob counts with its whole length as soon as it is begun, so a blob that was begun can be completed.
+#[tokio::test]
+async fn all_blobs_together_have_a_limit() {
+    let kit = Kit::new();
+    let begin = async |name: u64, length: u64| {
+        let bytes = name.to_be_bytes();
+        let args = piece(&digest(&bytes), length as usize, 0, &bytes[..1]);
+        kit.write::<BlobsPut>(args).await
+    };
+    let whole = BLOBS_BYTES / BLOB_BYTES - 1;
+    for name in 0..whole {
+        begin(name, BLOB_BYTES).await.unwrap();
+    }
+    begin(whole, BLOB_BYTES - 2).await.unwrap();
+    assert_eq!(begin(whole + 1, 3).await.unwrap_err().code, Code::TooLarge);
+    begin(whole + 1, 2).await.unwrap();
+    assert_eq!(begin(whole + 2, 2).await.unwrap_err().code, Code::TooLarge);
+    begin(0, BLOB_BYTES).await.unwrap();
 }
 
 #[tokio::test]

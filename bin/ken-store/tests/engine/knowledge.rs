@@ -154,11 +154,13 @@ async fn limits_of_an_entry() {
         (entry("t", &"c".repeat(512 * 1024 + 1)), Code::TooLarge, "/content"),
         (tags(vec!["x".into(); 33]), Code::Invalid, "/tags"),
         (tags(vec!["x".repeat(65)]), Code::Invalid, "/tags/0"),
+        (tags(vec!["x".into(), "x".repeat(65)]), Code::Invalid, "/tags/1"),
     ] {
         let error = kit.write::<KnowledgePut>(bad).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (code, Some(place)));
     }
     kit.write::<KnowledgePut>(entry(&"é".repeat(200), &"c".repeat(512 * 1024))).await.unwrap();
+    kit.write::<KnowledgePut>(tags(vec!["é".repeat(64); 32])).await.unwrap();
 }
 
 #[tokio::test]

@@ -59,6 +59,8 @@ async fn the_second_of_two_waiting_claims_gets_its_work() {
             tokio::task::yield_now().await;
             kit.tick().await;
             kit.prompt("tui-1", "s1").await;
+            // It is claimed in the same change, not when the writer wakes up next.
+            assert_eq!(kit.state("s1").await, State::Running);
         };
         tokio::select! {
             biased;
@@ -68,6 +70,19 @@ async fn the_second_of_two_waiting_claims_gets_its_work() {
     };
     let claims = tokio::time::timeout(std::time::Duration::from_secs(20), all).await.expect("no claim is served");
     assert_eq!(claims.claims.len(), 1);
+}
+
+/// A claim finds the work that is there, although another claim waits before it for work of another kind.
+#[tokio::test]
+async fn a_claim_behind_one_of_another_kind_finds_what_is_there() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let ask = ClaimSubmissions { work: Work::Runs, holder: "t".into(), max: 1, wait_ms: 60_000 };
+    let mut runs = std::pin::pin!(kit.claim(1, ask));
+    begin(runs.as_mut()).await;
+    kit.tick().await;
+    kit.prompt("tui-1", "s1").await;
+    assert_eq!(kit.claims(2, 1).await.claims.len(), 1);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod keys;
 mod kit;
 mod knowledge;
 mod leases;
+mod limits;
 mod messenger;
 mod model;
 mod public;

@@ -65,6 +65,35 @@ async fn the_second_stranger_keeps_the_code_that_was_sent_first() {
     assert_eq!(accept("5", 4, "OTHER234").await, ("FIRST234".into(), 2));
 }
 
+/// Codes are limited for each chat, for each stranger, and in each hour. An hour later, they can be had again.
+#[tokio::test]
+async fn codes_are_limited_by_stranger_by_chat_and_by_hour() {
+    let kit = Kit::new();
+    let mut update = 0;
+    let mut code_of = async |sender: &str, chat: &str| {
+        update += 1;
+        let code = format!("CODE{update:04}");
+        let args =
+            AcceptUpdate { sender_id: Some(sender.into()), chat_id: Some(chat.into()), ..stranger(update, &code) };
+        let pairing = kit.write::<MessengerAccept>(args).await.unwrap().pairing;
+        pairing.map(|pairing| pairing.replies)
+    };
+    for expected in [Some(1), Some(2), Some(3), None] {
+        assert_eq!(code_of("s1", "c1").await, expected, "one code is sent three times");
+    }
+    for (sender, expected) in [("s2", Some(1)), ("s3", Some(1)), ("s4", None)] {
+        assert_eq!(code_of(sender, "c1").await, expected, "three codes wait in a chat");
+    }
+    for number in 3..20 {
+        assert_eq!(code_of(&format!("t{number}"), &format!("d{number}")).await, Some(1), "the code {number}");
+    }
+    assert_eq!(code_of("late", "late").await, None, "there were twenty in this hour");
+    kit.turn_clock(HOUR_MS - 1).await;
+    assert_eq!(code_of("late", "late").await, None);
+    kit.turn_clock(1).await;
+    assert_eq!(code_of("late", "late").await, Some(1));
+}
+
 fn message(draft: bool, text: &str) -> PutMessage {
     PutMessage {
         connector: "messenger".into(),
@@ -260,6 +289,28 @@ async fn only_what_is_new_of_a_text_is_read() {
 
 fn to_chat(chat: &str, key: &str) -> PutMessage {
     PutMessage { chat_id: chat.into(), key: key.into(), ..message(false, key) }
+}
+
+/// Each chat that is being written to is left alone, and not only the first.
+#[tokio::test]
+async fn the_second_chat_that_is_being_written_to_is_left_alone() {
+    let kit = Kit::new();
+    let put = async |chat: &str, key: String, draft| {
+        let message = PutMessage { draft, ..to_chat(chat, &key) };
+        kit.write::<OutboxPut>(message).await.unwrap().id
+    };
+    let mut held = Vec::new();
+    for chat in ["7", "8", "9"] {
+        put(chat, format!("draft {chat}"), true).await;
+        held.push(put(chat, format!("message {chat}"), false).await);
+    }
+    for (held, expected) in [(&held[..], &[][..]), (&held[..2], &["9"]), (&held[1..], &["7"]), (&[], &["7", "8", "9"])]
+    {
+        let args = DueMessages { connector: "messenger".into(), max: 8, held: held.to_vec(), wait_ms: 0 };
+        let due = kit.due(args).await.unwrap().messages;
+        let chats: Vec<_> = due.iter().map(|due| due.message.chat_id.as_str()).collect();
+        assert_eq!(chats, expected, "{held:?} are held");
+    }
 }
 
 /// A message that the platform refuses for now is before the later ones of its chat. Other chats do not wait for it.

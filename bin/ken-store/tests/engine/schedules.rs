@@ -8,6 +8,7 @@ use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::messenger::{Allow, MessengerAllow};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
+use serde_json::json;
 
 use crate::kit::*;
 
@@ -29,22 +30,25 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
+fn put_of(slug: &str, settings: Settings) -> PutSchedule {
+    PutSchedule {
+        id: format!("id-{slug}"),
+        slug: slug.into(),
+        owner: None,
+        settings,
+        prompt: "Report.".into(),
+        payload: None,
+        enabled: true,
+        progress: Progress { anchor: 0, mark: 0, next: None },
+        chat_is_configured: false,
+        expect: None,
+        turn: None,
+    }
+}
+
 impl Kit {
     async fn schedule(&self, slug: &str, settings: Settings) -> Schedule {
-        let put = PutSchedule {
-            id: format!("id-{slug}"),
-            slug: slug.into(),
-            owner: None,
-            settings,
-            prompt: "Report.".into(),
-            payload: None,
-            enabled: true,
-            progress: Progress { anchor: 0, mark: 0, next: None },
-            chat_is_configured: false,
-            expect: None,
-            turn: None,
-        };
-        self.write::<SchedulesPut>(put).await.unwrap()
+        self.write::<SchedulesPut>(put_of(slug, settings)).await.unwrap()
     }
 
     async fn start_run(&self, slug: &str, run: &str) -> Result<ScheduleRun, ken_types::Error> {
@@ -281,5 +285,55 @@ async fn the_second_user_can_be_told_the_results() {
     }
     for user in ["5", "6"] {
         kit.schedule(user, told(user)).await;
+    }
+}
+
+#[tokio::test]
+async fn there_are_so_many_schedules_and_each_can_be_replaced() {
+    let mut kit = Kit::new();
+    kit.schedule("s", settings()).await;
+    kit.store = None;
+    // Copies of the first one are faster than as many calls.
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.execute_batch("BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM schedules").unwrap();
+    for number in 2..SCHEDULES {
+        let next = format!("UPDATE copy SET schedule = {number}, id = 'id-s{number}', slug = 's{number}'");
+        raw.execute_batch(&format!("{next}; INSERT INTO schedules SELECT * FROM copy")).unwrap();
+    }
+    raw.execute_batch("COMMIT").unwrap();
+    drop(raw);
+    kit.open().unwrap();
+    kit.schedule("last", settings()).await;
+    let error = kit.write::<SchedulesPut>(put_of("more", settings())).await.unwrap_err();
+    assert_eq!(error.code, Code::Conflict, "{error:?}");
+    let replaced = PutSchedule { expect: Some(1), ..put_of("last", settings()) };
+    kit.write::<SchedulesPut>(replaced).await.unwrap();
+    kit.write::<SchedulesDelete>(OfSchedule { slug: "s7".into(), id: None, owner: None }).await.unwrap();
+    kit.schedule("more", settings()).await;
+}
+
+/// A run is repeated after a passing failure of the provider, unless it has called a tool before, which may have had an effect.
+#[tokio::test]
+async fn a_run_that_has_called_a_tool_is_not_repeated() {
+    let turn = |name: &str| ("turn", json!({"error": {"name": name, "message": "x"}}));
+    let tool = || ("tool_start", json!({"toolName": "t", "toolCallId": "c", "args": {}}));
+    for (events, expected) in [
+        (vec![turn("busy")], RunState::Queued),
+        (vec![turn("invalid"), turn("busy")], RunState::Queued),
+        (vec![turn("busy"), turn("invalid")], RunState::Error),
+        (vec![tool(), turn("busy")], RunState::Error),
+        (vec![turn("busy"), tool(), turn("busy")], RunState::Error),
+    ] {
+        let kit = Kit::new();
+        kit.schedule("s", Settings { max_attempts: 2, ..settings() }).await;
+        kit.start_run("s", "r").await.unwrap();
+        kit.until_run_is("s", "r", RunState::Admitted).await;
+        let claim = kit.claim_one(1).await;
+        let id = claim.lease.submission_id.as_str();
+        let written = events.iter().zip(0..).map(|((kind, fields), index)| event(id, index, kind, fields.clone()));
+        kit.add_events(&claim.lease, 0, written.collect()).await.unwrap();
+        let settle = Kit::settle_of(&claim.lease, events.len() as u64, Outcome::Failed, "");
+        kit.write::<SubmissionsSettle>(settle).await.unwrap();
+        kit.until_run_is("s", "r", expected).await;
     }
 }
