@@ -523,3 +523,109 @@ impl TurnState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::claim;
+
+    fn plan() -> Plan {
+        Plan { models: vec!["test/one".to_owned()], ..Plan::of_submission(&claim("hello")) }
+    }
+
+    /// A conversation whose last turn ended like this.
+    fn after(last_stop: StopReason) -> TurnState {
+        let operation = Operation {
+            id: String::new(),
+            kind: OperationKind::Prompt,
+            started: Timestamp::default(),
+            ended: false,
+            error: None,
+        };
+        TurnState { operation: Some(operation), agent: Span::Open, last_stop: Some(last_stop), ..TurnState::default() }
+    }
+
+    /// The limits end a conversation that has no answer. An answer in the last turn that they allow is validated like any
+    /// other.
+    #[test]
+    fn the_last_turn_may_bring_an_answer() {
+        let mut plan = plan();
+        plan.duties.is_judged = true;
+        let table = [
+            (MAX_TURNS - 1, MAX_REPEATS - 1, StopReason::ToolUse, "turn_start"),
+            (MAX_TURNS, 0, StopReason::ToolUse, "agent_end"),
+            (0, MAX_REPEATS, StopReason::ToolUse, "agent_end"),
+            (MAX_TURNS, 0, StopReason::Stop, "validate"),
+            (0, MAX_REPEATS, StopReason::Length, "validate"),
+        ];
+        for (turns, repeats, last_stop, expected) in table {
+            let step = match (TurnState { turns, repeats, ..after(last_stop) }).next(&plan) {
+                Step::Validate => "validate".into(),
+                Step::Record(body, _) => type_of(&body),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(step, expected, "{turns} turns, {repeats} repeats, {last_stop:?}");
+        }
+    }
+
+    fn type_of(body: &Body) -> String {
+        serde_json::to_value(body).unwrap()["type"].as_str().unwrap().to_owned()
+    }
+
+    /// Only a whole message of a compaction replaces the history.
+    #[test]
+    fn a_summary_that_was_cut_off_does_not_count() {
+        let failure = || Some(Failure::new("busy", ""));
+        let table = [
+            (Purpose::Compaction, StopReason::Stop, None, true),
+            (Purpose::Compaction, StopReason::Length, None, true),
+            (Purpose::Compaction, StopReason::Aborted, None, false),
+            (Purpose::Compaction, StopReason::Interrupted, None, false),
+            (Purpose::Compaction, StopReason::Error, None, false),
+            (Purpose::Compaction, StopReason::Stop, failure(), false),
+            (Purpose::Agent, StopReason::Stop, None, false),
+        ];
+        for (purpose, stop_reason, error, counts) in table {
+            let mut state = TurnState::default();
+            state.end_turn(&Body::Turn {
+                purpose,
+                duration_ms: 0,
+                model: "one".to_owned(),
+                provider: "test".to_owned(),
+                api: "test".to_owned(),
+                output: vec![Block::text("Half a summ")],
+                usage: Usage::default(),
+                stop_reason,
+                is_error: error.is_some(),
+                error,
+            });
+            assert_eq!(state.summary.is_some(), counts, "{purpose:?} {stop_reason:?} {:?}", state.failure);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_refused_as_often_as_the_limits_say() {
+        let mut plan = plan();
+        let failed =
+            Validation { has_passed: false, violations: vec!["one".into(), "two".into()], report: Value::Null };
+        let mut state = TurnState { validation: Some(failed), ..after(StopReason::Stop) };
+        let is_refused = |state: &TurnState, plan: &Plan| matches!(state.objection(plan), Some(Objection::Note(_)));
+        for (revisions, refused) in [(MAX_REVISIONS - 1, true), (MAX_REVISIONS, false)] {
+            state.revisions = revisions;
+            assert_eq!(is_refused(&state, &plan), refused, "{revisions}");
+        }
+        let tool = |tool: &str| Requirement { rule: "r".to_owned(), value: Patterns(vec![tool.to_owned()]) };
+        plan.duties.required = vec![tool("first"), tool("second")];
+        for (reminders, refused) in [(MAX_REMINDERS - 1, true), (MAX_REMINDERS, false)] {
+            state.reminders = reminders;
+            assert_eq!(is_refused(&state, &plan), refused, "{reminders}");
+        }
+        // Each of the tools is required.
+        for (used, missing) in [("first", Some("second")), ("second", Some("first"))] {
+            state.used = BTreeSet::from([used.to_owned()]);
+            assert_eq!(state.missing(&plan).map(|demand| demand.value.0[0].as_str()), missing);
+        }
+        state.used.insert("first".to_owned());
+        assert!(state.missing(&plan).is_none());
+    }
+}

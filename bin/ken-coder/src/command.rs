@@ -545,3 +545,33 @@ impl Operation for Test {
         self.command(settings)?.run(settings)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_command_line() {
+        let check = |run: Value| {
+            let run: Run = serde_json::from_value(run).unwrap();
+            run.argv().map(drop).map_err(|error| error.at.unwrap_or_default())
+        };
+        let text = |length: usize| "x".repeat(length);
+        let refused = |at: &str| Err(at.to_owned());
+        for (run, expected) in [
+            (json!({"argv": vec!["x"; WORDS]}), Ok(())),
+            (json!({"argv": vec!["x"; WORDS + 1]}), refused("/argv")),
+            (json!({"argv": ["x", text(SHOWN_BYTES - 1)]}), Ok(())),
+            (json!({"argv": ["x", text(SHOWN_BYTES)]}), refused("/argv")),
+            (json!({"argv": ["x", "a\0b"]}), refused("/argv")),
+            (json!({"argv": ["", "x"]}), refused("/argv")),
+            (json!({"argv": ["x"], "shell": "x"}), refused("/shell")),
+            (json!({"argv": ["x"], "stdin": text(SHOWN_BYTES)}), Ok(())),
+            (json!({"argv": ["x"], "stdin": text(SHOWN_BYTES + 1)}), refused("/stdin")),
+        ] {
+            assert_eq!(check(run), expected);
+        }
+    }
+}

@@ -351,3 +351,23 @@ impl Operation for Commit {
         Ok(Printed::of_text(&self.repo, format!("{commit} {}\n", self.first_line())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_message() {
+        for (message, fits) in [
+            ("x".repeat(MESSAGE_BYTES), true),
+            ("x".repeat(MESSAGE_BYTES + 1), false),
+            (" \n".to_owned(), false),
+            ("a\0b".to_owned(), false),
+        ] {
+            let commit = Commit { repo: Place::parse("repos/a").unwrap(), message, paths: Vec::new() };
+            assert_eq!(commit.check().is_ok(), fits, "{}", commit.message.len());
+        }
+    }
+}

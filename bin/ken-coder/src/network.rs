@@ -253,6 +253,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use std::os::unix::fs::OpenOptionsExt;
 
     #[test]
     fn a_proxy_may_write_more_errors_than_a_pipe_holds() {
@@ -294,6 +295,40 @@ mod tests {
         assert!(host("https://user:word@git.test/x").is_some_and(|host| host.is_err()));
         for other in ["git@git.test:x", "ssh://git.test/x", "/srv/x", "file:///srv/x"] {
             assert_eq!(host(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_rule_counts() {
+        let hosts = ["a.test", "b.test:8443"].map(|host| Host::parse(host).unwrap());
+        let keys = hosts.iter().cloned().zip(["KEN_TEST_KEY_A", "KEN_TEST_KEY_B"].map(str::to_owned)).collect();
+        let rule =
+            WorkspaceRule { hosts: hosts.to_vec(), keys, ..serde_json::from_value(json!({"policy": "ask"})).unwrap() };
+        let network = Network { rule: &rule };
+        assert!(hosts.iter().all(|host| network.allows(host)) && !network.allows(&Host::parse("b.test").unwrap()));
+        assert_eq!(network.describe()["keysFor"], json!(["a.test:443", "b.test:8443"]));
+        let urls: Vec<String> = network.git_options().into_iter().skip(1).map(|(_, url)| url).collect();
+        assert_eq!(urls, ["https://a.test/", "https://b.test:8443/"]);
+        // Each key has to be there.
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = folder.path().join("secrets.env");
+        let settings = Settings {
+            root: folder.path().to_owned(),
+            state: folder.path().to_owned(),
+            workspace: Default::default(),
+            own: Vec::new(),
+            secrets: secrets.clone(),
+            run: "run".to_owned(),
+            has_run: false,
+            session: None,
+            has_gate: false,
+        };
+        for (held, missing) in [("KEN_TEST_KEY_A", "KEN_TEST_KEY_B"), ("KEN_TEST_KEY_B", "KEN_TEST_KEY_A")] {
+            let mut options = std::fs::File::options();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&secrets);
+            file.unwrap().write_all(format!("{held}=x\n").as_bytes()).unwrap();
+            let error = network.open(&settings).err().unwrap();
+            assert!(error.message.starts_with(&format!("the key {missing} for ")), "{error}");
         }
     }
 }

@@ -135,6 +135,29 @@ mod tests {
         assert_eq!(window.take(1).retry_after_ms, None);
     }
 
+    /// At the limit, only a caller without a counter makes room, and takes the place of one other.
+    #[test]
+    fn a_caller_that_is_known_displaces_nobody() {
+        let (window, hand) = window("9/minute");
+        let seconds = |seconds| *hand.lock().unwrap() = Duration::from_secs(seconds);
+        let (last, new) = (MAX_CALLERS as u32 - 1, MAX_CALLERS as u32);
+        let remaining = |callers: [u32; 3]| callers.map(|caller| window.peek(caller).remaining);
+        for caller in 0..=last {
+            seconds(u64::from(caller.min(2)));
+            window.take(caller);
+        }
+        window.take(last);
+        assert_eq!(remaining([0, 1, last]), [8, 8, 7]);
+        window.take(new);
+        assert_eq!(remaining([0, 1, new]), [9, 8, 8], "the oldest counter is gone");
+        assert_eq!(window.counts.lock().unwrap().len(), MAX_CALLERS);
+        // If the periods of some are over, nobody else has to go.
+        seconds(61);
+        window.take(new + 1);
+        assert_eq!(remaining([1, 2, new + 1]), [9, 8, 8]);
+        assert_eq!(window.counts.lock().unwrap().len(), MAX_CALLERS);
+    }
+
     #[test]
     fn the_number_of_counters_is_bounded() {
         let (window, _) = window("1/minute");

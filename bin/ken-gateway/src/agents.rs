@@ -222,4 +222,21 @@ mod tests {
             assert!(!is_base64(bad.as_bytes()), "{bad}");
         }
     }
+
+    #[test]
+    fn the_limits_of_a_prompt() {
+        let check = |message: usize, images: Value| {
+            let prompt = json!({"message": "x".repeat(message), "images": images});
+            let prompt: Prompt = serde_json::from_value(prompt).unwrap();
+            let checked = prompt.check("i".to_owned(), &mut Mint::fresh().unwrap());
+            checked.map(drop).map_err(|error| error.at.unwrap_or_default())
+        };
+        let image = |length: usize| json!({"type": "image", "mimeType": "image/webp", "data": "A".repeat(length)});
+        assert_eq!(check(PROMPT_BYTES, json!(vec![image(4); IMAGES])), Ok(()));
+        assert_eq!(check(PROMPT_BYTES + 1, json!([])), Err("/message".to_owned()));
+        assert_eq!(check(1, json!(vec![image(4); IMAGES + 1])), Err("/images".to_owned()));
+        assert_eq!(check(1, json!([image(4), image(0)])), Err("/images/1/data".to_owned()));
+        assert_eq!(check(1, json!([image(4), image(IMAGE_CHARACTERS)])), Ok(()));
+        assert_eq!(check(1, json!([image(4), image(IMAGE_CHARACTERS + 4)])), Err("/images/1/data".to_owned()));
+    }
 }

@@ -312,3 +312,18 @@ pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Res
     removed.map_err(change_failed)?;
     Response::json(200, &json!({"removed": true, "groupId": args.group_id}))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_an_id() {
+        let [longest, longer] = [ID_CHARACTERS, ID_CHARACTERS + 1].map(|length| "7".repeat(length));
+        assert!(is_chat(&longest) && !is_chat(&longer) && !is_chat(""));
+        assert!(check_id("/id", &longest).is_ok() && check_id("/id", &longer).is_err());
+        for (length, fits) in [(4, false), (5, true), (32, true), (33, false)] {
+            assert_eq!(is_chat(&format!("@{}", "a".repeat(length))), fits, "{length}");
+        }
+    }
+}

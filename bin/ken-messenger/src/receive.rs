@@ -237,7 +237,7 @@ mod tests {
         let settings = Settings {
             keys: Some(Keys { token: "17:x".into(), secret: "s".into() }),
             bot_username: "ken_bot".into(),
-            mention_patterns: vec!["hey ken".into()],
+            mention_patterns: vec!["hey ken".into(), "ken:".into()],
             ..Settings::default()
         };
         let is = |change: &dyn Fn(&mut Message)| {
@@ -250,8 +250,12 @@ mod tests {
         assert!(is(&|message| message.mentions = vec!["17".into()]));
         assert!(!is(&|message| message.mentions = vec!["other".into()]));
         assert!(is(&|message| message.replies_to = Some(("17".into(), String::new()))));
+        assert!(is(&|message| message.mentions = vec!["other".into(), "ken_bot".into()]));
+        assert!(is(&|message| message.replies_to = Some(("18".into(), "ken_bot".into()))));
         assert!(!is(&|message| message.replies_to = Some(("18".into(), "other".into()))));
+        assert!(!is(&|message| message.replies_to = Some(("18".into(), String::new()))));
         assert!(is(&|message| message.text = "So, HEY KEN, what now?".into()));
+        assert!(is(&|message| message.text = "Ken: what now?".into()));
         // A bot whose name is not known is not mentioned by an empty name.
         let nameless = Settings::default();
         assert!(!mentions_bot(&Message { mentions: vec![String::new()], ..Message::default() }, &nameless));

@@ -161,6 +161,7 @@ mod tests {
         for bad in ["a b", "ä", &"x".repeat(257)] {
             assert!(read(&[(TOKEN, "1:x"), (SECRET, bad)]).is_err(), "{bad}");
         }
+        assert!(read(&[(TOKEN, "1:x"), (SECRET, &"x".repeat(256))]).is_ok());
         let on = read(&[(TOKEN, "17:x"), (SECRET, "s-_1")]).unwrap();
         assert_eq!(on.bot_id(), Some("17"));
         assert_eq!(format!("{:?}", on.keys), "Some(Keys(..))");

@@ -270,4 +270,14 @@ mod tests {
             proptest::prop_assert!(longest.is_none_or(|piece| units(piece) <= 256), "{:?}", pieces);
         }
     }
+
+    #[test]
+    fn the_length_of_a_line_that_opens_a_fence() {
+        for (length, opens) in [(OPENING_BYTES, true), (OPENING_BYTES + 1, false)] {
+            let line = format!("```{}", "x".repeat(length - 3));
+            assert_eq!(Fence::opened_by(&line).is_some(), opens, "{length}");
+        }
+        let opens = ["``", "```", "~~", "~~~"].map(|line| Fence::opened_by(line).is_some());
+        assert_eq!(opens, [false, true, false, true]);
+    }
 }

@@ -192,7 +192,10 @@ fn forwarded(fields: &Value) -> Option<String> {
     }
     let of_origin = ["sender_user", "sender_chat", "chat"].iter().filter_map(|name| origin?.get(*name)).find_map(name);
     let of_fields = ["forward_from", "forward_from_chat"].iter().filter_map(|field| fields.get(*field)).find_map(name);
-    let hidden = || origin?.get("sender_user_name").or(fields.get("forward_sender_name"))?.as_str().map(str::to_owned);
+    let hidden = || {
+        let name = origin.and_then(|origin| origin.get("sender_user_name")).or(fields.get("forward_sender_name"));
+        name?.as_str().map(str::to_owned)
+    };
     let known = of_origin.or(of_fields).or_else(hidden);
     Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(NAME_CHARACTERS).collect())
 }
@@ -428,6 +431,18 @@ mod tests {
             let update = json!({"update_id": 1, "message": {"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": text, "entities": entities}});
             let is_blank = text.trim().is_empty();
             proptest::prop_assert_eq!(matches!(read(update), Content::Message(_)), !is_blank);
+        }
+    }
+
+    #[test]
+    fn the_lengths_of_names_and_of_short_texts() {
+        for (length, is_kept) in [(256, true), (257, false)] {
+            let fields =
+                json!({"data": "é".repeat(length / 2) + &"x".repeat(length % 2), "first_name": "é".repeat(length)});
+            assert_eq!(short_text(&fields, "data").is_some(), is_kept, "{length}");
+            assert_eq!(name(&fields), Some("é".repeat(256)));
+            let forward = json!({"forward_date": 1, "forward_sender_name": "é".repeat(length)});
+            assert_eq!(forwarded(&forward), Some("é".repeat(256)));
         }
     }
 }

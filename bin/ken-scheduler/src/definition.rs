@@ -170,3 +170,42 @@ pub(crate) fn check_slug(slug: &str) -> Result<(), Error> {
         false => error,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Each limit: a value at it is accepted, the next one is refused.
+    #[test]
+    fn the_limits_of_a_schedule() {
+        let check = |field: &str, value: &Value| {
+            let mut fields = json!({"kind": "every", "schedule": "1h", "prompt": "x"});
+            fields[field] = value.clone();
+            let fields: Fields = serde_json::from_value(fields).unwrap();
+            Definition::new(fields).map(drop).map_err(|error| error.at.unwrap_or_default())
+        };
+        let text = |length: usize| json!("x".repeat(length));
+        let object = |length: usize| json!({"x": "x".repeat(length - json!({"x": ""}).to_string().len())});
+        for (field, fitting, wrong) in [
+            ("maxAttempts", [json!(1), json!(10)], [json!(0), json!(11)]),
+            ("graceMs", [json!(0), json!(86_400_000)], [json!(-1), json!(86_400_001)]),
+            ("timeoutMs", [json!(1_000), json!(3_600_000)], [json!(999), json!(3_600_001)]),
+            ("jitterMs", [json!(0), json!(3_600_000)], [json!(-1), json!(3_600_001)]),
+            ("disableAfterFailures", [json!(1), json!(1_000)], [json!(0), json!(1_001)]),
+            ("prompt", [text(1), text(SCHEDULE_PROMPT_BYTES)], [text(0), text(SCHEDULE_PROMPT_BYTES + 1)]),
+            ("payload", [json!({}), object(SCHEDULE_PAYLOAD_BYTES)], [json!([]), object(SCHEDULE_PAYLOAD_BYTES + 1)]),
+            ("targetAgent", AGENTS.map(Value::from), [text(0), text(1)]),
+        ] {
+            for value in &fitting {
+                assert_eq!(check(field, value), Ok(()), "{field}");
+            }
+            for value in &wrong {
+                assert_eq!(check(field, value), Err(format!("/{field}")));
+            }
+        }
+        for (length, fits) in [(0, false), (1, true), (SLUG_CHARACTERS, true), (SLUG_CHARACTERS + 1, false)] {
+            assert_eq!(check_slug(&"x".repeat(length)).is_ok(), fits, "{length}");
+        }
+    }
+}

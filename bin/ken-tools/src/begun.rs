@@ -85,9 +85,11 @@ mod tests {
     fn when_calls_are_forgotten_the_process_has_a_new_name() {
         let begun = Begun::new().unwrap();
         let process = begun.process();
-        for number in 0..=MAX_CALLS {
+        for number in 0..MAX_CALLS {
             begun.begin(&call(&number.to_string(), None), false).unwrap();
         }
+        assert_eq!(begun.process(), process);
+        begun.begin(&call("one more", None), false).unwrap();
         assert_ne!(begun.process(), process);
         assert!(begun.begin(&call("0", Some(&process)), false).is_err());
     }

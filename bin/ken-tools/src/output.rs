@@ -117,4 +117,14 @@ mod tests {
         assert_eq!(tail("aé", 1), "");
         assert_eq!((tail("aé", 2), tail("aé", 3), tail("aé", 9)), ("é", "aé", "aé"));
     }
+
+    #[tokio::test]
+    async fn a_text_and_a_value_are_whole_up_to_the_limit() {
+        let text = "x".repeat(HEAD_BYTES + TAIL_BYTES);
+        assert_eq!(Outputs(None).show(&text).await.text, text);
+        let cut = Outputs(None).show(&format!("{text}x")).await.text;
+        assert!(cut.contains("[cut: bytes 24576 to 24577 of 32769 are left out here.]"), "{}", cut.len());
+        assert_eq!(details(json!(1), DETAILS_BYTES), json!(1));
+        assert_eq!(details(json!(1), DETAILS_BYTES + 1), Value::Null);
+    }
 }

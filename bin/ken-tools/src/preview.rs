@@ -211,7 +211,7 @@ fn cut(text: &str, max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::cut;
+    use super::*;
 
     #[test]
     fn a_text_is_cut_by_what_it_takes_as_json() {
@@ -221,5 +221,18 @@ mod tests {
         // Each of these characters takes six bytes as JSON.
         let escaped = cut(&"\u{1}".repeat(40), 64);
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");
+    }
+
+    #[test]
+    fn what_a_person_cannot_be_shown_is_denied() {
+        let of = |action: usize, diff: usize| {
+            let action = "x".repeat(action - "\"\"".len());
+            let preview = json!({"approval": "ask", "action": action, "diff": "x".repeat(diff)});
+            bounded(serde_json::from_value(preview).unwrap()).approval
+        };
+        let diff = BLOB_BYTES as usize;
+        assert_eq!(of(ACTION_BYTES, diff), Need::Ask);
+        assert_eq!(of(ACTION_BYTES + 1, diff), Need::Deny);
+        assert_eq!(of(ACTION_BYTES, diff + 1), Need::Deny);
     }
 }

@@ -222,6 +222,8 @@ mod tests {
             assert_eq!(web_url(wrong).unwrap_err().at.as_deref(), Some("/url"), "{wrong}");
         }
         assert_eq!(web_url("HTTP://A.test/x#part").unwrap().as_str(), "http://a.test/x");
+        let url = |length: usize| format!("http://a.test/{}", "x".repeat(length - "http://a.test/".len()));
+        assert!(web_url(&url(URL_BYTES)).is_ok() && web_url(&url(URL_BYTES + 1)).is_err());
         // All notations of 127.0.0.1 are normalised before the address is checked.
         for same in ["http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://①②⑦.0.0.1/"] {
             assert_eq!(web_url(same).unwrap().host_str(), Some("127.0.0.1"), "{same}");

@@ -61,5 +61,7 @@ mod tests {
         assert_eq!(queries(question, &[], 3)[1..], ["ferry Norderney leave running 2027", "Norderney 2027"]);
         assert_eq!(queries(question, &[], 9).len(), 5);
         assert_eq!(queries("tides", &["Tides".into(), "moon".into()], 4), ["Tides", "moon"]);
+        assert_eq!(queries("moon", &["tides".into(), "Moon".into()], 4), ["tides", "Moon"], "the second is known too");
+        assert_eq!(queries(&"x".repeat(301), &[], 1), ["x".repeat(300)]);
     }
 }

@@ -426,4 +426,44 @@ mod tests {
         let three = ["a", "b", "c"].map(|host| source(host, "The tide is high."));
         assert_eq!((one.score, confidence("high tide", &three).score), (0.8, 1.0));
     }
+
+    /// The second hit of one query is also the second of the other one, under another spelling.
+    #[test]
+    fn a_page_that_two_queries_found_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let http = || crate::http::Http::new(ken_types::address::Allowed::parse("", "").unwrap()).unwrap();
+        let provider = crate::search::Provider::SearXng { url: web_url("http://search.test").unwrap() };
+        let web = Web {
+            fetcher: crate::fetch::Fetcher::new(http()),
+            searcher: crate::search::Searcher::new(http(), vec![provider]),
+            cache: crate::cache::Cache::new(Some(folder.path().to_owned()), ""),
+        };
+        let hit = |url: &str| Hit { title: String::new(), url: url.to_owned(), snippet: String::new() };
+        web.cache.put("searxng", "http://search.test/ 5 one", &["http://a.test/", "http://b.test/"].map(hit));
+        web.cache.put("searxng", "http://search.test/ 5 two", &["http://c.test/", "http://www.b.test"].map(hit));
+        let (mut used, mut failures) = (Used::default(), Vec::new());
+        let queries = ["one", "two"].map(str::to_owned);
+        let until = Instant::now() + Duration::from_secs(60);
+        let found = search(&web, &queries, &Depth::Basic.budget(), until, &mut used, &mut failures).unwrap();
+        let urls: Vec<&str> = found.iter().map(|hit| hit.url.as_str()).collect();
+        assert_eq!(urls, ["http://b.test/", "http://a.test/", "http://c.test/"]);
+        assert_eq!((used.searches, used.cached), (2, 2));
+    }
+
+    #[test]
+    fn the_limits_of_a_question() {
+        let budget = |field: &str, value: usize| {
+            let question = serde_json::json!({"question": "tides", field: value});
+            let question: Question = serde_json::from_value(question).unwrap();
+            question.budget().map(drop).map_err(|error| error.at.unwrap_or_default())
+        };
+        for (field, min, max) in
+            [("maxContextTokens", MIN_TOKENS as usize, MAX_TOKENS as usize), ("fetchTopK", 1, MAX_FETCHES)]
+        {
+            for (value, fits) in [(min - 1, false), (min, true), (max, true), (max + 1, false)] {
+                let expected = if fits { Ok(()) } else { Err(format!("/{field}")) };
+                assert_eq!(budget(field, value), expected, "{value}");
+            }
+        }
+    }
 }

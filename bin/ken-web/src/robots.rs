@@ -117,6 +117,17 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_rules_is_bounded() {
+        for agent in [AGENT, "*"] {
+            let rule = |number| format!("disallow: /{number:04}\n");
+            let robots =
+                Robots::parse(&format!("user-agent: {agent}\n{}", (1..=MAX_RULES + 1).map(rule).collect::<String>()));
+            assert_eq!(robots.rules.len(), MAX_RULES);
+            assert!(!robots.allows("/2000") && robots.allows("/2001"), "{agent}");
+        }
+    }
+
+    #[test]
     fn a_pattern_of_stars_takes_no_time() {
         let robots = Robots::parse(&format!("user-agent: *\ndisallow: /{}x$", "*a".repeat(100_000)));
         assert!(robots.allows(&format!("/{}", "a".repeat(100_000))));

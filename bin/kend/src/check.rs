@@ -268,6 +268,38 @@ mod tests {
     }
 
     #[test]
+    fn no_socket_has_the_address_of_another() {
+        for (path, other) in
+            [("kend.sock", Some("kend")), ("notify.sock", Some("kend")), ("first.sock", Some("a")), ("x.sock", None)]
+        {
+            let text = format!(
+                "[part.a]\ncommand = [\"true\"]\nsockets = {{ w = {{ unix = \"first.sock\" }} }}\n\
+                 [part.b]\ncommand = [\"true\"]\nsockets = {{ v = {{ unix = \"v.sock\" }}, w = {{ unix = \"{path}\" }} }}\n"
+            );
+            let found = other.map(|other| format!("8: part.b.sockets: `w` has the address of a socket of `{other}`"));
+            assert_eq!(problems(&text), Vec::from_iter(found), "{path}");
+        }
+    }
+
+    #[test]
+    fn values_at_their_limits() {
+        let text = |nice: u32, nofile: u32, wait: u32, part: &str| {
+            format!("[chat]\nwait_ms = {wait}\n[part.{part}]\ncommand = [\"true\"]\nnice = {nice}\nnofile = {nofile}\n")
+        };
+        let [long, longer] = [32, 33].map(|length| "p".repeat(length));
+        assert_eq!(problems(&text(19, 16, MAX_WAIT_MS, &long)), [""; 0]);
+        for (wrong, place) in [
+            (text(20, 16, MAX_WAIT_MS, "p"), "7: part.p.nice: "),
+            (text(19, 15, MAX_WAIT_MS, "p"), "8: part.p.nofile: "),
+            (text(19, 16, MAX_WAIT_MS + 1, "p"), "4: chat.wait_ms: "),
+            (text(19, 16, MAX_WAIT_MS, &longer), "5: part.ppp"),
+        ] {
+            let found = problems(&wrong);
+            assert!(found.len() == 1 && found[0].starts_with(place), "{place}: {found:#?}");
+        }
+    }
+
+    #[test]
     fn a_path_too_long_for_a_socket_is_named_with_the_remedy() {
         let long = "x".repeat(120);
         let text = format!("[part.a]\ncommand = [\"true\"]\nsockets = {{ w = {{ unix = \"{long}\" }} }}\n");

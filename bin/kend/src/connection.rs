@@ -233,4 +233,22 @@ mod tests {
             assert_eq!(!connection.no_input, is_open, "{after:?}");
         }
     }
+
+    #[test]
+    fn the_length_of_a_line() {
+        let now = Instant::now();
+        for (length, fits) in [(WIRE_LINE_BYTES, true), (WIRE_LINE_BYTES + 1, false)] {
+            let mut connection = Connection::new(UnixStream::pair().unwrap().0);
+            connection.input = vec![b'x'; length];
+            connection.input[length - 1] = b'\n';
+            assert_eq!(connection.next_line(now).map(|line| line.len()), fits.then(|| length - 1));
+            assert_eq!(connection.no_input, !fits, "{length}");
+        }
+        // Nobody waits for the end of a line that is already too long.
+        for (length, is_refused) in [(WIRE_LINE_BYTES - 1, false), (WIRE_LINE_BYTES, true)] {
+            let mut connection = Connection::new(UnixStream::pair().unwrap().0);
+            connection.input = vec![b'x'; length];
+            assert_eq!((connection.next_line(now), connection.no_input), (None, is_refused), "{length}");
+        }
+    }
 }

@@ -146,6 +146,8 @@ mod tests {
         }
         policy.record_start(begin, limit);
         let mut late = policy.clone();
+        let last = begin + Duration::from_millis(1000);
+        assert!(matches!(policy.next_after_death(last, None, limit, 0.0), Next::GiveUp(_)));
         assert!(matches!(policy.next_after_death(begin, None, limit, 0.0), Next::GiveUp(_)));
         let later = begin + Duration::from_millis(1001);
         assert!(!matches!(late.next_after_death(later, None, limit, 0.0), Next::GiveUp(_)));

@@ -346,3 +346,15 @@ pub(super) fn interrupted(call: &Call) -> Body {
 pub(crate) fn since(start: Timestamp, end: Timestamp) -> u64 {
     u64::try_from(end.millis() - start.millis()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_result() {
+        let whole = "x".repeat(RESULT_BYTES);
+        assert_eq!(shortened(whole.clone()), whole);
+        assert!(shortened(format!("{whole}x")).starts_with(&format!("{whole} […cut: ")));
+    }
+}

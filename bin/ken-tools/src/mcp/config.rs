@@ -315,4 +315,13 @@ mod tests {
         assert_eq!(places, wanted);
         assert_eq!(read("[]").problems[0].error.at.as_deref(), Some("/mcpServers"));
     }
+
+    #[test]
+    fn the_number_of_servers_is_bounded() {
+        for count in [MAX_SERVERS, MAX_SERVERS + 1] {
+            let servers: Vec<String> = (0..count).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
+            let settings = read(&format!(r#"{{"mcpServers": {{{}}}}}"#, servers.join(",")));
+            assert_eq!((settings.servers.len(), settings.problems.len()), (MAX_SERVERS, count - MAX_SERVERS));
+        }
+    }
 }
