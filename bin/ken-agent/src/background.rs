@@ -500,4 +500,13 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_others_wrote_needs_a_score() {
+        let outside = Outside::from(["web".to_owned()]);
+        for (score, is_shown) in [(MIN_OUTSIDE_SCORE - 0.01, false), (MIN_OUTSIDE_SCORE, true), (1.0, true)] {
+            assert_eq!(is_given(&outside, score), is_shown, "{score}");
+            assert!(is_given(&Outside::new(), score));
+        }
+    }
 }

@@ -133,4 +133,13 @@ mod tests {
             assert!(!shown.is_empty() && shown.len() <= SHOWN_BYTES);
         }
     }
+
+    #[test]
+    fn a_text_is_whole_up_to_the_limit() {
+        let text = "é ".repeat(SHOWN_BYTES)[..SHOWN_BYTES / 3 * 3].to_owned();
+        let text = format!("{text}{}", "x".repeat(SHOWN_BYTES - text.len()));
+        assert_eq!(passage(&text, "x"), text);
+        assert!(passage(&format!("{text}x"), "x").len() <= SHOWN_BYTES);
+        assert!(matches!(passage(&text, "x"), Cow::Borrowed(shown) if shown.len() == SHOWN_BYTES));
+    }
 }

@@ -180,4 +180,21 @@ mod tests {
         assert!(recent.complete(&large, &mut history([past(1, BYTES)], false)));
         assert!(!kept("d") && kept("a"));
     }
+
+    #[test]
+    fn a_history_may_fill_all_of_the_memory() {
+        let room = BYTES - size_of::<PastExchange>();
+        for (bytes, is_kept) in [(room, true), (room + 1, false)] {
+            let recent = Recent::default();
+            recent.complete(&read_request("i", &recent), &mut history([past(1, bytes)], false));
+            assert_eq!(read_request("i", &recent).after.is_some(), is_kept, "{bytes}");
+        }
+        // Two that fill it together are both kept.
+        let recent = Recent::default();
+        for instance in ["a", "b"] {
+            let bytes = BYTES / 2 - size_of::<PastExchange>();
+            recent.complete(&read_request(instance, &recent), &mut history([past(1, bytes)], false));
+        }
+        assert!(["a", "b"].iter().all(|instance| read_request(instance, &recent).after.is_some()));
+    }
 }

@@ -56,3 +56,27 @@ pub(crate) fn shorten_calls(messages: &mut [Message], most: usize, note: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_arguments() {
+        let shortened = |mut arguments: Value| {
+            shorten_arguments(&mut arguments, "…");
+            arguments
+        };
+        let text = |length: usize| json!({"first": "", "text": "x".repeat(length)});
+        assert_eq!(shortened(text(SHORT)), text(SHORT));
+        assert_eq!(shortened(text(SHORT + 1))["text"], format!("{}…", "x".repeat(SHORT)));
+        // Two texts, and the marks of JSON around them.
+        let texts = |length: usize| json!({"a": "x".repeat(SHORT), "b": "x".repeat(length)});
+        let room = SHORT + SHORT / 2 - texts(0).to_string().len();
+        assert_eq!(shortened(texts(room)), texts(room));
+        assert_eq!(shortened(texts(room + 1)).as_object().unwrap().keys().collect::<Vec<_>>(), ["cut"]);
+        // A signature is whole or absent.
+        assert_eq!(shortened(json!({"opaque": "x".repeat(SHORT)}))["opaque"], "x".repeat(SHORT));
+        assert_eq!(shortened(json!({"opaque": "x".repeat(SHORT + 1)}))["opaque"], Value::Null);
+    }
+}

@@ -148,4 +148,18 @@ mod tests {
         let found = faults("The reactor valve opens at 90 bar.");
         assert_eq!(found, ["kb-1 contradicts: “The reactor valve opens at 90 bar.”"]);
     }
+
+    #[test]
+    fn each_source_counts_and_a_model_is_told_of_a_limited_number_of_faults() {
+        let text = |pressure: usize, count: usize| {
+            (0..count).map(|number| format!("The reactor valve {number} opens at {pressure} bar. ")).collect::<String>()
+        };
+        let evidence = |count| [("kb-1", "Ferries leave at nine.".to_owned()), ("kb-2", text(40, count))];
+        for count in [1, MAX_VIOLATIONS, MAX_VIOLATIONS + 1] {
+            let evidence = evidence(count).map(|(id, text)| (id.to_owned(), text));
+            let Body::Validation { violations, .. } = by_sources(&text(90, count), &evidence) else { panic!() };
+            assert_eq!(violations.len(), count.min(MAX_VIOLATIONS));
+            assert!(violations.iter().all(|violation| violation.starts_with("kb-2 contradicts: ")), "{violations:?}");
+        }
+    }
 }

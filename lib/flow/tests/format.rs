@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ken_flow::{Catalog, Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols};
+use ken_flow::{
+    Catalog, Data, Definition, MAX_FILE_BYTES, MAX_ITEMS, MAX_NESTING, MAX_ROUNDS, MAX_STEPS, MAX_TIMEOUT_MS, Mode,
+    Protocols,
+};
 use ken_types::{Code, Error};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -73,6 +76,44 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
         assert!(message.contains(words), "{items}: {message}");
     }
     assert!(parse(&steps(nested(MAX_NESTING))).is_ok());
+}
+
+/// Each limit: a document at it is accepted, one beyond it is refused.
+#[test]
+fn the_limits_of_a_document() {
+    let step = |id: &str| json!({"step": "ESL", "id": id});
+    let loops =
+        |outer: u64, inner: u64| steps(json!([{"loop": outer, "steps": [{"loop": inner, "steps": [step("s")]}]}]));
+    let rounds = |rounds: u64| steps(json!([{"loop": rounds, "steps": [step("s")]}]));
+    let many = |count: usize| steps((0..count).map(|number| step(&format!("s{number}"))).collect());
+    let condition = |depth: usize| {
+        let when = (0..depth).fold(json!({"exists": "/data/x"}), |inner, _| json!({"not": inner}));
+        steps(json!([{"step": "ESL", "when": when}]))
+    };
+    let timeout = |ms: u64| steps(json!([{"step": "ESL", "timeout_ms": ms}]));
+    let named = |length: usize| json!({"name": "w".repeat(length), "steps": [step("s")]});
+    let sized = |bytes: usize| {
+        let document = |text: &str| json!({"name": "w", "description": text, "steps": [step("s")]});
+        document(&"x".repeat(bytes - document("").to_string().len()))
+    };
+    let total = MAX_STEPS / 100;
+    for (case, fitting, wrong) in [
+        ("items", many(MAX_ITEMS), many(MAX_ITEMS + 1)),
+        ("steps", loops(100, total), loops(100, total + 1)),
+        ("rounds", rounds(MAX_ROUNDS), rounds(MAX_ROUNDS + 1)),
+        ("conditions", condition(8), condition(9)),
+        ("timeout", timeout(MAX_TIMEOUT_MS), timeout(MAX_TIMEOUT_MS + 1)),
+        ("name", named(64), named(65)),
+        ("size", sized(MAX_FILE_BYTES), sized(MAX_FILE_BYTES + 1)),
+    ] {
+        assert!(parse(&fitting).is_ok(), "{case}: {:?}", parse(&fitting).err());
+        assert!(parse(&wrong).is_err(), "{case}");
+    }
+    let protocols = Protocols::shipped();
+    for (count, fits) in [(MAX_ITEMS, true), (MAX_ITEMS + 1, false)] {
+        let names = vec!["ESL"; count];
+        assert_eq!(Definition::of_protocols(&names, Mode::Sequential, &protocols).is_ok(), fits, "{count}");
+    }
 }
 
 #[test]

@@ -141,4 +141,13 @@ mod tests {
         assert_eq!(relative("/"), Some("index.html".into()));
         assert_eq!(relative("/a/b%20c..js"), Some("a/b c..js".into()));
     }
+
+    #[test]
+    fn the_size_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for (length, is_read) in [(FILE_BYTES, true), (FILE_BYTES + 1, false)] {
+            File::create(folder.path().join("a")).unwrap().set_len(length).unwrap();
+            assert_eq!(read(folder.path(), Path::new("a")).is_some(), is_read, "{length}");
+        }
+    }
 }

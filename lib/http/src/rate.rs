@@ -182,7 +182,8 @@ mod tests {
         for n in 90_001..100_000 {
             assert!(limiter.take(key(n)).retry_after_ms.is_some());
         }
-        assert!(limiter.keys() <= MAX_KEYS + 1);
+        assert_eq!(limiter.keys(), MAX_KEYS + 1);
+        assert!(limiter.take(key(0)).retry_after_ms.is_some(), "one that is known keeps its own");
         *hand.lock().unwrap() += Duration::from_secs(61);
         assert_eq!(limiter.take(key(100_000)).retry_after_ms, None);
         assert_eq!(limiter.keys(), 1);

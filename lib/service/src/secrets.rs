@@ -170,6 +170,18 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_taken_out_from_this_length_on() {
+        for (length, is_redacted) in [(MIN_REDACTED - 1, false), (MIN_REDACTED, true)] {
+            let secret: &'static str = &"planted-secret"[..length];
+            assert_eq!(
+                forms(&["another-secret", secret]).redacted(secret.to_owned()) == REDACTED,
+                is_redacted,
+                "{secret}"
+            );
+        }
+    }
+
+    #[test]
     fn a_secret_that_is_a_part_of_another_leaves_nothing_of_it() {
         for secrets in [["planted-1", "planted-1-and-more"], ["planted-1-and-more", "planted-1"]] {
             let text = "planted-1-and-more planted-1".to_owned();

@@ -203,4 +203,14 @@ mod tests {
         let error = answer(Some(1), "ok", &"x".repeat(WIRE_LINE_BYTES)).unwrap_err();
         assert_eq!(error.code, Code::TooLarge);
     }
+
+    #[test]
+    fn the_limits_of_a_request_and_of_a_reply() {
+        assert_eq!(deadline(Some(WIRE_DEADLINE_MAX_MS)).unwrap(), Duration::from_millis(WIRE_DEADLINE_MAX_MS));
+        assert!(deadline(Some(WIRE_DEADLINE_MAX_MS + 1)).is_err());
+        let reply = |length: usize| answer(Some(1), "ok", &"x".repeat(length));
+        let room = WIRE_LINE_BYTES - reply(0).unwrap().len();
+        assert_eq!(reply(room).unwrap().len(), WIRE_LINE_BYTES);
+        assert_eq!(reply(room + 1).unwrap_err().code, Code::TooLarge);
+    }
 }
