@@ -80,30 +80,35 @@ fn wrong(system: &System) {
     client.request("HEAD", "/agents/orchestrator/nobody").send().expect(404);
 }
 
+/// The number of events of a plain turn.
+const TURN: usize = 15;
+
 fn catch_up(system: &System) {
     prompt(system, "hello");
     let whole = read(system, "");
     let length = count(&whole);
-    assert_eq!(length, 13);
-    assert_eq!((next(&whole), whole.header("stream-up-to-date")), (place(13).as_str(), Some("true")));
+    assert_eq!(length, TURN);
+    assert_eq!((next(&whole), whole.header("stream-up-to-date")), (place(TURN).as_str(), Some("true")));
     assert_eq!((whole.header("content-type"), whole.header("stream-closed")), (Some("application/json"), None));
     assert_eq!(whole.header("cache-control"), Some("no-store"));
-    for (query, expected) in [("offset=-1", 13), ("offset=0_3", 10), ("offset=now", 0), ("other=1&other=2", 13)] {
+    for (query, expected) in
+        [("offset=-1", TURN), ("offset=0_3", TURN - 3), ("offset=now", 0), ("other=1&other=2", TURN)]
+    {
         let answer = read(system, query);
-        assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{query}");
+        assert_eq!((count(&answer), next(&answer)), (expected, place(TURN).as_str()), "{query}");
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));
     }
     // Only the events after the third.
     assert_eq!(read(system, &format!("offset={}", place(3))).at("/0"), whole.at("/3"));
     // An offset beyond the end is treated as the end.
-    for query in [format!("offset={BEYOND}"), "offset=5_0".into(), format!("offset={}", place(13))] {
+    for query in [format!("offset={BEYOND}"), "offset=5_0".into(), format!("offset={}", place(TURN))] {
         let answer = read(system, &query);
-        assert_eq!((answer.body.as_slice(), next(&answer)), (&b"[]"[..], place(13).as_str()), "{query}");
+        assert_eq!((answer.body.as_slice(), next(&answer)), (&b"[]"[..], place(TURN).as_str()), "{query}");
     }
-    for (tail, expected) in [("1", 1), ("5", 5), ("13", 13), ("99999999999999999999999", 13)] {
+    for (tail, expected) in [("1", 1), ("5", 5), ("15", TURN), ("99999999999999999999999", TURN)] {
         let answer = read(system, &format!("offset=-1&tail={tail}"));
-        assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{tail}");
-        assert_eq!(answer.at(&format!("/{}", expected - 1)), whole.at("/12"));
+        assert_eq!((count(&answer), next(&answer)), (expected, place(TURN).as_str()), "{tail}");
+        assert_eq!(answer.at(&format!("/{}", expected - 1)), whole.at(&format!("/{}", TURN - 1)));
     }
     // An error has the common headers too.
     let error = system.get(&format!("{X}?offset=bad"));
@@ -124,7 +129,7 @@ fn etags(system: &System) {
     for known in [whole.clone(), format!("\"x\", {whole}"), format!("W/{whole}"), "*".into()] {
         let answer = ask(X, &known).expect(304);
         assert_eq!((answer.body.as_slice(), answer.header("etag")), (&b""[..], Some(whole.as_str())));
-        assert_eq!(next(&answer), place(13));
+        assert_eq!(next(&answer), place(TURN));
     }
     ask(X, "\"x\"").expect(200);
     ask(&format!("{X}?offset=0_3"), &whole).expect(200);
@@ -134,7 +139,7 @@ fn etags(system: &System) {
     assert_ne!(other.header("etag"), Some(whole.as_str()));
     let mut client = system.client();
     let head = client.request("HEAD", X).send().expect(200);
-    assert_eq!((next(&head), head.header("stream-up-to-date")), (place(13).as_str(), Some("true")));
+    assert_eq!((next(&head), head.header("stream-up-to-date")), (place(TURN).as_str(), Some("true")));
     assert!(head.header("etag").is_some());
     prompt(system, "hello");
     ask(X, &whole).expect(200);
@@ -151,7 +156,7 @@ fn interval() -> u64 {
 fn long_polls(system: &System) {
     // Data is returned at once.
     let there = read(system, "offset=-1&live=long-poll");
-    assert_eq!((count(&there), next(&there)), (26, place(26).as_str()));
+    assert_eq!((count(&there), next(&there)), (2 * TURN, place(2 * TURN).as_str()));
     let cursor: u64 = there.header("stream-cursor").unwrap().parse().unwrap();
     assert!(interval().abs_diff(cursor) <= 1, "{cursor}");
     // If the client's cursor is not smaller than the current one, the answer has a larger cursor.

@@ -157,7 +157,10 @@ mod tests {
         let evidence = |count| [("kb-1", "Ferries leave at nine.".to_owned()), ("kb-2", text(40, count))];
         for count in [1, MAX_VIOLATIONS, MAX_VIOLATIONS + 1] {
             let evidence = evidence(count).map(|(id, text)| (id.to_owned(), text));
-            let Body::Validation { violations, .. } = by_sources(&text(90, count), &evidence) else { panic!() };
+            let said = text(90, count);
+            let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
+            let review = Review { support: ken_support::support(&said, &sources), judge: None };
+            let Body::Validation { violations, .. } = by_sources(&said, &evidence, review) else { panic!() };
             assert_eq!(violations.len(), count.min(MAX_VIOLATIONS));
             assert!(violations.iter().all(|violation| violation.starts_with("kb-2 contradicts: ")), "{violations:?}");
         }

@@ -4,12 +4,6 @@ use ken_text::{Opposition, opposites};
 
 use crate::statement::Statement;
 
-/// Returns the second word of a complementary pair ("closed") as the first ("open"), of which it is the negation.
-pub(crate) fn affirmative(word: &str) -> Option<&'static str> {
-    let mut pairs = opposites(word).iter();
-    pairs.find(|other| other.opposition == Opposition::Complementary && other.is_first).map(|other| other.word)
-}
-
 /// Returns the weaker statements that a statement implies by one of its words: "always late" implies "late", "must enter"
 /// implies "may enter", and "rejected" implies "not accepted". The words are those of the normal form.
 pub(crate) fn implied(statement: &Statement<'_>) -> Vec<Statement<'static>> {

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::opposite;
+use ken_text::{Opposition, opposites};
+
 use crate::past::{is_irregular_past, past};
 
 /// A statement in normal form: an atom, and whether it is negated.
@@ -45,7 +46,7 @@ fn is_rewritten(wording: &str) -> bool {
             "to" | "one" => matches!(before, "has" | "have" | "no"),
             "no" => before.is_empty(),
             _ if matches!(before, "has" | "have" | "had") => is_participle(word),
-            _ => is_be(Some(&before)) && opposite::affirmative(word).is_some(),
+            _ => is_be(Some(&before)) && affirmative(word).is_some(),
         }
     })
 }
@@ -112,7 +113,7 @@ fn affirm(statement: &str, mut negated: bool) -> (String, bool) {
             Some("nothing") if at == 0 => Some(("something", true)),
             Some("must") if at > 0 => Some((if negated { "may" } else { "has-to" }, false)),
             Some("can") if at > 0 && !opens_it && at + 1 < kept.len() => Some(("may", false)),
-            Some(word) if !joins && is_be(before) => opposite::affirmative(word).map(|first| (first, true)),
+            Some(word) if !joins && is_be(before) => affirmative(word).map(|first| (first, true)),
             _ => None,
         };
         if let (Some((with, flips)), Some(place)) = (replaced, kept.get_mut(at)) {
@@ -316,6 +317,12 @@ fn third_person(verb: &str) -> String {
         _ if ends(&["s", "x", "z", "ch", "sh", "o"]) => verb.to_owned() + "es",
         _ => verb.to_owned() + "s",
     }
+}
+
+/// Returns the second word of a complementary pair ("closed") as the first ("open"), of which it is the negation.
+fn affirmative(word: &str) -> Option<&'static str> {
+    let mut pairs = opposites(word).iter();
+    pairs.find(|other| other.opposition == Opposition::Complementary && other.is_first).map(|other| other.word)
 }
 
 #[cfg(test)]

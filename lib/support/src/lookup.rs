@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use ken_text::Span;
 
-use crate::reading::{Word, read};
+use crate::reading::{Word, read, stem};
 
 /// What looking a sentence up gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,9 +182,7 @@ impl<'a> Records<'a> {
                 name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2).collect();
             !parts.is_empty()
                 && parts.iter().any(|part| {
-                    words
-                        .iter()
-                        .any(|word| word.is_content && (word.lower == *part || word.stem == crate::meaning::stem(part)))
+                    words.iter().any(|word| word.is_content && (word.lower == *part || word.stem == stem(part)))
                 })
         });
         let rows: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty()).collect();

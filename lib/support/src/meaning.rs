@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use ken_text::{Span, opposites, push_stem};
+use ken_text::{Span, opposites};
 
-use crate::reading::{Amount, Reading, Word, amounts, read};
+use crate::reading::{Amount, Reading, Word, amounts, read, stem};
 
 /// What the comparison shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -315,12 +315,6 @@ static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
 fn means_same(a: &Word, b: &Word) -> bool {
     let of = |word: &Word| GROUPS.get(&word.stem).map(Vec::as_slice).unwrap_or_default();
     of(a).iter().any(|group| of(b).contains(group))
-}
-
-pub(crate) fn stem(word: &str) -> String {
-    let mut stem = String::new();
-    push_stem(word, &mut stem);
-    stem
 }
 
 /// Returns the number of negations in a clause that bear on a word that both clauses share.

@@ -1,8 +1,7 @@
 //! Reads a sentence into words with their clauses, and the amounts in it.
 
-use ken_text::{Span, expand, is_negator, is_stop_word, words};
+use ken_text::{Span, expand, is_negator, is_stop_word, push_stem, words};
 
-use crate::meaning::stem;
 use crate::rarity::rarity;
 
 /// The words of one or several sentences.
@@ -504,3 +503,9 @@ const GOVERNORS: [&str; 14] = [
 const ALL: [&str; 9] = ["all", "every", "each", "both", "always", "everyone", "everybody", "entire", "whole"];
 const PART: [&str; 12] =
     ["some", "half", "few", "most", "several", "partly", "sometimes", "part", "rarely", "many", "third", "quarter"];
+
+pub(crate) fn stem(word: &str) -> String {
+    let mut stem = String::new();
+    push_stem(word, &mut stem);
+    stem
+}
