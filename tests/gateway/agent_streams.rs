@@ -172,7 +172,7 @@ fn long_polls(system: &System) {
     let poll = |query: &'static str| {
         std::thread::spawn(move || Client::connect(address).checked_by_contract().get(&format!("{X}?{query}")))
     };
-    let (waiting, at_end) = (poll("offset=now&live=long-poll"), poll("offset=0_26&live=long-poll"));
+    let (waiting, at_end) = (poll("offset=now&live=long-poll"), poll("offset=0_30&live=long-poll"));
     std::thread::sleep(Duration::from_millis(100));
     prompt(system, "hello");
     for answer in [waiting, at_end].map(|poll| poll.join().unwrap().expect(200)) {
