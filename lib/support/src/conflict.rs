@@ -6,8 +6,10 @@
 
 use ken_text::Span;
 
+use crate::calendar::is_calendar;
 use crate::index::{Index, Sentence, SourceSentence};
 use crate::meaning::{Meaning, Pair};
+use crate::reading::ROUGH;
 use crate::token::{Kind, Spellings, Token, UNKNOWN};
 use crate::{Finding, Kind as Finds};
 
@@ -105,23 +107,6 @@ fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
     before.iter().any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
 }
 
-const ROUGH: [&str; 14] = [
-    "than",
-    "least",
-    "most",
-    "about",
-    "around",
-    "nearly",
-    "almost",
-    "over",
-    "under",
-    "some",
-    "roughly",
-    "approximately",
-    "up",
-    "estimated",
-];
-
 /// Returns whether the word at `at` is a number, or a word such as "million" after one.
 fn is_figure(tokens: &[Token], at: usize) -> bool {
     let number = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Number);
@@ -172,33 +157,6 @@ const UNITS: [&str; 32] = [
 fn is_date(index: &Index<'_>, token: &Token) -> bool {
     token.capital && is_calendar(&token.span.of(index.text).to_lowercase())
 }
-
-/// Returns whether a word in lower case is a month or a day of the week.
-pub(crate) fn is_calendar(word: &str) -> bool {
-    CALENDAR.contains(&word)
-}
-
-const CALENDAR: [&str; 19] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-];
 
 impl Comparison<'_> {
     fn contradiction(&self, sentence: Span) -> Option<Finding> {
@@ -252,7 +210,7 @@ impl Comparison<'_> {
     /// Returns whether `other`, a word of the passage, is of the same kind as `token` (number, date or name) but has
     /// another meaning.
     fn is_other(&self, token: &Token, other: &Token) -> bool {
-        let date = |token: &Token, text| CALENDAR.contains(&token.span.of(text).to_lowercase().as_str());
+        let date = |token: &Token, text| is_calendar(&token.span.of(text).to_lowercase());
         let same_kind = match token.kind {
             Kind::Number => other.kind == Kind::Number,
             _ => other.kind == Kind::Content && other.capital && date(token, self.text) == date(other, self.source),

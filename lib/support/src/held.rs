@@ -2,7 +2,8 @@
 
 use ken_text::head;
 
-use crate::conflict::{is_calendar, is_unit};
+use crate::calendar::is_calendar;
+use crate::conflict::is_unit;
 use crate::index::Index;
 use crate::rarity::is_common;
 use crate::token::{Kind, Token};

@@ -10,6 +10,7 @@
 //! assert_eq!(support.sentences[1].findings[0].kind, ken_support::Kind::Unsupported);
 //! ```
 
+mod calendar;
 mod conflict;
 mod features;
 mod held;

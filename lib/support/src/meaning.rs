@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use ken_text::{Span, opposites};
 
+use crate::calendar::{MONTHS, WEEKDAYS};
 use crate::reading::{Amount, Reading, Word, amounts, read, stem};
 
 /// What the comparison shows.
@@ -332,43 +333,12 @@ fn denials(clause: &[&Word], is_shared: impl Fn(&Word) -> bool) -> usize {
 }
 
 fn day(word: &str) -> Option<usize> {
-    if WEEKDAYS.contains(&word) {
+    // "On Mondays" is about the same day as "on Monday".
+    if WEEKDAYS.contains(&word.strip_suffix('s').unwrap_or(word)) {
         return Some(0);
     }
     MONTHS.contains(&word).then_some(1)
 }
-
-const WEEKDAYS: [&str; 14] = [
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-    "mondays",
-    "tuesdays",
-    "wednesdays",
-    "thursdays",
-    "fridays",
-    "saturdays",
-    "sundays",
-];
-
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
 
 const PRONOUNS: [&str; 8] = ["it", "he", "she", "they", "this", "these", "both", "who"];
 

@@ -449,7 +449,8 @@ const NUMERALS: [(&str, f64); 27] = [
     ("dozen", 12.0),
 ];
 
-const ROUGH: [&str; 14] = [
+/// Words before a number that is a bound or an estimate.
+pub(crate) const ROUGH: [&str; 14] = [
     "than",
     "least",
     "most",

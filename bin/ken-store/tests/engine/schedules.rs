@@ -238,19 +238,7 @@ async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
     assert_eq!((ended.enabled, ended.next_fire_at, ended.last_run_status), (false, None, Some(RunState::Ok)));
     assert!(ended.ended_at.is_some());
     assert_eq!(kit.start_run("s", "more").await.unwrap_err().code, Code::Conflict);
-    let put = PutSchedule {
-        id: "id-second".into(),
-        slug: "s".into(),
-        owner: None,
-        settings: once,
-        prompt: "Report.".into(),
-        payload: None,
-        enabled: true,
-        progress: Progress { anchor: 0, mark: 0, next: None },
-        chat_is_configured: false,
-        expect: None,
-        turn: None,
-    };
+    let put = PutSchedule { id: "id-second".into(), ..put_of("s", once) };
     // A caller that has read the schedule before its end does not revive it.
     let late = PutSchedule { expect: Some(1), ..put.clone() };
     assert_eq!(kit.write::<SchedulesPut>(late).await.unwrap_err().code, Code::Conflict);
