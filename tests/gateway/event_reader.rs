@@ -279,7 +279,7 @@ fn the_screen_of_a_live_reader_is_that_of_one_that_reloads() {
     of_the_transcript(&system, &session, &[&failed, &silent, &queued]);
 }
 
-/// The transcript has the same ends, and says why a turn failed. So does `ken show`.
+/// In the transcript each turn ends as on the stream, and a failed one says why. So does `ken show`.
 fn of_the_transcript(system: &System, session: &str, [failed, silent, queued]: &[&str; 3]) {
     let identity = "connector=tui&actorId=a&conversationId=c";
     let page = system.get(&format!("/api/chat/sessions/{session}/transcript?{identity}")).expect(200).json();

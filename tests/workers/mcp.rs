@@ -313,7 +313,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     let mut keyless = entry(&system, &json!({}));
     keyless["env"] = json!({"KEY": "${NO_SUCH_KEY}"});
     let networked = entry(&system, &json!({"touch": {"network": true}}));
-    // Its program is kept from it, and the other's is not, but a file that it is to work on is.
+    // The sandbox keeps the program of `kept` from it; of `half` it keeps only a file among the arguments.
     let kept = entry(&system, &json!({"touch": {"write": [scratch(&system)]}}));
     let mut half = entry(&system, &json!({}));
     half["args"].as_array_mut().unwrap().push(json!(format!("--file={}", system.home().join("secrets.env").display())));

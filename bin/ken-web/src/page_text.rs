@@ -65,7 +65,7 @@ fn rendered_apart(html: String, left: Duration) -> Result<String, Error> {
         sender.send(read.transpose().map(|_| text))
     });
     let read = receiver.recv_timeout(left);
-    // Whatever it has written, it is of no use any more. An error means that it has ended already.
+    // Its output is not used any more. An error here means that it has already ended.
     _ = child.kill();
     let status = child.wait().map_err(failed)?;
     let text = read.map_err(|_| Error::deadline("the page took too long to read"))?.map_err(failed)?;

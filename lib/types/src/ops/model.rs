@@ -63,7 +63,7 @@ pub struct Generate {
     pub unlisted: bool,
     /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
-    /// How much chance decides about the answer; 0 for as little as possible. If absent, the provider decides.
+    /// The sampling temperature; 0 makes answers as repeatable as the model can. If absent, the provider's default holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// The mark of the lines around the sources ([`crate::fence`]). If absent, ken-model makes a new one for each call.
