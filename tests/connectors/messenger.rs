@@ -399,6 +399,48 @@ fn what_is_not_read_is_answered() {
     assert_eq!((platform.texts(7).len(), platform.texts(66).len()), (4, 0));
 }
 
+/// Of a picture the caption is taken, and a message says so before the answer.
+#[test]
+fn of_a_picture_the_caption_is_answered() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let mut picture = update(1, 7, "x");
+    let message = picture["message"].as_object_mut().unwrap();
+    message.remove("text");
+    message.insert("caption".to_owned(), json!("What is this?"));
+    message.insert("photo".to_owned(), json!([{"file_id": "p"}]));
+    accepted(&system, &picture);
+    accepted(&system, &picture);
+    let shown = texts(&platform, 7, 2);
+    assert_eq!(shown, ["I cannot read a photo, only the words that came with it.", "Hello there."]);
+}
+
+/// The model is shown what a message replies to, between marks. That of somebody else counts as text from outside.
+#[test]
+fn what_a_message_replies_to_is_passed_on() {
+    let platform = BotApi::start();
+    let quoting = |id: u64, author: i64, text: &str| {
+        let mut reply = update(id, 7, "Is it so?");
+        reply["message"]["reply_to_message"] = json!({"text": text, "from": {"id": author, "first_name": "Eve"}});
+        reply
+    };
+    let system = builder(&platform)
+        .script(&[
+            json!({"when": "the pump is blue", "events": [{"text": "It is blue."}]}),
+            json!({"events": [{"text": "Nothing was quoted."}]}),
+        ])
+        .start();
+    // User 17 is the bot.
+    for (id, author, has_read_outside) in [(1, 17, false), (2, 7, false), (3, 8, true)] {
+        accepted(&system, &quoting(id, author, "I say: the pump is blue"));
+        let count = usize::try_from(id).unwrap();
+        assert_eq!(texts(&platform, 7, count)[count - 1], "It is blue.");
+        let session = system.get("/api/chat/sessions").expect(200).text("/sessions/0/sessionId");
+        let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200);
+        assert_eq!(events.body_text().contains(r#""outside":["quote"]"#), has_read_outside, "{author}");
+    }
+}
+
 /// The users whom the configuration admits are in no table, but they may write too.
 #[test]
 fn the_status_names_the_users_of_the_configuration() {

@@ -73,7 +73,9 @@ impl Kept {
 
     /// Keeps a history, unless it is empty or exceeds [`BYTES`]. The least recently used ones are dropped to make room.
     fn put(&mut self, request: &ReadHistory, exchanges: &[PastExchange]) {
-        let size = |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len();
+        let quoted = |past: &PastExchange| past.quoted.as_ref().map_or(0, |quoted| quoted.text.len());
+        let size =
+            |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len() + quoted(past);
         let bytes = exchanges.iter().map(size).sum();
         if exchanges.is_empty() || bytes > BYTES {
             return;
@@ -104,6 +106,7 @@ mod tests {
             answer: String::new(),
             at: Default::default(),
             forwarded: None,
+            quoted: None,
             outside: Default::default(),
         }
     }

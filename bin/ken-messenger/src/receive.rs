@@ -2,14 +2,14 @@
 //! immediate replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after
 //! a crash completes what is missing and does nothing twice.
 
-use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, Received};
+use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, QUOTED, Received};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
     AcceptUpdate, ChatKind, IfAdmitted, IncomingMessage, MessengerAccept, Pairing, UpdateAnswer, UpdateContent,
 };
 use ken_types::ops::outbox::PutMessage;
-use ken_types::ops::store::{Policy, Scope};
+use ken_types::ops::store::{Policy, Quoted, Scope};
 use ken_types::{Error, json};
 use serde_json::{Map, Value};
 
@@ -71,7 +71,9 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     let text = without_bot(&message.text, &app.settings.bot_username);
     let is_too_long = text.as_ref().is_some_and(|text| text.len() > PROMPT_BYTES);
     let event = EventId(format!("{NAME}:{}", args.update_id));
-    let prepare = |text| Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw)));
+    let prepare = |text| -> Result<Prepared, Error> {
+        Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(app, &message, text, raw)?))
+    };
     let is_prompt = !is_too_long && message.unsupported.is_none();
     let prepared = text.filter(|_| is_prompt).map(prepare).transpose()?;
     let if_admitted = match (&prepared, message.unsupported) {
@@ -107,7 +109,13 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);
         return app.put(&reply(&message, args.update_id, why)).await;
     }
-    match prepared.zip(answer.accepted) {
+    let received = prepared.zip(answer.accepted);
+    if let Some(what) = message.unread.filter(|_| received.is_some()) {
+        let text = format!("I cannot read {what}, only the words that came with it.");
+        let key = format!("{NAME}:{}:unread", args.update_id);
+        app.put(&PutMessage { key, ..reply(&message, args.update_id, text) }).await?;
+    }
+    match received {
         Some((prepared, accepted)) => reply_at_once(app, &message, args.update_id, prepared.received(accepted)?).await,
         None => Ok(()),
     }
@@ -123,8 +131,24 @@ fn mentions_bot(message: &Message, settings: &Settings) -> bool {
         || settings.mention_patterns.iter().any(|pattern| text.contains(pattern))
 }
 
-fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
+/// The text that a message replies to. Its author is named only if that is neither the sender nor the bot.
+fn quoted(message: &Message, settings: &Settings) -> Option<Quoted> {
+    let quoted = message.quoted.as_ref()?;
+    let is_own = |id: &str| id == message.sender_id || settings.bot_id() == Some(id);
+    let author = match &quoted.author {
+        Some((id, _)) if is_own(id) => None,
+        Some((_, Some(name))) => Some(name.clone()),
+        Some((_, None)) | None => Some("somebody".to_owned()),
+    };
+    Some(Quoted { text: quoted.text.clone(), author })
+}
+
+fn inbound(app: &App, message: &Message, text: String, raw: &Value) -> Result<Inbound, Error> {
     let mut context = Map::new();
+    if let Some(quoted) = quoted(message, &app.settings) {
+        let quoted = serde_json::to_value(quoted).map_err(|error| Error::internal(error.to_string()))?;
+        context.insert(QUOTED.to_owned(), quoted);
+    }
     for (name, value) in [
         ("actorDisplayName", &message.sender_name),
         ("messageId", &message.message_id),
@@ -135,7 +159,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
             context.insert(name.to_owned(), value.as_str().into());
         }
     }
-    Inbound {
+    Ok(Inbound {
         connector: Connector::Messenger,
         scope: Scope {
             connector: NAME.to_owned(),
@@ -148,7 +172,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
         policy: Policy::Queue,
         context: Some(Value::Object(context)),
         raw: Some(raw.to_string()),
-    }
+    })
 }
 
 /// Sends the immediate reply, if there is one. The store adds the answer of a turn or of a compaction when it settles.

@@ -26,6 +26,8 @@ const WITHOUT_TEXT: [(&str, &str); 11] = [
 ];
 /// The longest name that is kept, in characters.
 const NAME_CHARACTERS: usize = 256;
+/// The longest quoted text that is kept, in characters: that of one message of the platform.
+const QUOTED_CHARACTERS: usize = 4096;
 
 /// An update, normalised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +58,24 @@ pub(crate) struct Message {
     /// The text, else the caption; empty if there is neither.
     pub(crate) text: String,
     pub(crate) unsupported: Option<Unsupported>,
+    /// What came with the text and is not read, in words.
+    pub(crate) unread: Option<&'static str>,
+    /// The text that it replies to.
+    pub(crate) quoted: Option<Quoted>,
     /// Who wrote the text, if the sender has only forwarded it.
     pub(crate) forwarded: Option<String>,
     /// Usernames that the text mentions, in lower case without `@`; ids of users that it names without a username.
     pub(crate) mentions: Vec<String>,
     /// The user whose message it replies to: id, and username in lower case.
     pub(crate) replies_to: Option<(String, String)>,
+}
+
+/// The text that a message replies to: the part that the sender has marked, or else all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quoted {
+    pub(crate) text: String,
+    /// The id and the name of its author; unknown for a message of another chat.
+    pub(crate) author: Option<(String, Option<String>)>,
 }
 
 /// Why a message cannot be a prompt.
@@ -162,9 +176,10 @@ fn message(fields: &Value) -> Content {
         Some((text.to_owned(), mentions(text, fields.get(*entities))))
     };
     let holds = || WITHOUT_TEXT.iter().find(|(field, _)| fields.get(*field).is_some());
-    let (text, mentions, unsupported) = match (texts.iter().find_map(with_text), holds()) {
-        (Some((text, mentions)), _) => (text, mentions, None),
-        (None, Some((_, what))) => (String::new(), Vec::new(), Some(Unsupported::Holds(what))),
+    let held = holds().map(|(_, what)| *what);
+    let (text, mentions, unsupported, unread) = match (texts.iter().find_map(with_text), held) {
+        (Some((text, mentions)), held) => (text, mentions, None, held),
+        (None, Some(what)) => (String::new(), Vec::new(), Some(Unsupported::Holds(what)), None),
         // The platform also sends what happens in a chat, such as a new member.
         (None, None) => return Content::Other("no_text"),
     };
@@ -177,6 +192,8 @@ fn message(fields: &Value) -> Content {
         sender_name: name(sender),
         text,
         unsupported,
+        unread,
+        quoted: quoted(fields),
         forwarded: forwarded(fields),
         mentions,
         replies_to: fields.pointer("/reply_to_message/from").and_then(|user| Some((id(user)?, username(user)))),
@@ -198,6 +215,18 @@ fn forwarded(fields: &Value) -> Option<String> {
     };
     let known = of_origin.or(of_fields).or_else(hidden);
     Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(NAME_CHARACTERS).collect())
+}
+
+/// The text that a message replies to. In a topic of a group, every message replies to the one that opened the topic, which
+/// has no text.
+fn quoted(fields: &Value) -> Option<Quoted> {
+    let original = fields.get("reply_to_message").or_else(|| fields.get("external_reply"))?;
+    let part = fields.pointer("/quote/text");
+    let text = [part, original.get("text"), original.get("caption")].into_iter().flatten().find_map(Value::as_str)?;
+    let text: String = text.chars().take(QUOTED_CHARACTERS).collect();
+    let mut senders = ["from", "sender_chat"].iter().filter_map(|field| original.get(*field));
+    let author = senders.find_map(|sender| Some((id(sender)?, name(sender))));
+    Some(Quoted { text, author }).filter(|quoted| !quoted.text.trim().is_empty())
 }
 
 fn press(fields: &Value) -> Content {
@@ -343,12 +372,36 @@ mod tests {
     fn captions_channels_and_users_without_a_name() {
         let photo = json!({"update_id": 1, "message": {"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "photo": [{}], "caption": "Look"}});
         assert!(
-            matches!(read(photo), Content::Message(message) if message.text == "Look" && message.sender_name.is_none())
+            matches!(read(photo), Content::Message(message) if message.text == "Look" && message.unread == Some("a photo") && message.sender_name.is_none())
         );
         let post = json!({"update_id": 1, "channel_post": {"sender_chat": {"id": -5, "title": "News"}, "chat": {"id": -5, "type": "channel"}, "text": "x"}});
         assert!(
             matches!(read(post), Content::Message(message) if message.sender_id == "-5" && message.chat.kind == ChatKind::Group)
         );
+    }
+
+    #[test]
+    fn what_a_message_replies_to() {
+        let ada = json!({"id": 7, "first_name": "Ada"});
+        let mut message = json!({"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "Is it so?",
+            "reply_to_message": {"from": ada, "text": "All of it."}});
+        let quoted = |message: &Value| match read(json!({"update_id": 1, "message": message})) {
+            Content::Message(message) => message.quoted,
+            other => panic!("{other:?}"),
+        };
+        let of_ada = Some(("7".to_owned(), Some("Ada".to_owned())));
+        assert_eq!(quoted(&message), Some(Quoted { text: "All of it.".to_owned(), author: of_ada.clone() }));
+        message["quote"] = json!({"text": "of it"});
+        assert_eq!(quoted(&message), Some(Quoted { text: "of it".to_owned(), author: of_ada }));
+        // The message that opened a topic has no text.
+        for (field, other) in
+            [("reply_to_message", json!({"from": {"id": 7}, "forum_topic_created": {}})), ("quote", json!(7))]
+        {
+            message[field] = other;
+        }
+        assert_eq!(quoted(&message), None);
+        message["reply_to_message"] = json!({"caption": "é".repeat(QUOTED_CHARACTERS + 1)});
+        assert_eq!(quoted(&message), Some(Quoted { text: "é".repeat(QUOTED_CHARACTERS), author: None }));
     }
 
     #[test]

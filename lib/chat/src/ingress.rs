@@ -17,6 +17,9 @@ use crate::name::check_name;
 /// The field of the context that names the author of a message which the user has only forwarded. It counts as text from outside.
 pub const FORWARDED: &str = "forwarded";
 
+/// The field of the context with the text that the message replies to, as [`ken_types::ops::store::Quoted`].
+pub const QUOTED: &str = "quoted";
+
 /// The connector that received a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connector {

@@ -147,6 +147,7 @@ fn history(exchanges: usize, text: &str) -> History {
         answer: format!("{text} {number}."),
         at: Timestamp::from_millis(0),
         forwarded: None,
+        quoted: None,
         outside: Default::default(),
     };
     History { exchanges: (0..exchanges).map(exchange).collect(), turns: exchanges as u64, ..History::default() }

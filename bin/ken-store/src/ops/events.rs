@@ -16,8 +16,10 @@ use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 /// The `workflow` of internal prompts, which transcripts and titles leave out.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
-/// The origins of a message that a user has forwarded, and of files and images that came with a message.
+/// The origins of a message that a user has forwarded, of one by somebody else that a user has replied to, and of files and images
+/// that came with a message.
 const FORWARD: &str = "forward";
+const QUOTE: &str = "quote";
 const ATTACHMENT: &str = "attachment";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -117,8 +119,8 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));
-    let origins = [("forwarded", FORWARD), ("attached", ATTACHMENT)].into_iter();
-    let has = |field: &str| context.is_some_and(|context| context.get(field).is_some());
+    let origins = [("/forwarded", FORWARD), ("/quoted/author", QUOTE), ("/attached", ATTACHMENT)].into_iter();
+    let has = |field: &str| context.is_some_and(|context| context.pointer(field).is_some());
     Some(Entry {
         id: id.clone(),
         kind,

@@ -293,7 +293,7 @@ pub struct InboundEvent {
     pub kind: String,
     pub text: String,
     pub received_at: Timestamp,
-    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, `model` and `forwarded`, if given. The `workflow`
+    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, `model`, `forwarded` and `quoted` ([`Quoted`]), if given. The `workflow`
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
     pub context: Option<Value>,
     /// Data of the connector that is stored with the event. It is JSON in a string, so that it can be nested as deeply
@@ -693,6 +693,15 @@ pub struct History {
     pub outside: Outside,
 }
 
+/// The text that a message replies to.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quoted {
+    pub text: String,
+    /// Who wrote it, if neither the sender of the message nor the agent has.
+    pub author: Option<String>,
+}
+
 /// A prompt and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastExchange {
@@ -705,6 +714,9 @@ pub struct PastExchange {
     /// Who wrote the prompt, if the user has only forwarded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarded: Option<String>,
+    /// The text that the prompt replied to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quoted: Option<Quoted>,
     /// The origins of outside text that the submission has read.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,

@@ -14,7 +14,7 @@ use crate::rules::stream_names;
 use crate::tables::{Exchanges, InstanceRow, NewExchange, RunList, RunRow, Runs};
 
 const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at, s.outside,
-      json_extract(e.context, '$.forwarded') AS forwarded
+      json_extract(e.context, '$.forwarded') AS forwarded, json_extract(e.context, '$.quoted') AS quoted
     FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
     JOIN streams ON streams.stream = x.stream";
 
@@ -27,6 +27,7 @@ fn past(row: &Row<'_>) -> rusqlite::Result<PastExchange> {
         answer: row.get("answer")?,
         at: time(row, "received_at")?,
         forwarded: row.get("forwarded")?,
+        quoted: stored(row, "quoted")?,
         outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }
