@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
+use crate::clock;
 use crate::governance::Governance;
 use crate::names::{CODING_WORKER, ORCHESTRATOR};
 use crate::passage::{having_read, origin, passage, place};
@@ -193,6 +194,7 @@ impl Background {
                 .into_iter()
                 .chain(self.sources.iter().cloned())
                 .collect(),
+            now: caller.claim.started_at.map(clock::told),
             exchanges,
             messages: self.question.iter().chain(&state.messages).cloned().collect(),
             tools,

@@ -5,6 +5,7 @@ mod answer;
 mod background;
 mod budget;
 mod builtin;
+mod clock;
 mod embedding;
 mod envelope;
 mod governance;

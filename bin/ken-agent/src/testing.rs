@@ -38,6 +38,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         next_event_index: 0,
         recorded_from: Offset::Start,
         last_timestamp: None,
+        started_at: None,
         time_left_ms: 3_600_000,
         verdict: None,
         mark: "the-mark".into(),

@@ -1,4 +1,4 @@
-//! The sources of a request as a model is shown them: each between two lines with a mark, with its id, title and origin on the first
+//! What a model is shown before the last message of the user: the date and time, and the sources of the request, each between two lines with a mark, with its id, title and origin on the first
 //! one.
 
 use ken_types::fence::Fence;
@@ -9,9 +9,16 @@ pub(crate) const LINES_TOKENS: u64 = 40;
 /// The maximum size of a title and of an origin, in bytes.
 const TITLE_BYTES: usize = 300;
 
+/// Returns what stands before the last message of the user. `None` if there is nothing.
+pub(crate) fn before_message(request: &Generate) -> Option<String> {
+    let now = request.now.as_ref().map(|now| format!("(The time, as ken knows it: {now}.)"));
+    let parts: Vec<String> = now.into_iter().chain(fenced(request)).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
 /// Returns all sources as one text, or `None` if there are none. If the request has no mark and no random one can be made, the sources
 /// are left out.
-pub(crate) fn fenced(request: &Generate) -> Option<String> {
+fn fenced(request: &Generate) -> Option<String> {
     if request.sources.is_empty() {
         return None;
     }

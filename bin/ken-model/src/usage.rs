@@ -45,7 +45,8 @@ pub(crate) fn input_tokens(request: &Generate) -> u64 {
         LINES_TOKENS + texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
     });
     let blocks = request.messages.iter().flat_map(|message| message.content());
-    let fixed = estimated_tokens(&request.system) + estimated_tokens(&request.prefix);
+    let texts = [request.system.as_str(), request.now.as_deref().unwrap_or_default(), request.prefix.as_str()];
+    let fixed: u64 = texts.map(estimated_tokens).iter().sum();
     fixed + sources.sum::<u64>() + blocks.map(block_tokens).sum::<u64>()
 }
 

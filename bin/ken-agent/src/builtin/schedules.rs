@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Builtin, Parts, Run, arguments, refused, result};
+use crate::clock;
 use crate::names::ORCHESTRATOR;
 use crate::seams::Caller;
 
@@ -40,7 +41,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                 "kind": {"enum": ["cron", "every", "at"]},
                 "schedule": {"type": "string", "description": "cron: an expression such as 0 9 * * MON-FRI; every: an \
                     interval such as 90m; at: an instant, or a local time such as 2027-02-03T09:00."},
-                "tz": {"type": "string", "description": "IANA name of the time zone; UTC when it is absent."},
+                "tz": {"type": "string", "description": "IANA name of the time zone; that of this system when it is absent."},
                 "prompt": {"type": "string", "minLength": 1},
                 "deliver": {"type": "boolean", "description": "false: the answers are kept, and not shown here."},
             }),
@@ -140,7 +141,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         fields: Fields {
             kind: Some(new.kind),
             schedule: Some(new.schedule),
-            tz: new.tz,
+            tz: new.tz.or_else(clock::zone),
             prompt: Some(new.prompt),
             deliver_to: (new.deliver != Some(false)).then_some(Some(here)),
             ..Fields::default()

@@ -64,12 +64,12 @@ const CONTINUE: &str = "Your answer was cut. Continue it exactly where it ends, 
 pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     let prompt = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
-    let sources = sources::fenced(request);
+    let before = sources::before_message(request);
     for (place, message) in request.messages.iter().enumerate() {
         match message {
             Message::User { content, .. } => {
-                let sources = sources.clone().filter(|_| Some(place) == prompt);
-                entries.push(Entry::User(with_sources(parts(content), sources)));
+                let before = before.clone().filter(|_| Some(place) == prompt);
+                entries.push(Entry::User(preceded(parts(content), before)));
             }
             Message::Signal { .. } => {
                 let note = format!("Note: {}", message.text());
@@ -97,14 +97,14 @@ pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
     entries
 }
 
-/// Puts the sources before the first text, in the same part, because some servers accept only a single text.
-fn with_sources(mut parts: Vec<Part<'_>>, sources: Option<String>) -> Vec<Part<'_>> {
-    let Some(sources) = sources else {
+/// Puts the time and the sources before the first text, in the same part, because some servers accept only a single text.
+fn preceded(mut parts: Vec<Part<'_>>, before: Option<String>) -> Vec<Part<'_>> {
+    let Some(before) = before else {
         return parts;
     };
     match parts.first_mut() {
-        Some(Part::Text(text)) => *text = format!("{sources}\n\n{text}"),
-        _ => parts.insert(0, Part::Text(sources)),
+        Some(Part::Text(text)) => *text = format!("{before}\n\n{text}"),
+        _ => parts.insert(0, Part::Text(before)),
     }
     parts
 }

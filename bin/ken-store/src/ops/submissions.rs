@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::ops::telemetry::ByWork;
-use ken_types::{Error, Offset};
+use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Context;
 
 use crate::engine::change::Change;
@@ -139,6 +139,7 @@ impl Read for SubmissionsRecord {
             next_event_index: found.next_index,
             recorded_from: Offset::end(found.recorded_from),
             last_timestamp: None,
+            started_at: found.first_claim_at.map(Timestamp::from_millis),
             time_left_ms: 0,
             verdict: None,
             mark,

@@ -1,6 +1,7 @@
 //! Knowledge entries and the memory of past exchanges.
 
 use ken_types::Code;
+use ken_types::id::SessionId;
 use ken_types::ops::store::*;
 
 use crate::kit::*;
@@ -240,6 +241,26 @@ async fn what_is_known_about_a_prompt_comes_with_the_history() {
     assert!(none.known.is_empty() && none.remembered.is_empty());
     let too_few = Search { limit: 0, ..search("blue key", None) };
     assert_eq!(kit.read::<SubmissionsHistory>(about(too_few)).await.unwrap_err().code, Code::Invalid);
+}
+
+#[tokio::test]
+async fn what_was_said_in_an_archived_session_is_not_remembered() {
+    let kit = Kit::new();
+    for session in ["tui-1", "tui-2"] {
+        kit.session(session, "a").await;
+        kit.talk(session, &format!("of-{session}"), "Where is the blue key?", "Under the mat.").await;
+    }
+    let remembered = || async {
+        let found = kit.read::<MemorySearch>(search("blue key", Some("a"))).await.unwrap().found;
+        found.iter().map(|found| found.entry.instance.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(remembered().await.len(), 2);
+    let first = OwnedSession { scope: Some(scope("a")), id: SessionId("tui-1".into()) };
+    kit.write::<SessionsArchive>(first).await.unwrap();
+    assert_eq!(remembered().await, ["tui-2"]);
+    // A prompt brings the session back, and what was said in it.
+    kit.talk("tui-1", "again", "Where is the red key?", "In the shed.").await;
+    assert_eq!(remembered().await.len(), 3);
 }
 
 #[tokio::test]

@@ -41,6 +41,9 @@ pub struct Generate {
     /// that uses a source contains its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
+    /// The date and time, with weekday and zone, as a model is told them. They stand in the last message of the user, so that
+    /// what comes before it is the same in each turn and providers can cache it.
+    pub now: Option<String>,
     /// Past exchanges of the conversation, oldest first. They come before `messages`. An exchange is shorter than the
     /// two messages that it replaces, which matters because most of a request may be past exchanges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

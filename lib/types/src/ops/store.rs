@@ -535,6 +535,8 @@ pub struct Claim {
     pub recorded_from: Offset,
     /// The timestamp of the newest event in the stream. Later events must not have an earlier one.
     pub last_timestamp: Option<Timestamp>,
+    /// The time of the first claim. Equal for every later claim of the submission.
+    pub started_at: Option<Timestamp>,
     /// How long the submission may still run, in milliseconds.
     pub time_left_ms: i64,
     /// If set, the submission must be ended for this reason and not be continued.

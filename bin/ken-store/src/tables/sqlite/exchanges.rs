@@ -76,7 +76,10 @@ impl Exchanges for Database {
     }
 
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error> {
-        let sql = [PAST, " WHERE x.submission = ?1"].concat();
+        // What a person has put away is not brought back by a search.
+        let filter = " WHERE x.submission = ?1
+                       AND NOT EXISTS (SELECT 1 FROM sessions AS s WHERE s.stream = x.stream AND s.archived_at IS NOT NULL)";
+        let sql = [PAST, filter].concat();
         first(self, &sql, [submission], past)
     }
 
