@@ -14,7 +14,7 @@ use ken_types::ops::store::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::budget::{Budget, history_tokens};
+use crate::budget::{Budget, exchange_tokens, history_tokens};
 use crate::clock;
 use crate::governance::Governance;
 use crate::names::{CODING_WORKER, ORCHESTRATOR};
@@ -224,7 +224,7 @@ impl Background {
     fn exchanges(&self, mut tokens: u64) -> Vec<Exchange> {
         let newest = self.history.exchanges.iter().rev();
         let fitting = newest.take_while(|exchange| {
-            let needed = estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer);
+            let needed = exchange_tokens(exchange);
             let fits = needed <= tokens;
             tokens = tokens.saturating_sub(needed);
             fits

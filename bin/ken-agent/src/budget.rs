@@ -2,7 +2,7 @@
 //! (`estimated_tokens`) until a model has counted them.
 
 use ken_types::ops::model::ModelState;
-use ken_types::ops::store::History;
+use ken_types::ops::store::{History, PastExchange};
 use serde_json::{Value, json};
 
 use ken_types::event::estimated_tokens;
@@ -100,8 +100,12 @@ impl Budget {
 
 pub(crate) fn history_tokens(history: &History) -> u64 {
     let exchanges = history.exchanges.iter();
-    let exchanges = exchanges.map(|exchange| estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer));
-    history.summary.as_deref().map_or(0, estimated_tokens) + exchanges.sum::<u64>()
+    history.summary.as_deref().map_or(0, estimated_tokens) + exchanges.map(exchange_tokens).sum::<u64>()
+}
+
+pub(crate) fn exchange_tokens(past: &PastExchange) -> u64 {
+    let quoted = past.quoted.as_ref().map_or(0, |quoted| estimated_tokens(&quoted.text));
+    quoted + estimated_tokens(&past.prompt) + estimated_tokens(&past.answer)
 }
 
 #[cfg(test)]
@@ -130,5 +134,16 @@ mod tests {
         let budget = budget();
         let marks = [0, budget.warning(), budget.compaction(), budget.hard_stop()];
         assert_eq!(marks.map(|used| budget.status(used)), ["normal", "warn", "compact", "stop"]);
+    }
+
+    /// What a prompt replies to is sent with it.
+    #[test]
+    fn the_text_that_a_prompt_replies_to_counts() {
+        let past = |quoted: Value| {
+            let past = json!({"id": "1", "instance": "i", "prompt": "p", "answer": "a", "at": ken_types::Timestamp::default(), "quoted": quoted});
+            exchange_tokens(&serde_json::from_value(past).unwrap())
+        };
+        let text = "x".repeat(4_096);
+        assert_eq!(past(json!({"text": text})) - past(Value::Null), estimated_tokens(&text));
     }
 }
