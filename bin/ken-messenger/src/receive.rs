@@ -37,7 +37,7 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
         content: UpdateContent::Ignored(String::new()),
     };
     match content {
-        Content::Message(message) => take_message(app, args, message, &raw).await,
+        Content::Message(message) => take_message(app, args, *message, &raw).await,
         Content::Press(press) => {
             args.sender_id = Some(press.sender_id.clone());
             args.chat_id = Some(press.chat_id.clone());

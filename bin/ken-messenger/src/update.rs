@@ -40,7 +40,7 @@ pub(crate) struct Update {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    Message(Message),
+    Message(Box<Message>),
     Press(Press),
     /// An update that ken does not handle, and why.
     Other(&'static str),
@@ -149,7 +149,7 @@ impl Update {
             kind if MESSAGES.contains(&kind) => message(inner),
             EDITED => match message(inner) {
                 Content::Message(message) => {
-                    Content::Message(Message { unsupported: Some(Unsupported::Edited), ..message })
+                    Content::Message(Box::new(Message { unsupported: Some(Unsupported::Edited), ..*message }))
                 }
                 other => other,
             },
@@ -183,7 +183,7 @@ fn message(fields: &Value) -> Content {
         // The platform also sends what happens in a chat, such as a new member.
         (None, None) => return Content::Other("no_text"),
     };
-    Content::Message(Message {
+    Content::Message(Box::new(Message {
         message_id: fields.get("message_id").and_then(number),
         chat,
         thread_id: fields.get("message_thread_id").and_then(number),
@@ -197,7 +197,7 @@ fn message(fields: &Value) -> Content {
         forwarded: forwarded(fields),
         mentions,
         replies_to: fields.pointer("/reply_to_message/from").and_then(|user| Some((id(user)?, username(user)))),
-    })
+    }))
 }
 
 /// The author of a forwarded message: that of `forward_origin`, or of the fields that platforms had before it. The name may be
