@@ -196,7 +196,7 @@ fn wrong_options_are_refused() {
         (&["-p", "a=b", "x"], "--template"),
         (&["-t", "explain", "-p", "novalue", "x"], "NAME=VALUE"),
         (&["-f", &long, "x"], "long.txt: has more than 262144 bytes"),
-        (&["-a", &long, "x"], "long.txt: has more than 262144 bytes"),
+        (&["-a", &long, "x"], "long.txt: has 300000 bytes, a text may have 262144"),
         (&["--wait", "soon", "x"], "--wait"),
         (&["--schema", &schema, "/help"], "a command has no answer to check"),
         (&[" "], "text is blank"),
