@@ -27,11 +27,8 @@ fn chat_reply(words: &[&str]) -> Reply {
 
 /// The last user message of the newest request to the model, as text.
 fn last_user_message(provider: &Provider) -> String {
-    let received = provider.received();
-    let messages = received.last().unwrap().body["messages"].as_array().unwrap().clone();
-    let last = messages.iter().rfind(|message| message["role"] == "user").unwrap();
-    match &last["content"] {
-        Value::String(text) => text.clone(),
+    match provider.received().last().unwrap().prompt() {
+        Value::String(text) => text,
         parts => parts.to_string(),
     }
 }

@@ -25,11 +25,9 @@ fn shell(system: &System, line: &str) -> Output {
     shell.args(["-c", line]).current_dir(system.home()).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The last user message of the newest request to the model.
+/// What the person has sent in the newest request to the model.
 fn sent(provider: &Provider) -> Value {
-    let received = provider.received();
-    let messages = received.last().unwrap().body["messages"].as_array().unwrap().clone();
-    messages.iter().rfind(|message| message["role"] == "user").unwrap()["content"].clone()
+    provider.received().last().unwrap().prompt()
 }
 
 #[test]
