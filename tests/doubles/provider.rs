@@ -51,6 +51,21 @@ impl ReceivedRequest {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
+
+    /// The content of the last message of the user in a chat request. The time, and what ken has found, stand before what the
+    /// person has written and are left out of a text.
+    pub fn prompt(&self) -> Value {
+        let messages = self.body["messages"].as_array().expect("messages");
+        let content =
+            &messages.iter().rfind(|message| message["role"] == "user").expect("a message of the user")["content"];
+        let Some(text) = content.as_str() else {
+            return content.clone();
+        };
+        let without_sources = text.rsplit_once("\n\nThe message:\n\n").map(|(_, message)| message);
+        let without_time =
+            text.strip_prefix("(The time").and_then(|text| text.split_once("\n\n")).map(|(_, message)| message);
+        without_sources.or(without_time).unwrap_or(text).into()
+    }
 }
 
 /// A function that makes the reply to a request.

@@ -27,11 +27,8 @@ fn chat_reply(words: &[&str]) -> Reply {
 
 /// The last user message of the newest request to the model, as text.
 fn last_user_message(provider: &Provider) -> String {
-    let received = provider.received();
-    let messages = received.last().unwrap().body["messages"].as_array().unwrap().clone();
-    let last = messages.iter().rfind(|message| message["role"] == "user").unwrap();
-    match &last["content"] {
-        Value::String(text) => text.clone(),
+    match provider.received().last().unwrap().prompt() {
+        Value::String(text) => text,
         parts => parts.to_string(),
     }
 }
@@ -196,7 +193,7 @@ fn wrong_options_are_refused() {
         (&["-p", "a=b", "x"], "--template"),
         (&["-t", "explain", "-p", "novalue", "x"], "NAME=VALUE"),
         (&["-f", &long, "x"], "long.txt: has more than 262144 bytes"),
-        (&["-a", &long, "x"], "long.txt: has more than 262144 bytes"),
+        (&["-a", &long, "x"], "long.txt: has 300000 bytes, a text may have 262144"),
         (&["--wait", "soon", "x"], "--wait"),
         (&["--schema", &schema, "/help"], "a command has no answer to check"),
         (&[" "], "text is blank"),

@@ -210,7 +210,12 @@ fn line_mode_asks_and_stops_asking_when_it_is_decided_elsewhere() {
     assert_eq!(std::fs::read_to_string(site(&system).join("NOTE")).unwrap(), NOTE);
 }
 
-/// A program without a terminal, and the thread that reads what it prints.
+/// A program with nothing to read and no terminal.
+fn unattended(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A program without a terminal, with a pipe to write to.
 fn piped(mut command: Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -377,7 +382,7 @@ fn a_long_diff_is_read_whole_on_every_terminal_before_it_is_approved() {
     assert!(terminal.wait_for_end().success() && written.exists());
     // On the command line, with the digest that stands below the diff.
     std::fs::remove_file(&written).unwrap();
-    let child = piped(system.command(&["chat", "the huge file"]));
+    let child = unattended(system.command(&["chat", "the huge file"]));
     let last_request = request(&system);
     let id = last_request["id"].as_str().unwrap();
     let bare = system.ken(&["approve", id]);
@@ -399,7 +404,7 @@ fn the_status_counts_what_waits() {
     let system = started(builder());
     let note = |system: &System| String::from_utf8(system.ken(&["status"]).stderr).unwrap();
     assert!(!note(&system).contains("wait"), "{}", note(&system));
-    let child = piped(system.command(&["chat", "the note"]));
+    let child = unattended(system.command(&["chat", "the note"]));
     let request = request(&system);
     assert!(note(&system).contains("1 approval waits for a decision: `ken approvals`"), "{}", note(&system));
     decide(&system, &request, true);
@@ -411,7 +416,7 @@ fn the_status_counts_what_waits() {
 #[test]
 fn the_stream_has_each_approval_once() {
     let system = started(builder());
-    let child = piped(system.command(&["chat", "the note"]));
+    let child = unattended(system.command(&["chat", "the note"]));
     let request = request(&system);
     decide(&system, &request, true);
     assert_eq!(ended(child).2, Some(0));

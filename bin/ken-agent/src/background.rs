@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::budget::{Budget, exchange_tokens, history_tokens};
 use crate::clock;
 use crate::governance::Governance;
-use crate::names::{CODING_WORKER, ORCHESTRATOR};
+use crate::names::CODING_WORKER;
 use crate::passage::{having_read, origin, passage, place};
 use crate::scheduled;
 use crate::seams::{Caller, Seams};
@@ -241,15 +241,10 @@ impl Background {
     }
 }
 
-/// Returns the instructions of an agent. Those of the orchestrator include the list of skills, those of the coding
-/// worker the rules of the project.
+/// Returns the instructions of an agent, with the list of skills. Those of the coding worker include the rules of the project.
 fn instructions(seams: &Seams, agent: &str, fence: &Fence) -> String {
-    let more = match agent {
-        ORCHESTRATOR => seams.skills.list(),
-        CODING_WORKER => seams.skills.project_rules(fence),
-        _ => String::new(),
-    };
-    seams.share.system(agent) + &more
+    let rules = if agent == CODING_WORKER { seams.skills.project_rules(fence) } else { String::new() };
+    seams.share.system(agent) + &seams.skills.list() + &rules
 }
 
 fn usable(budget: &Budget, state: &TurnState) -> u64 {

@@ -8,7 +8,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "ken-tui", version, about, after_help = "See ken-tui(1).")]
 pub(crate) struct Cli {
-    /// Ask one question, print the answer, and end; standard input is added to the question, or is the question
+    /// Ask one question, print the answer, and end; standard input stands before the question, or is the question
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "")]
     pub(crate) print: Option<String>,
 

@@ -1,11 +1,13 @@
 //! Sends one question without a screen and prints the answer.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
 use ken_types::Error;
@@ -17,19 +19,24 @@ use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::net::open;
 
+/// How long standard input may be silent before its end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A question and the session for it.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The words of the command line. Standard input is appended to them.
+    /// The words of the command line. Standard input stands before them.
     pub(crate) text: String,
     pub(crate) selector: Selector,
     pub(crate) as_json: bool,
 }
 
 pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
-    let text = whole(&question.text)?;
+    let (text, has_stdin) = whole(&question.text)?;
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
+    // A log or a diff is text from outside, as an attached file is.
+    prompt.attached = has_stdin;
     prompt.session = match &question.selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh => None,
@@ -44,21 +51,16 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
     }
 }
 
-/// Returns the question, followed by the text from standard input if that is not a terminal.
-fn whole(text: &str) -> Result<String, Error> {
-    let mut piped = String::new();
-    let stdin = io::stdin();
-    if !stdin.is_terminal() {
-        let read = stdin.take(PROMPT_BYTES as u64 + 1).read_to_string(&mut piped);
-        read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    }
-    let mut parts = vec![text.trim_end(), piped.trim_end()];
-    parts.retain(|part| !part.trim().is_empty());
-    let whole = parts.join("\n\n");
-    match whole.is_empty() {
-        true => Err(Error::invalid("--print", "a question is missing")
+/// Returns the question, with the text from standard input before it if there is one, and whether there is both.
+fn whole(text: &str) -> Result<(String, bool), Error> {
+    let piped =
+        if is_piped() { text_of_stdin(read_stdin(PROMPT_BYTES, PATIENCE, print_note)?)? } else { String::new() };
+    match (text.trim().is_empty(), piped.trim().is_empty()) {
+        (true, true) => Err(Error::invalid("--print", "a question is missing")
             .hint("ken-tui --print TEXT, or a text on standard input")),
-        false => Ok(whole),
+        (true, false) => Ok((piped.trim_end().to_owned(), false)),
+        (false, true) => Ok((text.trim_end().to_owned(), false)),
+        (false, false) => Ok((format!("{}\n\n{}", fenced("stdin", &piped), text.trim_end()), true)),
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
     /// Use the gateway at this address, for instance on another machine
-    #[arg(long, global = true, value_name = "URL", help_heading = "Gateway")]
+    #[arg(long, alias = "base-url", global = true, value_name = "URL", help_heading = "Gateway")]
     pub(crate) url: Option<String>,
     /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else that of the system]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Gateway")]

@@ -30,7 +30,7 @@ enum Command {
     /// List the skills and the project rules, and whether each is in force
     List(List),
     /// Print a skill, or the project rules (AGENTS.md), as agents get it
-    Show(Named),
+    Show(Show),
     /// Put a skill or the project rules in force in their current form
     Accept(Accept),
     /// Withdraw the acceptance of a skill or the project rules
@@ -53,6 +53,14 @@ struct Named {
 }
 
 #[derive(Debug, Args)]
+struct Show {
+    /// Name of the skill, or AGENTS.md
+    name: String,
+    /// One of the skill's other files
+    file: Option<String>,
+}
+
+#[derive(Debug, Args)]
 struct Accept {
     /// Name of the skill, or AGENTS.md
     name: String,
@@ -70,7 +78,7 @@ struct Files {
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -> Outcome {
     match &skills.command {
         Command::List(args) => list(&sources(&places()?), args)?,
-        Command::Show(named) => print_text(&find_text(&sources(&places()?), &named.name)?.text())?,
+        Command::Show(args) => show(&sources(&places()?), args)?,
         Command::Accept(args) => return accept(&sources(&places()?), args),
         Command::Reject(named) => reject(&sources(&places()?), &named.name)?,
         Command::Check(files) if files.files.is_empty() => return check_all(&sources(&places()?)),
@@ -100,12 +108,30 @@ enum Found {
 
 impl Found {
     fn text(&self) -> String {
-        let text = match self {
-            Found::Skill(skill) => &skill.text,
-            Found::Project(project) => &project.text,
+        let (text, files) = match self {
+            Found::Skill(skill) => (&skill.text, skill.files.as_slice()),
+            Found::Project(project) => (&project.text, [].as_slice()),
         };
-        format!("{}\n", text.trim_end())
+        let mut text = format!("{}\n", text.trim_end());
+        for (number, file) in files.iter().enumerate() {
+            let head = if number == 0 { "\nThe skill has these files, which agents can read too:\n" } else { "" };
+            text.push_str(&format!("{head}  {} ({} bytes, sha256 {})\n", file.path, file.bytes, file.sha256));
+        }
+        text
     }
+}
+
+fn show(sources: &Sources, args: &Show) -> Result<(), Error> {
+    let found = find_text(sources, &args.name)?;
+    let Some(path) = &args.file else {
+        return print_text(&found.text());
+    };
+    let content = match &found {
+        Found::Skill(skill) => skill.open(path)?,
+        Found::Project(_) => return Err(Error::not_found(format!("{PROJECT_FILE} is a single file"))),
+    };
+    let text = String::from_utf8(content);
+    print_text(&text.map_err(|_| Error::invalid(path.clone(), "the file is not text"))?)
 }
 
 /// Returns the first text with this name: the one that is in use or waits for acceptance.
@@ -199,6 +225,9 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
     }
     if !args.yes {
         print_text(&found.text())?;
+        if let Found::Skill(skill) = &found {
+            show_files(skill)?;
+        }
         if !confirmed(name)? {
             return Ok(ExitCode::from(1));
         }
@@ -217,6 +246,18 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
     sources.accept(&accepted)?;
     print_line(&format!("{name} is in force: sha256 {digest}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints all other files of a skill, because agents can read them as they read its text.
+fn show_files(skill: &Skill) -> Result<(), Error> {
+    for file in &skill.files {
+        print_text(&format!("\n==> {} <==\n", file.path))?;
+        match String::from_utf8(skill.open(&file.path)?) {
+            Ok(text) => print_text(&format!("{}\n", text.trim_end()))?,
+            Err(_) => print_text("(not text; agents cannot read it)\n")?,
+        }
+    }
+    Ok(())
 }
 
 fn state(found: &Found) -> State {

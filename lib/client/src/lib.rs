@@ -27,6 +27,7 @@ mod events;
 mod gateway;
 mod live_text;
 mod nearest;
+pub mod piped;
 mod stream;
 
 pub use endpoint::{Endpoint, Secret};

@@ -2,15 +2,18 @@
 //! the project rules of the workspace (`AGENTS.md`). See ken-skills(5).
 //!
 //! Such a text can make an agent do anything that the agent is allowed to do. Therefore no text is used before a person
-//! has seen it. A text is in force if its SHA-256 equals that of a text that ken ships or that a person has accepted.
+//! has seen it. A text is in force if its SHA-256 equals that of a text that ken ships or that a person has accepted; that of a skill
+//! with further files stands for all of them.
 //! It then does not matter who can write the file.
 
 mod accepted;
+mod files;
 mod project;
 mod skill;
 mod source;
 
 pub use accepted::Accepted;
+pub use files::SkillFile;
 pub use project::{PROJECT_BYTES, PROJECT_FILE, Project};
 pub use skill::{GREETING, Listing, SKILL_BYTES, Skill, UnreadableSkill};
 pub use source::Sources;
@@ -49,7 +52,7 @@ impl State {
     }
 }
 
-/// Returns the SHA-256 of a text in hexadecimal.
-fn digest(text: &str) -> String {
-    hex::encode(&Sha256::digest(text))
+/// Returns a SHA-256 in hexadecimal.
+fn hexadecimal(bytes: &[u8]) -> String {
+    hex::encode(&Sha256::digest(bytes))
 }

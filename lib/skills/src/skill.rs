@@ -6,7 +6,9 @@ use ken_text::front_matter;
 use ken_types::Error;
 use serde::Serialize;
 
-use crate::{Accepted, State, digest};
+use crate::files::{SkillFile, beside, manifest};
+use crate::source::SKILL_FILE;
+use crate::{Accepted, State, hexadecimal};
 
 /// The maximum size of a `SKILL.md`, in bytes.
 pub const SKILL_BYTES: u64 = 64 * 1024;
@@ -22,8 +24,11 @@ pub struct Skill {
     /// The purpose of the skill, as its author describes it.
     pub description: String,
     pub state: State,
-    /// The digest of the whole file, in hexadecimal.
+    /// The digest of the whole file, in hexadecimal; with further files, that of the list of all digests and paths.
     pub sha256: String,
+    /// The other files in the folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<SkillFile>,
     /// Absent for the copy in the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
@@ -74,20 +79,40 @@ impl Skill {
             name: name.to_owned(),
             description: description.split_whitespace().collect::<Vec<_>>().join(" "),
             state: State::New,
-            sha256: digest(&text),
+            sha256: hexadecimal(text.as_bytes()),
+            files: Vec::new(),
             file,
             text,
         })
     }
 
-    /// Reads a file `SKILL.md`.
+    /// Reads a file `SKILL.md`, and what else is in its folder.
     pub fn read(file: &Path) -> Result<Skill, Error> {
         let bytes = ken_trusted::read_any(file, SKILL_BYTES)?;
         let text = String::from_utf8(bytes).map_err(|_| Error::invalid("", "not UTF-8"))?;
-        let folder = std::path::absolute(file).ok();
-        let folder = folder.as_deref().and_then(Path::parent).and_then(Path::file_name);
-        let folder = folder.unwrap_or_default().to_string_lossy();
-        Skill::new(&folder, text, Some(file.to_owned()))
+        let absolute = std::path::absolute(file).map_err(|error| Error::invalid("", error.to_string()))?;
+        let folder = absolute.parent().unwrap_or(&absolute);
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let mut skill = Skill::new(&name, text, Some(file.to_owned()))?;
+        skill.files = beside(folder, SKILL_FILE)?;
+        if !skill.files.is_empty() {
+            skill.sha256 = hexadecimal(manifest(SKILL_FILE, &skill.text, &skill.files).as_bytes());
+        }
+        Ok(skill)
+    }
+
+    /// Reads one of the other files. Fails if it is no longer what it was when the skill was read.
+    pub fn open(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let known = self.files.iter().find(|file| file.path == path);
+        let folder = self.file.as_deref().and_then(Path::parent);
+        let (Some(known), Some(folder)) = (known, folder) else {
+            return Err(Error::not_found(format!("the skill {} has no file {path:?}", self.name)));
+        };
+        let content = ken_trusted::read_below(folder, Path::new(path), known.bytes)?;
+        if hexadecimal(&content) != known.sha256 {
+            return Err(Error::conflict(format!("{path} has just been changed")));
+        }
+        Ok(content)
     }
 
     /// Returns the text after the front matter.

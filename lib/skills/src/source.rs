@@ -11,7 +11,7 @@ use crate::{Accepted, Listing, Project, Skill, UnreadableSkill};
 
 /// The maximum number of skills in a folder. The list of more skills would not fit into a prompt.
 const MAX_SKILLS: usize = 256;
-const SKILL_FILE: &str = "SKILL.md";
+pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
 /// The skills that ken ships, as copies in the program.
 const SHIPPED: [(&str, &str); 2] = [

@@ -1,16 +1,19 @@
 //! Builds the message to send from the text, the template, the fragments and the attachments.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ken_client::chat::Image;
+use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_types::Error;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, PROMPT_BYTES};
 use ken_types::places::Places;
 
 use super::{Chat, template};
-use crate::input::{read_bytes, read_text, words_or_stdin};
+use crate::input::{read_bytes, read_text};
+use crate::output::print_note;
 
 /// The text of a message and its images.
 #[derive(Debug)]
@@ -24,21 +27,32 @@ pub(super) struct Message {
 /// Reads all texts and files before anything is sent. If one cannot be used, returns an `invalid` error that names the
 /// flag and the file.
 pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
-    let mut text = words_or_stdin(&chat.text, PROMPT_BYTES, "TEXT", "ken chat TEXT")?;
+    let stdin = Stdin::read(chat)?;
+    let mut text = match stdin {
+        Stdin::Prompt(ref text) => text.clone(),
+        _ => chat.text.join(" "),
+    };
     if let Some(name) = &chat.template {
         text = template::filled(places, name, &chat.param, &text)?;
     }
     let mut parts = Vec::new();
-    for path in &chat.fragment {
+    for path in chat.fragment.iter().filter(|path| !is_stdin(path)) {
         parts.push(read_text("--fragment", path, PROMPT_BYTES as u64)?);
     }
+    // A log or a diff is text from outside, as an attached file is.
+    let (mut images, mut attached) = (Vec::new(), matches!(stdin, Stdin::Before(_)));
+    if let Stdin::Before(text) = &stdin {
+        parts.push(fenced("stdin", text));
+    }
     parts.push(text);
-    let (mut images, mut attached) = (Vec::new(), false);
-    for path in &chat.attach {
-        match attachment(path)? {
-            Attachment::Image(image) => images.push(image),
-            Attachment::Text(text) => {
-                parts.push(fenced(path, &text));
+    let named = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let files = chat.attach.iter().filter(|path| !is_stdin(path)).map(|path| Ok((named(path), attachment(path)?)));
+    let piped = stdin.into_attachment().map(|attachment| Ok(("stdin".to_owned(), attachment)));
+    for attached_file in files.chain(piped) {
+        match attached_file? {
+            (_, Attachment::Image(image)) => images.push(image),
+            (name, Attachment::Text(text)) => {
+                parts.push(fenced(&format!("Attached file {name:?}"), &text));
                 attached = true;
             }
         }
@@ -47,7 +61,62 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
         let message = format!("{} images, at most {IMAGES} can be sent", images.len());
         return Err(Error::invalid("--attach", message));
     }
-    Ok(Message { text: parts.join("\n\n"), images, attached })
+    let text = parts.join("\n\n");
+    if text.len() > PROMPT_BYTES {
+        let message =
+            format!("the message has {} bytes with its files, at most {PROMPT_BYTES} can be sent", text.len());
+        return Err(Error::too_large(message));
+    }
+    Ok(Message { text, images, attached })
+}
+
+/// What standard input is in the message.
+enum Stdin {
+    Nothing,
+    /// The message itself.
+    Prompt(String),
+    /// A text that stands before the message.
+    Before(String),
+    Attached(Attachment),
+}
+
+impl Stdin {
+    fn read(chat: &Chat) -> Result<Stdin, Error> {
+        let is_prompt = chat.text.iter().all(|word| word == "-");
+        let fragments = chat.fragment.iter().filter(|path| is_stdin(path)).count();
+        let attached = chat.attach.iter().filter(|path| is_stdin(path)).count();
+        let is_named = chat.text.first().is_some_and(|word| word == "-");
+        if fragments + attached + usize::from(is_prompt && is_named) > 1 {
+            return Err(Error::invalid("-", "standard input is named twice, and can be read only once"));
+        }
+        let bytes = |max: usize| read_stdin(max, chat.wait, print_note);
+        if attached == 1 {
+            return Ok(Stdin::Attached(kind_of(bytes(IMAGE_BYTES)?, "standard input")?));
+        }
+        if is_prompt && fragments == 0 {
+            if std::io::stdin().is_terminal() {
+                let hint = "ken chat TEXT, or a text on standard input";
+                return Err(Error::invalid("TEXT", "the text is missing").hint(hint));
+            }
+            return Ok(Stdin::Prompt(text_of_stdin(bytes(PROMPT_BYTES)?)?));
+        }
+        if fragments == 0 && !is_piped() {
+            return Ok(Stdin::Nothing);
+        }
+        let text = text_of_stdin(bytes(PROMPT_BYTES)?)?;
+        Ok(if text.trim().is_empty() { Stdin::Nothing } else { Stdin::Before(text) })
+    }
+
+    fn into_attachment(self) -> Option<Attachment> {
+        match self {
+            Stdin::Attached(attachment) => Some(attachment),
+            _ => None,
+        }
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 enum Attachment {
@@ -55,15 +124,21 @@ enum Attachment {
     Text(String),
 }
 
+/// The largest image, in bytes.
+const IMAGE_BYTES: usize = IMAGE_CHARACTERS / 4 * 3;
+
 fn attachment(path: &Path) -> Result<Attachment, Error> {
-    let wrong = |what: String| Error::invalid("--attach", format!("{}: {what}", path.display()));
-    let max = (IMAGE_CHARACTERS / 4 * 3) as u64;
-    let bytes = read_bytes("--attach", path, max)?;
+    kind_of(read_bytes("--attach", path, IMAGE_BYTES as u64)?, &path.display().to_string())
+}
+
+/// `name` is the file or the input in error messages.
+fn kind_of(bytes: Vec<u8>, name: &str) -> Result<Attachment, Error> {
+    let wrong = |what: String| Error::invalid("--attach", format!("{name}: {what}"));
     if let Some(media_type) = image_type(&bytes) {
         return Ok(Attachment::Image(Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) }));
     }
     if bytes.len() > PROMPT_BYTES {
-        return Err(wrong(format!("has more than {PROMPT_BYTES} bytes, the most of a text")));
+        return Err(wrong(format!("has {} bytes, a text may have {PROMPT_BYTES}", bytes.len())));
     }
     let text = String::from_utf8(bytes);
     let text = text.map_err(|_| wrong("is neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned()))?;
@@ -79,26 +154,5 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
         [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
         _ => None,
-    }
-}
-
-/// Puts a text into a Markdown code block. The fence is longer than any run of backquotes in the text.
-fn fenced(path: &Path, text: &str) -> String {
-    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat((longest + 1).max(3));
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    format!("Attached file {name:?}:\n\n{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_text_closes_its_fence() {
-        for (text, fence) in [("plain", "```"), ("```\ncode\n```", "````"), ("`````", "``````")] {
-            let fenced = fenced(Path::new("/x/a.md"), text);
-            assert_eq!(fenced, format!("Attached file \"a.md\":\n\n{fence}\n{text}\n{fence}"));
-        }
     }
 }

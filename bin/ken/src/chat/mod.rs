@@ -31,7 +31,7 @@ use schema::Schema;
 
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
-    /// Message; without it, or with -, standard input is read
+    /// Message; without it, or with -, standard input is the message; with it, a pipe or file there stands before it
     pub(crate) text: Vec<String>,
     /// Continue the session with this id, end of an id, or name [default: a new session]
     #[arg(short = 's', long, value_name = "SESSION")]
@@ -48,10 +48,10 @@ pub(crate) struct Chat {
     /// Use only this model: provider/model, one of the configured ones
     #[arg(short = 'm', long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Put the text of a file before the message; may be repeated
+    /// Put the text of a file before the message, or with - that of standard input; may be repeated
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) fragment: Vec<PathBuf>,
-    /// Attach a file: a text, or a PNG, JPEG, GIF or WebP image; may be repeated
+    /// Attach a file: a text, or a PNG, JPEG, GIF or WebP image; - is standard input; may be repeated
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
     /// Use a prompt template; the message replaces its {{input}}
