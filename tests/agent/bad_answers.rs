@@ -37,9 +37,8 @@ fn count(events: &[Value], kind: &str) -> usize {
 /// The prompt of a request, and the number of tool results in it.
 fn prompt_and_results(request: &ReceivedRequest) -> (String, usize) {
     let messages = request.body["messages"].as_array().unwrap();
-    let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
-    (prompt["content"].as_str().unwrap_or_default().to_owned(), results)
+    (request.prompt().as_str().unwrap_or_default().to_owned(), results)
 }
 
 /// Checks that each call of an assistant has exactly one result, directly after it, and that there is no result without a call:
@@ -116,8 +115,7 @@ fn the_model_gets_the_error_of_an_invalid_call_and_the_turn_continues() {
 fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
     let provider = Provider::answering(|request| {
         let long = "A sentence that says the same again and again. ".repeat(1 << 14);
-        let messages = request.body["messages"].as_array().unwrap();
-        Reply::Stream(match messages.last().unwrap()["content"].as_str().unwrap_or_default() {
+        Reply::Stream(match request.prompt().as_str().unwrap_or_default() {
             "much" => openai(&[long.as_str(); 14], &[]),
             _ => openai(&["Short."], &[]),
         })

@@ -24,7 +24,6 @@ fn name(text: &str) -> Option<&str> {
 fn reply(request: &ReceivedRequest) -> Reply {
     let messages = request.body["messages"].as_array().unwrap();
     let content = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
-    let prompt = messages.iter().rfind(|message| message["role"] == "user").map(content).unwrap();
     let results: Vec<String> = messages
         .iter()
         .rev()
@@ -36,8 +35,8 @@ fn reply(request: &ReceivedRequest) -> Reply {
         let arguments = json!({"output": output, "offset": 100_000, "limit": 64}).to_string();
         Reply::Stream(openai(&[], &[("part", "read_output", &arguments)]))
     };
-    // Past turns stand before what the user has written.
-    let prompt = prompt.rsplit("The message:\n\n").next().unwrap_or_default();
+    let prompt = request.prompt();
+    let prompt = prompt.as_str().unwrap_or_default();
     match (prompt.strip_prefix("read "), results.as_slice()) {
         (Some(output), []) => part(output),
         (None, []) => Reply::Stream(openai(&[], &[("long", "count", "{}")])),

@@ -89,6 +89,9 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("localhost:3940/workflows/research", "needs a search server; research.rs has one of its own"),
     ("ken-web research --format summary -v", "needs a search server; research.rs has one of its own"),
     ("ken tui ", "needs a terminal; tui.rs has one"),
+    ("| ken chat", "needs a language model; journeys/pipe.rs has one"),
+    ("photo.png", "needs a model that sees pictures; journeys/pipe.rs has one"),
+    ("ken skills show release", "needs a skill of one's own; agent/skills.rs has one"),
     ("usermod ", "changes the users of the machine; access.rs acts as other users"),
     ("ken messenger set-webhook", "needs a platform and its token; messenger.rs has one of its own"),
 ];

@@ -100,8 +100,8 @@ fn the_time_stands_behind_everything_that_stays_the_same() {
     }
     let received = provider.received();
     let messages = |turn: usize| received[turn].body["messages"].as_array().unwrap();
-    for turn in 0..3 {
-        told(&received[turn]);
+    for (turn, request) in received.iter().enumerate().take(3) {
+        told(request);
         let texts: Vec<String> = messages(turn).iter().map(|message| message["content"].to_string()).collect();
         let with_time = texts.iter().filter(|text| text.contains("The time, as ken knows it")).count();
         assert_eq!(with_time, 1, "{texts:?}");
