@@ -38,10 +38,16 @@ pub(crate) const STEPS: &[&str] = &[
     OUTSIDE,
     SHOWN_SESSIONS,
     ENDED_SCHEDULES,
+    FOLDERS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// The trusted folder in which a session works.
+const FOLDERS: &str = "
+ALTER TABLE sessions ADD COLUMN workspace TEXT;
+";
 
 /// A schedule that has ended is kept for a while with its runs, and another one can have its slug.
 const ENDED_SCHEDULES: &str = "
