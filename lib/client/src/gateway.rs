@@ -195,7 +195,7 @@ impl Gateway {
             request = request.header(name, value);
         }
         let wrong = |error| Error::invalid("", format!("not a request: {error}"));
-        let sent = match *method == Method::POST || *method == Method::PUT {
+        let sent = match [Method::POST, Method::PUT, Method::PATCH].contains(method) {
             true => self.agent.run(request.body(body).map_err(wrong)?),
             false => self.agent.run(request.body(()).map_err(wrong)?),
         };

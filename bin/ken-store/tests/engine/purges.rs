@@ -115,6 +115,8 @@ fn create(id: &str) -> CreateSession {
 async fn a_restart_in_the_middle_continues() {
     let mut kit = Kit::new();
     secret(&kit).await;
+    let damaged = kit.dir.path().join("ken.db-wal.damaged-17");
+    std::fs::write(&damaged, WORD).unwrap();
     kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
     for _ in 0..6 {
         kit.turn_clock(10).await;

@@ -2,11 +2,13 @@
 //! merged.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use ken_types::uri::encode_segment;
 use ken_types::{Error, Timestamp};
 use rusqlite::params;
 
+use super::files::remove_damaged_logs;
 use super::{Database, all, first, pages, place, rows, run, time, to_json, unique};
 use crate::tables::{Phase, PurgeRow, PurgedSubmission, Purges};
 
@@ -70,6 +72,12 @@ impl Purges for Database {
     }
 
     fn end_purges(&self) -> Result<(), Error> {
+        // Copies of damaged logs may contain what was deleted.
+        if let Some(database) = self.0.path()
+            && let Err(error) = remove_damaged_logs(Path::new(database))
+        {
+            tracing::warn!("copies of damaged logs beside {database} could not be removed: {error}");
+        }
         run(self, "DELETE FROM purges WHERE phase = ?1", [Phase::Pages as i64]).map(drop)
     }
 
