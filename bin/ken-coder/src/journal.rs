@@ -21,7 +21,7 @@ use ken_types::Error;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::place::Place;
+use crate::place::{Layout, Place};
 use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
@@ -43,8 +43,10 @@ pub(crate) struct Record {
     pub(crate) call: String,
     /// The command, such as `edit`.
     pub(crate) command: String,
-    /// The path of the workspace.
+    /// The path of the workspace or trusted folder.
     pub(crate) root: PathBuf,
+    #[serde(default, skip_serializing_if = "Layout::is_workspace")]
+    pub(crate) layout: Layout,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
     /// The time at which it began, in RFC 3339.
@@ -366,11 +368,6 @@ impl Journal {
             }
         }
         Ok((removed, bytes))
-    }
-
-    /// Returns the path of the file in which snapshots store the state of the files that they have read.
-    pub(crate) fn notes(&self) -> PathBuf {
-        self.state.join("seen.json")
     }
 
     /// Replaces a file of the journal. After a power failure, the old file may be back.

@@ -1,9 +1,10 @@
 //! Sessions: creating, resuming, listing, reading, changing, cancelling, archiving and deleting them.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use ken_http::{Failure, Request, Response, plain};
-use ken_types::Error;
+use ken_http::{Caller, Failure, Request, Response, plain};
+use ken_trusted::Folders;
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
@@ -11,6 +12,8 @@ use ken_types::ops::store::{
     SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume, SessionsTranscript,
     SessionsUpdate, UpdateSession,
 };
+use ken_types::{Code, Error};
+use nix::unistd::geteuid;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -21,12 +24,62 @@ use crate::identity::Identity;
 use crate::page;
 use crate::store::{CALL_TIMEOUT, CHANGE};
 
+/// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
+/// fields.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NewSession {
+    #[serde(default, deserialize_with = "given")]
+    workspace: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    connector: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    conversation_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    thread_id: Option<String>,
+}
+
+impl NewSession {
+    fn scope(self) -> Result<Scope, Error> {
+        let identity = Identity {
+            connector: self.connector,
+            actor_id: self.actor_id,
+            conversation_id: self.conversation_id,
+            thread_id: self.thread_id,
+        };
+        identity.into_tui_scope()
+    }
+}
+
+/// Fails if a session must not work in a folder: the person has not trusted it, or the caller cannot be known to be the person.
+fn check_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<(), Error> {
+    let is_operator = match caller {
+        Caller::Operator => true,
+        Caller::Local { uid } => uid == Some(geteuid().as_raw()),
+        Caller::Anyone => false,
+    };
+    if !is_operator {
+        let message = "only the user of the gateway, or a caller with the secret, can name a folder";
+        return Err(Error::forbidden(message).at("/workspace"));
+    }
+    let opened = Folders::read(&gateway.state).and_then(|folders| folders.open(Path::new(folder)));
+    opened.map(drop).map_err(|error| Error { code: Code::Forbidden, ..error }.at("/workspace"))
+}
+
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
+    let mut new = body::read::<NewSession>(&bytes)?;
+    let workspace = new.workspace.take();
+    if let Some(folder) = &workspace {
+        check_folder(&gateway, request.caller(), folder)?;
+    }
+    let scope = new.scope()?;
     let work = async |mut mint: Mint| {
-        let args = CreateSession { scope, id: mint.session(Origin::Tui), origin: Origin::Tui };
+        let fresh = FreshSession { workspace, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };
+        let args = CreateSession { scope, fresh };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
@@ -42,7 +95,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
         return Err(Error::invalid("/selector", "the selector is blank").into());
     }
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession { id: mint.session(Origin::Tui), origin: Origin::Tui };
+        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
         let args = ResumeSession { scope, selector, fresh: Some(fresh) };
         let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
         let status = if session.created { 201 } else { 200 };

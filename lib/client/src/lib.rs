@@ -30,6 +30,7 @@ mod live_text;
 mod nearest;
 pub mod piped;
 mod stream;
+pub mod workspace;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;

@@ -30,7 +30,13 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {
-        OpenSession { id: self.id.clone(), surface: self.origin, created, title: self.name.clone() }
+        OpenSession {
+            id: self.id.clone(),
+            surface: self.origin,
+            created,
+            title: self.name.clone(),
+            workspace: self.workspace.clone(),
+        }
     }
 
     fn owned_by(self, scope: Option<i64>) -> Result<SessionRow, Error> {
@@ -53,11 +59,10 @@ impl Read for SessionsScope {
 impl Write for SessionsCreate {
     fn run(tables: &dyn Tables, args: &CreateSession, change: &mut Change) -> Result<OpenSession, Error> {
         let scope = scope_key(tables, &args.scope)?;
-        if let Some(found) = tables.session(args.id.as_str())? {
+        if let Some(found) = tables.session(args.fresh.id.as_str())? {
             return Ok(found.owned_by(Some(scope))?.opened(true));
         }
-        let fresh = FreshSession { id: args.id.clone(), origin: args.origin };
-        Ok(insert(tables, scope, &fresh, change)?.opened(true))
+        Ok(insert(tables, scope, &args.fresh, change)?.opened(true))
     }
 }
 
@@ -228,6 +233,7 @@ pub(super) fn insert(
         title: None,
         name: None,
         archived: false,
+        workspace: fresh.workspace.clone(),
     };
     tables.insert_session(&session, change.now)?;
     publish(tables, "session.created", &session, change)?;

@@ -117,6 +117,8 @@ pub struct SessionRow {
     /// The name that a user has given to the session.
     pub name: Option<String>,
     pub archived: bool,
+    /// The trusted folder in which it works.
+    pub workspace: Option<String>,
 }
 
 /// Selects a page of sessions, newest first, that begins after the position `after`.
@@ -132,6 +134,8 @@ pub struct SessionList {
 pub trait Sessions {
     /// Fails with `gone` if the session was deleted for good.
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
+    /// Returns the trusted folder in which the session of a stream works. A stream without a session has none.
+    fn workspace(&self, stream: i64) -> Result<Option<String>, Error>;
     /// Returns the sessions of this name that are not archived, the most recently used one first.
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error>;
     /// Returns the most recently used session of a scope that is not archived.

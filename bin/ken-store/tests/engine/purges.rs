@@ -94,7 +94,7 @@ async fn nothing_of_it_is_left_in_any_file() {
     gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
     gone(kit.write::<SessionsPurge>(of("tui-x")).await.unwrap_err());
     gone(kit.write::<SessionsArchive>(of("tui-x")).await.unwrap_err());
-    let again = CreateSession { scope: scope("a"), ..create("tui-x") };
+    let again = CreateSession { scope: scope("a"), fresh: fresh("tui-x") };
     gone(kit.write::<SessionsCreate>(again).await.unwrap_err());
     let prompt = kit.accept_of("a", "again", Target::SelectorOrNew(fresh("tui-x")), Action::Find);
     gone(kit.write::<ChatAccept>(prompt).await.unwrap_err());
@@ -104,11 +104,6 @@ async fn nothing_of_it_is_left_in_any_file() {
     assert!(!holds(&kit, ANSWER), "the answer");
     assert!(found(&kit, "noise 250").await > 0);
     gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
-}
-
-fn create(id: &str) -> CreateSession {
-    let FreshSession { id, origin } = fresh(id);
-    CreateSession { scope: scope("a"), id, origin }
 }
 
 #[tokio::test]

@@ -543,7 +543,8 @@ impl Model {
                 Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
                 _ => {
                     let created = body.pointer("/session/created") == Some(&Value::Bool(true));
-                    self.opened(Session { id, name, created }, Some(command));
+                    let workspace = text("/session/workspace");
+                    self.opened(Session { id, name, created, workspace }, Some(command));
                 }
             }
         }

@@ -167,6 +167,8 @@ pub struct Session {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub archived_at: Option<Timestamp>,
+    /// The trusted folder in which it works. Without one, it works in the workspace of the system.
+    pub workspace: Option<String>,
 }
 
 /// A session as the responses of `/api/chat` show it.
@@ -180,14 +182,15 @@ pub struct OpenSession {
     /// The name that a person gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSession {
     pub scope: Scope,
-    pub id: SessionId,
-    pub origin: Origin,
+    pub fresh: FreshSession,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -205,6 +208,15 @@ pub struct ResumeSession {
 pub struct FreshSession {
     pub id: SessionId,
     pub origin: Origin,
+    /// The trusted folder in which it works. The gateway has checked that the caller may name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+impl FreshSession {
+    pub fn new(id: SessionId, origin: Origin) -> FreshSession {
+        FreshSession { id, origin, workspace: None }
+    }
 }
 
 /// Names a session by its id, on behalf of a scope. `not_found` if it is unknown, `forbidden` if it belongs to another
@@ -325,6 +337,8 @@ pub enum Target {
     None,
     /// A new session.
     Fresh(FreshSession),
+    /// A new session that works in the same folder as the session with this id or name, if the scope has that.
+    Beside(FreshSession, String),
     /// The session of the scope with this id, or else with exactly this name. The errors are those of
     /// `sessions.resume`.
     Selector(String),
@@ -564,6 +578,8 @@ pub struct Claim {
     /// The origins of outside text that the submission has read so far.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
+    /// The trusted folder in which its session works.
+    pub workspace: Option<String>,
 }
 
 crate::named! {

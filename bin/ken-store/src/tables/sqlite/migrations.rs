@@ -38,6 +38,7 @@ pub(crate) const STEPS: &[&str] = &[
     OUTSIDE,
     SHOWN_SESSIONS,
     ENDED_SCHEDULES,
+    FOLDERS,
     PURGES,
 ];
 
@@ -60,6 +61,11 @@ CREATE INDEX submissions_by_stream ON submissions (stream, submission);
 CREATE INDEX submissions_by_event ON submissions (event);
 ALTER TABLE knowledge ADD COLUMN stream INTEGER;
 CREATE INDEX knowledge_by_stream ON knowledge (stream) WHERE stream IS NOT NULL;
+";
+
+/// The trusted folder in which a session works.
+const FOLDERS: &str = "
+ALTER TABLE sessions ADD COLUMN workspace TEXT;
 ";
 
 /// A schedule that has ended is kept for a while with its runs, and another one can have its slug.

@@ -57,6 +57,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         title: row.get("title")?,
         name: row.get("name")?,
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
+        workspace: row.get("workspace")?,
     })
 }
 
@@ -76,6 +77,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         archived_at: archived_at.map(Timestamp::from_millis),
+        workspace: found.workspace,
     };
     Ok((found.stream, session))
 }
@@ -93,6 +95,10 @@ impl Sessions for Database {
             Some((_, true)) => Err(purged(id)),
             found => Ok(found.and_then(|(session, _)| session)),
         }
+    }
+
+    fn workspace(&self, stream: i64) -> Result<Option<String>, Error> {
+        Ok(first(self, "SELECT workspace FROM sessions WHERE stream = ?1", [stream], |row| row.get(0))?.flatten())
     }
 
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
@@ -114,9 +120,10 @@ impl Sessions for Database {
     }
 
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![session.stream, session.id.as_str(), session.scope, session.origin.name(), now.millis()];
+        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+        let SessionRow { stream, id, scope, origin, workspace, .. } = session;
+        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace];
         run(self, sql, values).map(drop)
     }
 
