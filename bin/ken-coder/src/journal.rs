@@ -314,6 +314,19 @@ impl Journal {
         }
     }
 
+    /// Removes the runs of a session. Their contents are removed by the next [`Journal::prune`]. Returns how many runs were removed.
+    pub(crate) fn remove_session(&self, session: &str) -> Result<usize, Error> {
+        let mut removed = 0;
+        for (run, _) in self.runs()? {
+            if self.records(&run)?.iter().any(|record| record.session.as_deref() == Some(session)) {
+                let folder = self.state.join("journal").join(run);
+                fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     /// Returns the entries of a folder whose last change is this old.
     fn older(&self, folder: &str, is_old: &dyn Fn(&SystemTime) -> bool) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.state.join(folder)).into_iter().flatten().flatten();

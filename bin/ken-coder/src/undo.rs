@@ -420,6 +420,9 @@ pub(crate) struct Prune {
     /// Keep at most N MiB of contents
     #[arg(long, value_name = "N", default_value_t = MAX_BYTES / 1024 / 1024)]
     mib: u64,
+    /// Remove the runs of this session too, however new they are
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -440,7 +443,9 @@ impl Report for Prune {
             let journal = Kept::lock(&settings.state)?;
             recover(&settings, &Tree::open(&settings)?, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
-            let (runs_removed, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
+            let (old, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            let runs_removed = old + of_session.unwrap_or_default();
             Ok(Pruned { runs_removed, contents_removed, at: Timestamp::now().to_string() })
         })?;
         Ok(reply.send(&pruned))

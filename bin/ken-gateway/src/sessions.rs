@@ -1,4 +1,4 @@
-//! Sessions: creating, resuming, listing, reading, cancelling and archiving them.
+//! Sessions: creating, resuming, listing, reading, changing, cancelling, archiving and deleting them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +6,11 @@ use std::sync::Arc;
 use ken_http::{Caller, Failure, Request, Response, plain};
 use ken_trusted::Folders;
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession, Scope,
-    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume, SessionsTranscript,
+    SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
 use nix::unistd::geteuid;
@@ -16,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::app::Gateway;
-use crate::body::{self, given};
+use crate::body::{self, check_length, given};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
 use crate::page;
@@ -180,15 +182,44 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
     once(&gateway, &request, &bytes, plain, work).await
 }
 
-/// DELETE /api/chat/sessions/:id
-pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+/// DELETE /api/chat/sessions/:id: archives the session, or deletes it for good.
+pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
     let args = OwnedSession {
         // Every caller that passes authentication is the operator, who can omit the identity.
-        scope: Identity::scope_or_none(&request.query()?)?,
+        scope: Identity::scope_or_none(&query)?,
         id: session(&request),
     };
+    if page::flag(&query, "purge")? {
+        gateway.store.change::<SessionsPurge>(&args, CHANGE).await?;
+        return Response::json(200, &json!({"id": args.id, "deleted": true, "purged": true}));
+    }
     gateway.store.change::<SessionsArchive>(&args, CHANGE).await?;
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
+}
+
+/// The body of a change of a session.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Changes {
+    #[serde(default, deserialize_with = "given")]
+    display_name: Option<String>,
+}
+
+/// PATCH /api/chat/sessions/:id
+pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let Changes { display_name } = body::read::<Changes>(&bytes)?;
+    if let Some(name) = &display_name {
+        check_length("/displayName", name.trim(), 1, NAME_CHARACTERS)?;
+        if name.chars().any(char::is_control) {
+            return Err(Error::invalid("/displayName", "displayName has a control character").into());
+        }
+    }
+    let args =
+        UpdateSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request), display_name };
+    let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
+    Response::json(200, &json!({"session": session}))
 }
 
 fn session(request: &Request) -> SessionId {

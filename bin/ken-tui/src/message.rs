@@ -139,7 +139,15 @@ pub(crate) enum Effect {
     /// Reads a file to attach.
     ReadFile(String),
     LoadHistory,
-    Remember(String),
+    /// Adds a text to the history.
+    Remember {
+        text: String,
+        session: String,
+    },
+    /// Removes the texts of a session from the history.
+    Forget {
+        session: String,
+    },
     Suspend,
     /// Paints every cell again.
     Repaint,

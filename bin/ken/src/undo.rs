@@ -1,10 +1,11 @@
 //! `ken undo` and `ken diff`: undo or show what a run changed in the workspace. Both run ken-coder(1) and print its
 //! output.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::Args;
 use ken_tool::find_program;
+use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::external::error_of;
@@ -23,20 +24,35 @@ pub(crate) struct RunArgs {
 /// Runs `ken-coder undo` or `ken-coder diff`, according to `what`. The exit status is that of ken-coder: 1 if it
 /// refused some files.
 pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
-    let places = globals.places()?;
-    let program =
-        find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
     let format = if of.json { "compact" } else { "summary" };
-    let output = Command::new(program)
-        .args([what, "--format", format, "--", &of.run])
-        .env("KEN_CONFIG", &places.config)
-        .env("KEN_STATE_DIR", &places.state)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| Error::unavailable(format!("ken-coder: {error}")))?;
+    let output = coder(&globals.places()?, &[what, "--format", format, "--", &of.run])?;
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
         _ => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
     }
+}
+
+/// Removes what undoing the changes of a session would need.
+pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error> {
+    if !places.state.join("coder").is_dir() {
+        return Ok(());
+    }
+    let output = coder(places, &["prune", "--session", session])?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
+    }
+}
+
+fn coder(places: &Places, words: &[&str]) -> Result<Output, Error> {
+    let program =
+        find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
+    Command::new(program)
+        .args(words)
+        .env("KEN_CONFIG", &places.config)
+        .env("KEN_STATE_DIR", &places.state)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::unavailable(format!("ken-coder: {error}")))
 }

@@ -363,7 +363,7 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Remember(text) => Some(text),
+            Effect::Remember { text, .. } => Some(text),
             _ => None,
         })
         .collect();

@@ -32,6 +32,11 @@ crate::operations! {
     SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
     /// Removes a session from lists and from the search by name. `conflict` while a turn runs or is queued.
     SessionsArchive, "sessions.archive": OwnedSession => Nothing;
+    /// Deletes a session for good, with everything that was said in it. A running turn is aborted. When this replies, the
+    /// session and its stream are `gone`; the rest of the data is deleted soon afterwards.
+    SessionsPurge, "sessions.purge": OwnedSession => Nothing;
+    /// Changes the name of a session. Returns its record.
+    SessionsUpdate, "sessions.update": UpdateSession => Session;
 
     /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
     /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
@@ -223,6 +228,17 @@ pub struct OwnedSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     pub id: SessionId,
+}
+
+/// The changes of a session. An absent field stays as it is.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSession {
+    /// If absent, the session may belong to any scope.
+    pub scope: Option<Scope>,
+    pub id: SessionId,
+    pub display_name: Option<String>,
 }
 
 #[serde_with::skip_serializing_none]

@@ -5,7 +5,8 @@ use ken_types::ops::store::{Scope, Session};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, word};
+use super::logs::purged;
+use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, unique, word};
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
@@ -83,9 +84,17 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
 
 impl Sessions for Database {
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
-        let sql = "SELECT s.* FROM streams JOIN sessions AS s USING (stream)
-                   WHERE streams.name = 'agents/orchestrator/' || ?1";
-        first(self, sql, [id], session)
+        let sql =
+            "SELECT s.*, l.purged_at AS purged_at FROM streams AS l LEFT JOIN sessions AS s ON s.stream = l.stream
+                   WHERE l.name = 'agents/orchestrator/' || ?1";
+        let found = first(self, sql, [id], |row| {
+            let (stream, purged_at): (Option<i64>, Option<i64>) = (row.get("stream")?, row.get("purged_at")?);
+            Ok((stream.map(|_| session(row)).transpose()?, purged_at.is_some()))
+        })?;
+        match found {
+            Some((_, true)) => Err(purged(id)),
+            found => Ok(found.and_then(|(session, _)| session)),
+        }
     }
 
     fn workspace(&self, stream: i64) -> Result<Option<String>, Error> {
@@ -102,6 +111,12 @@ impl Sessions for Database {
         let sql = "SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL
                    ORDER BY updated_at DESC, stream DESC LIMIT 1";
         first(self, sql, [scope], session)
+    }
+
+    fn session_record(&self, stream: i64) -> Result<Session, Error> {
+        let sql = "SELECT s.*, connector, actor, conversation, thread
+                   FROM sessions AS s JOIN scopes ON scopes.scope = s.scope WHERE s.stream = ?1";
+        unique(self, sql, [stream], |row| listed(row).map(|(_, session)| session))
     }
 
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
