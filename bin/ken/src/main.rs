@@ -35,6 +35,7 @@ mod sessions;
 mod skills;
 mod status;
 mod stream;
+mod turn;
 mod undo;
 mod up;
 mod usage;

@@ -5,17 +5,18 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_client::Gateway;
 use ken_client::chat::Identity;
-use ken_types::{Code, Error};
-use serde_json::Value;
+use ken_types::Error;
+use ken_types::ops::ids::{FoundId, IdKind};
+use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, is_short};
+use crate::ids::{Wanted, field};
 use crate::output::{Outcome, print_json, print_table};
 use crate::progress::during;
 
-/// The number of recent sessions that are searched for a shortened id.
-const RECENT: u32 = 100;
+pub(crate) const SESSION: Wanted =
+    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
 
 #[derive(Debug, Args)]
 pub(crate) struct Sessions {
@@ -58,58 +59,21 @@ pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
-/// Returns the only recent session that matches a word: by its id, the beginning or the last part of the id, or its
-/// name. An archived session is found only by its whole id.
+/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived session is
+/// named only by its whole id. `of` is the only one to whom it may belong.
 pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
-    let sessions = gateway.sessions(of, false, RECENT)?;
-    only_one(sessions, word)
-}
-
-fn only_one(sessions: Vec<Value>, word: &str) -> Result<Value, Error> {
-    let id = |session: &Value| field(session, "sessionId").to_owned();
-    if let Some(exact) = sessions.iter().find(|session| id(session) == word) {
-        return Ok(exact.clone());
-    }
-    let is_meant = |session: &&Value| {
-        let id = id(session);
-        let tail = id.rsplit('-').next().unwrap_or_default();
-        field(session, "displayName") == word || is_short(&id, word) || is_short(tail, word)
+    let found = match of {
+        None => SESSION.find(gateway, word)?,
+        Some(of) => SESSION.find_own(gateway, word, |found| identity(found).as_ref() == Some(of))?,
     };
-    let meant: Vec<&Value> = sessions.iter().filter(is_meant).collect();
-    match meant.as_slice() {
-        [one] => Ok((*one).clone()),
-        [] => Err(Error::not_found(format!("there is no session `{word}`")).hint("`ken sessions` lists them")),
-        several => {
-            let ids: Vec<String> = several.iter().take(5).map(|session| id(session)).collect();
-            let message = format!("`{word}` means {} sessions: {}", several.len(), ids.join(", "));
-            Err(Error::new(Code::Conflict, message))
-        }
+    let mut record = found.scope.map_or_else(|| Ok(json!({})), serde_json::to_value).unwrap_or_default();
+    if let Some(fields) = record.as_object_mut() {
+        fields.insert("sessionId".to_owned(), found.id.into());
+        fields.insert("title".to_owned(), found.label.into());
     }
+    Ok(record)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_session_is_meant_by_id_its_beginning_its_last_part_or_its_name() {
-        let sessions = || {
-            vec![
-                json!({"sessionId": "tui-2027-02-03T04-05-06-789Z-0f3c9a1e", "displayName": "nightly"}),
-                json!({"sessionId": "tui-2027-02-03T04-05-07-000Z-0f3cffff"}),
-            ]
-        };
-        let found = |word: &str| only_one(sessions(), word).map(|one| one["sessionId"].clone());
-        let first = Ok(json!("tui-2027-02-03T04-05-06-789Z-0f3c9a1e"));
-        for word in ["0f3c9", "0f3c9a1e", "nightly", "tui-2027-02-03T04-05-06", "tui-2027-02-03T04-05-06-789Z-0f3c9a1e"]
-        {
-            assert_eq!(found(word), first, "{word}");
-        }
-        for (word, code) in
-            [("0f3c", Code::Conflict), ("tui-2027", Code::Conflict), ("0f", Code::NotFound), ("night", Code::NotFound)]
-        {
-            assert_eq!(found(word).unwrap_err().code, code, "{word}");
-        }
-    }
+fn identity(found: &FoundId) -> Option<Identity> {
+    Identity::of(&serde_json::to_value(found.scope.as_ref()?).ok()?)
 }
