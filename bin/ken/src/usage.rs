@@ -71,11 +71,19 @@ pub(crate) struct Why {
 }
 
 pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
-    let session =
-        args.session.as_ref().map(|word| SESSION.find_in_store(places, word).map(|found| found.id)).transpose()?;
+    // The instance of an agent may be no session.
+    let found = args.session.as_ref().map(|word| SESSION.find_in_store(places, word)).transpose();
+    let (session, unknown) = match found {
+        Ok(found) => (found.map(|found| found.id), None),
+        Err(error) if error.code == Code::NotFound => (args.session.clone(), Some(error)),
+        Err(error) => return Err(error),
+    };
     let by = json!({"by": args.by.name(), "session": session});
     let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
+    if let Some(unknown) = unknown.filter(|_| groups.is_empty()) {
+        return Err(unknown);
+    }
     match args.json {
         true => groups.iter().try_for_each(print_json)?,
         false => show_groups(args.by, groups)?,
