@@ -102,6 +102,45 @@ fn approve_all(system: &System, chat: &mut Child) -> Vec<String> {
     seen
 }
 
+/// What bash offers at the end of these words, the last of which may be empty.
+fn offered(system: &System, words: &[&str]) -> Vec<String> {
+    let script = "source <(ken completions bash) && COMP_WORDS=(ken \"$@\") && COMP_CWORD=$# && cur=${COMP_WORDS[COMP_CWORD]} \
+                  && _ken_values ken \"$cur\" \"${COMP_WORDS[COMP_CWORD-1]}\" && printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let programs = ken_tests::binary("ken").parent().unwrap().display().to_string();
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", script, "bash"]).args(words);
+    bash.env("KEN_HOME", system.home()).env("PATH", format!("{programs}:/usr/bin:/bin"));
+    let Output { status, stdout, stderr } = bash.output().unwrap();
+    assert!(status.success() && stderr.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_what_the_system_knows_and_is_silent_without_it() {
+    let provider = repairing();
+    let mut system = start(&provider, "openai/gpt-4o-mini");
+    done(&system, &["chat", "Hello"]);
+    let sessions = done(&system, &["sessions", "--json"]);
+    let session = serde_json::from_str::<Value>(sessions.trim()).unwrap()["sessionId"].as_str().unwrap().to_owned();
+    let turn = value(&done(&system, &["show", "last"]), "turn ").to_owned();
+    done(&system, &["schedule", "add", "nightly", "--cron", "0 3 * * *", "Sum up."]);
+    assert_eq!(offered(&system, &["restart", "st"]), ["store"]);
+    assert!(offered(&system, &["logs", "store", ""]).contains(&"gateway".to_owned()));
+    assert_eq!(offered(&system, &["chat", "-s", "tui-"]), [session.as_str()]);
+    assert_eq!(offered(&system, &["chat", "-m", ""]), ["openai/gpt-4o-mini"]);
+    assert_eq!(offered(&system, &["schedule", "pause", ""]), ["nightly"]);
+    assert_eq!(offered(&system, &["undo", ""]), ["last", turn.as_str()]);
+    let shown = offered(&system, &["show", ""]);
+    assert!(shown[0] == "last" && shown.contains(&session) && shown.contains(&turn), "{shown:?}");
+    assert!(offered(&system, &["show", "--"]).contains(&"--json".to_owned()), "options stay");
+    system.down();
+    let since = std::time::Instant::now();
+    let silent = system.ken(&["complete", "--", "restart", ""]);
+    assert!(silent.status.success() && silent.stdout.is_empty() && silent.stderr.is_empty(), "{silent:?}");
+    assert!(since.elapsed() < std::time::Duration::from_secs(2), "{:?}", since.elapsed());
+    assert_eq!(output(&system, &["status"]).2, 3, "nothing was started");
+}
+
 /// The word after this one at the start of a line.
 fn value<'a>(page: &'a str, name: &str) -> &'a str {
     let mut lines = page.lines().filter_map(|line| line.trim_start().strip_prefix(name));
