@@ -85,7 +85,7 @@ impl<'a> TurnFollower<'a> {
         let mut progress = None;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
-                gateway.clone().cancel_submission(&Identity::local(), session, self.turn)?;
+                gateway.clone().cancel_submission(&Identity::local(), session, &self.turn.submission)?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
