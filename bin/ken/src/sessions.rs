@@ -8,7 +8,7 @@ use ken_client::chat::Identity;
 use ken_client::{Gateway, History};
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::places::Places;
-use ken_types::uri::encode_segment;
+use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
@@ -154,12 +154,24 @@ fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
         }
     }
     // The record in lists says more than the page, which has only id and name.
-    let session = found.record.or(session).unwrap_or_default();
+    let session = listed(gateway, &found.id)?.or(session).unwrap_or_default();
     match args.format {
         Format::Json => print_json(&json!({"session": session, "exchanges": exchanges}))?,
         Format::Md => print_text(&markdown(&session, &exchanges))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the record of a session as lists have it.
+fn listed(gateway: &mut Gateway, id: &str) -> Result<Option<Value>, Error> {
+    for archived in [0, 1] {
+        let page = gateway.get(&format!("/api/chat/sessions?archived={archived}&q={}", encode_query(id)))?;
+        let mut found = items(&page, "sessions").iter().filter(|session| field(session, "sessionId") == id);
+        if let Some(session) = found.next() {
+            return Ok(Some(session.clone()));
+        }
+    }
+    Ok(None)
 }
 
 fn markdown(session: &Value, exchanges: &[Value]) -> String {
