@@ -33,6 +33,6 @@ mod stream;
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
-pub use live_text::{LiveText, message_text};
+pub use live_text::{LiveText, message_text, source_lines};
 pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};
