@@ -682,6 +682,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sources_are_named_by_numbers_in_brackets() {
+        let cited = |text: &str| cited_numbers(text).into_iter().collect::<Vec<u32>>();
+        assert_eq!(cited("It closes at six [2], on Sundays at two [1, 3][12]."), [1, 2, 3, 12]);
+        for none in ["", "[kb-1]", "[a, 1]", "[]", "[1", "{\"ports\": [1]}", "[1, 2]", "[-1] [1.5]"] {
+            assert!(cited(none).is_empty(), "{none}");
+        }
+    }
+
+    #[test]
     fn turns_that_nobody_waits_for_are_dispatched() {
         for (connector, instance, dispatched) in [
             (Some("messenger"), "connector-1", true),
