@@ -1,5 +1,6 @@
 //! The background of a turn: the governing rules, the history of its instance, and matching knowledge and memory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ken_text::head;
@@ -92,7 +93,7 @@ impl Background {
         let fence = Fence::of(&claim.mark);
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
-        let mut system = instructions(seams, &caller.agent, &fence);
+        let mut system = instructions(seams, &caller.agent, &caller.claim, &fence);
         if let Some(note) = scheduled::note(claim) {
             system.push_str(&note);
         }
@@ -111,7 +112,7 @@ impl Background {
         Background {
             history: History::default(),
             sources: Vec::new(),
-            system: instructions(seams, &worker.agent, &fence) + &worker.rules.text(&worker.agent),
+            system: instructions(seams, &worker.agent, &worker.claim, &fence) + &worker.rules.text(&worker.agent),
             rules: worker.rules.clone(),
             question: None,
             outside: Outside::new(),
@@ -261,10 +262,21 @@ impl Background {
 }
 
 /// Returns the instructions of an agent, with the list of skills. Those of the coding worker include the rules of the project.
-fn instructions(seams: &Seams, agent: &str, fence: &Fence) -> String {
-    let rules = if agent == CODING_WORKER { seams.skills.project_rules(fence) } else { String::new() };
-    seams.share.system(agent) + &seams.skills.list() + &rules
+fn instructions(seams: &Seams, agent: &str, claim: &Claim, fence: &Fence) -> String {
+    let folder = claim.workspace.as_deref();
+    let rules = match agent == CODING_WORKER {
+        true => seams.skills.project_rules(folder.map(Path::new), fence),
+        false => String::new(),
+    };
+    let place = folder.map(|folder| FOLDER.replace("{folder}", folder)).unwrap_or_default();
+    seams.share.system(agent) + &place + &seams.skills.list() + &rules
 }
+
+const FOLDER: &str = "
+# The workspace
+
+The workspace of this conversation is the user's own folder `{folder}`, and paths are relative to it.
+";
 
 fn usable(budget: &Budget, state: &TurnState) -> u64 {
     budget.usable() >> state.overflows.min(8)

@@ -221,6 +221,7 @@ pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> Cal
         ask,
         // What the store knows. While the turn goes on, its caller may have read more.
         outside: claim.outside.clone(),
+        workspace: claim.workspace.clone(),
         key: Some(call.key()),
         repeated: call.repeated.clone(),
     }

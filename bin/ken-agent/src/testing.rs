@@ -43,6 +43,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         verdict: None,
         mark: "the-mark".into(),
         outside: Outside::new(),
+        workspace: None,
     }
 }
 

@@ -75,7 +75,7 @@ impl<'a> Plan<'a> {
 
     fn entry(&mut self, place: &Place) -> Result<&mut (Option<Node>, Option<Node>), Error> {
         if !self.files.contains_key(place) {
-            place.check_changeable()?;
+            self.tree.check_changeable(place)?;
             if self.files.len() == MAX_FILES {
                 return Err(Error::too_large(format!("one change may touch {MAX_FILES} files")));
             }
@@ -157,6 +157,7 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
         call: Mint::fresh()?.ulid(),
         command: command.to_owned(),
         root: settings.root.clone(),
+        layout: settings.layout,
         session: settings.session.clone(),
         at: Timestamp::now().to_string(),
         files: Vec::new(),
@@ -317,6 +318,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::place::Layout;
 
     /// What a change replaces is looked at again right before: somebody else may have written it since the plan was made.
     #[test]
@@ -328,7 +330,8 @@ mod tests {
         }
         let place = |name: &str| Place::parse(&format!("repos/site/{name}")).unwrap();
         let path = |name: &str| root.join(place(name).as_str());
-        let (tree, journal) = (Tree::open(&root).unwrap(), Journal::lock(&state).unwrap());
+        let settings = Settings::of_folders(&root, &state).unwrap();
+        let (tree, journal) = (Tree::open(&settings).unwrap(), Journal::lock(&state).unwrap());
         for (number, meanwhile) in [Some("by hand"), None].into_iter().enumerate() {
             for name in ["a", "b", "c"] {
                 std::fs::write(path(name), "old").unwrap();
@@ -349,6 +352,7 @@ mod tests {
                 run: "run".to_owned(),
                 command: "apply".to_owned(),
                 root: root.clone(),
+                layout: Layout::Workspace,
                 session: None,
                 at: Timestamp::now().to_string(),
                 files: Vec::new(),

@@ -10,7 +10,7 @@ use crate::command::recorded;
 use crate::confine::{Access, run_confined};
 use crate::git::Printed;
 use crate::network::{Remote, describe, git_variables, remote_of};
-use crate::place::Place;
+use crate::place::{Layout, Place};
 use crate::policy::{self, Approval};
 use crate::preview::Preview;
 use crate::repository::{GitCall, Repository, failed, run_without_repository};
@@ -27,7 +27,11 @@ pub(crate) struct Clone {
 
 impl Clone {
     fn check<'a>(&self, settings: &'a Settings) -> Result<Remote<'a>, Error> {
-        if self.repo.project().as_ref() != Some(&self.repo) {
+        if settings.layout == Layout::Folder {
+            let message = "this session works in one folder, and a new repository would be outside of it";
+            return Err(Error::forbidden(message).hint("clone it in a session without a folder"));
+        }
+        if settings.layout.project(&self.repo).as_ref() != Some(&self.repo) {
             let message = format!("{}: a new repository is repos/NAME or projects/NAME", self.repo);
             return Err(Error::invalid("/repo", message));
         }
@@ -35,8 +39,7 @@ impl Clone {
             return Err(Error::invalid("/url", "it is not the URL of a repository"));
         }
         let remote = remote_of(settings, &self.repo, &self.repo, "/url", &self.url)?;
-        let there =
-            run_confined(settings, Access::Read, || Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse))?;
+        let there = run_confined(settings, Access::Read, || Tree::open(settings)?.stat(&self.repo, Links::Refuse))?;
         match there {
             None => Ok(remote),
             Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
@@ -114,14 +117,14 @@ impl Operation for Clone {
         }
         let remote = self.check(settings)?;
         // The folder must exist before the sandbox can be given access to it.
-        run_confined(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
+        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&self.repo))?;
         let scope = std::slice::from_ref(&self.repo);
         let cloned =
             recorded(settings, Self::COMMAND, (&self.repo, scope), |_| Ok(()), |_| self.fetch(settings, &remote));
         if cloned.is_err() {
             // After a failed clone, git leaves the folder empty.
             let _ = run_confined(settings, Access::Write, || {
-                Tree::open(&settings.root)?.remove_folder(&self.repo);
+                Tree::open(settings)?.remove_folder(&self.repo);
                 Ok(())
             });
         }

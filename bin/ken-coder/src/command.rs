@@ -118,17 +118,17 @@ impl Operation for Run {
     type Answer = RunResult;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let scope = sandbox::scope(&self.cwd);
+        let scope = settings.layout.scope(&self.cwd);
         let is_read_only = policy::of_command(settings, &self.line(&self.argv()?), &scope).is_read_only;
         let mounts = is_read_only || self.can_protect_git(settings)?;
         let preview =
-            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(&settings.root)?, mounts))?;
+            run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(settings)?, mounts))?;
         Ok(if is_read_only { preview } else { preview.with_left_out(not_undoable(settings, &scope)?) })
     }
 
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
-        let scope = sandbox::scope(&self.cwd);
+        let scope = settings.layout.scope(&self.cwd);
         let allowed = policy::of_command(settings, &self.line(&argv), &scope);
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
@@ -156,7 +156,7 @@ impl Run {
     /// Whether the sandbox can keep a command from changing what git runs.
     fn can_protect_git(&self, settings: &Settings) -> Result<bool, Error> {
         // Without the folder, or without the kernel's help, that is what the caller is told.
-        run_confined(settings, Access::Read, || Tree::open(&settings.root)?.folder(&self.cwd).map(drop))?;
+        run_confined(settings, Access::Read, || Tree::open(settings)?.folder(&self.cwd).map(drop))?;
         Ok(Walls::find()?.mounts)
     }
 
@@ -164,7 +164,7 @@ impl Run {
     fn preview_in(&self, settings: &Settings, tree: &Tree, mounts: bool) -> Result<Preview, Error> {
         let argv = self.argv()?;
         tree.folder(&self.cwd)?;
-        let scope = sandbox::scope(&self.cwd);
+        let scope = settings.layout.scope(&self.cwd);
         let CommandVerdict { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
         // A command that only reads executes none of the files that it names.
         let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
@@ -176,15 +176,16 @@ impl Run {
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let timeout = self.timeout(settings, &argv, is_read_only)?.as_secs_f64();
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": timeout,
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
+        let can_change: Vec<String> = write.iter().map(|folder| settings.shown(folder)).collect();
+        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd), "timeoutSeconds": timeout,
+            "stdin": self.stdin, "canChange": can_change, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
             "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
         let risk = match (is_read_only, is_like_shell(&argv, self.stdin.as_deref()), &network) {
             (true, ..) => Risk::Low,
             (false, false, None) => Risk::Medium,
             _ => Risk::High,
         };
-        let target = self.cwd.project().unwrap_or_default();
+        let target = settings.layout.project(&self.cwd).unwrap_or_default();
         let state = serde_json::to_value(&inputs).map_err(|error| Error::internal(error.to_string()))?;
         Ok(Preview::new(
             settings,
@@ -289,14 +290,14 @@ impl Open {
         let Open { journal, record, guard, .. } = self;
         let scope = record.scope.as_slice();
         let configs = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             guard.uncover(settings, &tree, scope);
             Ok(guard.new_configs(settings, &tree, scope))
         })?;
         let values = |text: Vec<u8>| Some((text.clone(), config_values(settings, scope.first()?, &text).ok()?));
         let parsed = configs.into_iter().filter_map(values).collect();
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             Ok(guard.put_back(settings, &tree, journal, (scope, &record.guarded), &parsed))
         })
     }
@@ -311,7 +312,7 @@ fn journaled(
     check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
 ) -> Result<RunResult, Error> {
     if job.write.is_empty() {
-        run_confined(settings, Access::Read, || check(&Tree::open(&settings.root)?))?;
+        run_confined(settings, Access::Read, || check(&Tree::open(settings)?))?;
         return Ok(result(job, sandbox::run(settings, job)?));
     }
     let (ended, changes) = recorded(settings, command, (job.cwd, job.write), check, |open| {
@@ -362,7 +363,7 @@ pub(crate) fn recorded<T>(
     let mut repositories = Repositories::read(settings, scope)?;
     repositories.keep(settings, &journal)?;
     let open = run_confined(settings, Access::Write, || {
-        check(&Tree::open(&settings.root)?)?;
+        check(&Tree::open(settings)?)?;
         begin(settings, journal, command, (cwd, scope), &repositories)
     })?;
     let not_undone = std::mem::take(&mut repositories.unreadable);
@@ -372,7 +373,7 @@ pub(crate) fn recorded<T>(
     let git = repositories.changes(settings, scope)?;
     let recorded = run_confined(settings, Access::Write, || {
         let Open { journal, granted, snapshot, mut record, .. } = open;
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         let found = snapshot.changes(settings, &tree, &record.scope);
         (record.files, record.folders, record.git) = (found.files.clone(), found.folders.clone(), git);
         record.patterns.clear();
@@ -393,7 +394,7 @@ pub(crate) fn recorded<T>(
 /// Takes the lock of the journal, and completes what was interrupted.
 fn locked(settings: &Settings) -> Result<Journal, Error> {
     let journal = Journal::lock(&settings.state)?;
-    recover(settings, &Tree::open(&settings.root)?, &journal)?;
+    recover(settings, &Tree::open(settings)?, &journal)?;
     Ok(journal)
 }
 
@@ -404,7 +405,7 @@ fn begin(
     (cwd, scope): (&Place, &[Place]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
-    let tree = Tree::open(&settings.root)?;
+    let tree = Tree::open(settings)?;
     let mut granted = Granted::open(&tree, cwd, scope)?;
     let snapshot = Snapshot::take(settings, &tree, &journal, scope, &repositories.tracked)?;
     let guard = GitFolders::find(settings, &tree, scope);
@@ -506,7 +507,7 @@ impl Test {
     /// Returns the command that runs the tests.
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
         let argv = run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             for (file, argv) in TESTS {
                 if tree.stat(&self.cwd.join(file), Links::Refuse)?.is_some() {
                     return Ok(argv);

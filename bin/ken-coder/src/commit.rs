@@ -146,9 +146,8 @@ impl Commit {
             let message = format!("{} is a bare repository, without files to commit", self.repo);
             return Err(Error::conflict(message).at("/repo"));
         }
-        let old = run_confined(settings, Access::Read, || {
-            Tree::open(&settings.root)?.read_timed(&repository.index(), MAX_INDEX)
-        })?;
+        let old =
+            run_confined(settings, Access::Read, || Tree::open(settings)?.read_timed(&repository.index(), MAX_INDEX))?;
         let unready = |error: std::io::Error| Error::unavailable(format!("the commit cannot be prepared: {error}"));
         fs::create_dir(repository.own("objects")).map_err(unready)?;
         if let Some((node, modified)) = &old {
@@ -163,7 +162,7 @@ impl Commit {
             return Err(Error::conflict(format!("{}: there is nothing to commit", self.repo)).at("/repo"));
         }
         // What git has written is read once. The folder is not trusted, because a filter could have written there too.
-        let own = Tree::open(&repository.own(""))?;
+        let own = Tree::open(&settings.at(repository.own(""))?)?;
         let read = |place: Place| Ok(own.read(&place, Links::Refuse, MAX_OBJECT)?.map(|node| (place, node.bytes)));
         let objects = loose_objects(&repository.own("objects")).into_iter().map(read);
         let objects: Vec<Option<(Place, Vec<u8>)>> = objects.collect::<Result<_, Error>>()?;
@@ -199,13 +198,13 @@ impl Commit {
         let Staged { repository, old_index, .. } = staged;
         let index = repository.index();
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             tree.stage(&index, LOCK, &Version::of(&staged.index, 0o644, false), &staged.index, true).map_err(|error| {
                 error.hint("another git works in this repository, or one that was killed has left index.lock behind")
             })
         })?;
         let made = run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             tree.set_time(&index, LOCK, staged.index_time)?;
             let now = tree.read(&index, Links::Refuse, MAX_INDEX)?.map(|node| node.version.digest);
             if now == *old_index {
@@ -215,7 +214,7 @@ impl Commit {
         });
         let made = made.and_then(|()| self.record_commit(staged));
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             let Ok(commit) = &made else {
                 tree.discard(&index, LOCK);
                 return Ok(());
@@ -341,7 +340,7 @@ impl Operation for Commit {
         let journal = run_confined(settings, Access::Write, || Journal::lock(&settings.state))?;
         let staged = self.prepare(settings)?;
         gate::pass(settings, &self.preview_of(settings, &staged))?;
-        let scope = [self.repo.project().unwrap_or_default()];
+        let scope = [settings.layout.project(&self.repo).unwrap_or_default()];
         let before = Repositories::read(settings, &scope)?;
         before.keep_indexes(settings, &journal)?;
         let commit = self.make(settings, &staged)?;

@@ -60,9 +60,9 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
         .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
         .map_err(|error| refused(&error))?;
-    let (root, state) = (beneath(&settings.root, granted)?, beneath(&settings.state, granted)?);
+    let state = beneath(&settings.state, granted)?;
     let status = created
-        .add_rule(root)
+        .add_rule(PathBeneath::new(&settings.folder, granted))
         .and_then(|ruleset| ruleset.add_rule(state))
         .map_err(|error| refused(&error))?
         .restrict_self()

@@ -88,7 +88,7 @@ impl Operation for Documents {
             Collection::Share => match share::find(SHARED).next() {
                 None => Ok(self.empty()),
                 Some(root) => {
-                    let settings = settings.at(root);
+                    let settings = settings.at(root)?;
                     run_confined(&settings, Access::Read, || self.page(&settings, markdown))
                 }
             },
@@ -122,7 +122,7 @@ impl Documents {
     }
 
     fn page(&self, settings: &Settings, cut: Split) -> Result<Page, Error> {
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         let files = self.files(settings)?;
         let mut page = self.empty();
         let (mut bytes, mut last) = (0, None);

@@ -80,7 +80,7 @@ impl<E: Edits> Operation for E {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             let mut plan = Plan::new(&tree);
             self.plan(&mut plan)?;
             Ok(Preview::of_plan(settings, &plan))
@@ -89,7 +89,7 @@ impl<E: Edits> Operation for E {
 
     fn run(&self, settings: &Settings) -> Result<ChangeResult, Error> {
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             let journal = Journal::lock(&settings.state)?;
             recover(settings, &tree, &journal)?;
             let mut plan = Plan::new(&tree);

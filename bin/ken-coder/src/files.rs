@@ -65,7 +65,7 @@ impl Operation for List {
     fn run(&self, settings: &Settings) -> Result<ListResult, Error> {
         run_confined(settings, Access::Read, || {
             // Fail early if the path is not a folder or leads through a link.
-            Tree::open(&settings.root)?.folder(&self.path)?;
+            Tree::open(settings)?.folder(&self.path)?;
             let max = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
             let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
             let mut walk = walk(settings, &self.path, ignored);
@@ -139,7 +139,7 @@ impl Operation for Read {
 
     fn run(&self, settings: &Settings) -> Result<ReadResult, Error> {
         run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             let node = tree.read(&self.path, Links::Follow, MAX_FILE)?;
             let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
             let text = String::from_utf8(node.bytes)

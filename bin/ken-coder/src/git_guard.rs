@@ -287,7 +287,7 @@ pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) 
                 "path" => folder,
                 _ => continue,
             };
-            found.extend(from.led(&settings.root, value).filter(|place| place.project().is_some()));
+            found.extend(from.led(&settings.root, value).filter(|place| settings.layout.project(place).is_some()));
         }
     }
     found
@@ -295,7 +295,7 @@ pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) 
 
 /// Whether git executes or includes a file of the tree, because the configuration of its repository says so.
 pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &Place) -> bool {
-    let git = place.project().unwrap_or_default().join(".git");
+    let git = settings.layout.project(place).unwrap_or_default().join(".git");
     let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
     executed_by_git(settings, tree, &folder).iter().any(|named| place.is_in(named))
 }

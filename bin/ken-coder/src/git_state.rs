@@ -49,7 +49,7 @@ impl Repositories {
     /// Stores the indexes in the journal.
     pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             for state in &self.states {
                 let index = tree.read(&state.index_place, Links::Refuse, MAX_INDEX)?;
                 let Some(index) = index.filter(|index| state.index.as_ref() == Some(&index.version.digest)) else {
@@ -112,7 +112,7 @@ fn known_or_read(settings: &Settings, repo: &Place) -> Result<Known, Error> {
 
 /// Returns a digest of the files in which git keeps `HEAD`, the refs and the index.
 fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
-    let Ok(tree) = Tree::open(&settings.root) else { return String::new() };
+    let Ok(tree) = Tree::open(settings) else { return String::new() };
     let common = &repository.common;
     let mut open = vec![common.join("refs"), common.join("packed-refs"), repository.index()];
     open.push(common.join("reftable").join("tables.list"));
@@ -129,14 +129,14 @@ fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
 }
 
 fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
-    let tree = Tree::open(&settings.root)?;
+    let tree = Tree::open(settings)?;
     let is_repository = |place: &Place| {
         let git = tree.stat(&place.join(".git"), Links::Refuse);
         git.is_ok_and(|git| git.is_some()) || is_bare(&tree, place).unwrap_or(false)
     };
     let mut found = Vec::new();
     for folder in scope {
-        if folder.project().is_some() {
+        if settings.layout.project(folder).is_some() {
             found.push(folder.clone());
             continue;
         }
@@ -173,7 +173,7 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
         .filter(|(_, name)| !name.starts_with("refs/remotes/") && !name.ends_with(" symbolic"));
     let staged = repository.list(git(&["ls-files", "-z", "--stage"]))?;
     let index = run_confined(settings, Access::Read, || {
-        Tree::open(&settings.root)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
+        Tree::open(settings)?.read(&repository.index(), Links::Refuse, MAX_INDEX)
     })?;
     let state = RepositoryState {
         repo: repository.work.clone(),
@@ -274,7 +274,7 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
 
 /// Makes a repository that was removed one again, without refs and objects.
 fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
-    let tree = Tree::open(&settings.root)?;
+    let tree = Tree::open(settings)?;
     let git = before.repo.join(".git");
     let head = git.join("HEAD");
     if tree.stat(&head, Links::Refuse)?.is_some() || is_bare(&tree, &before.repo)? {
@@ -337,7 +337,7 @@ impl Restored {
         after: &RepositoryState,
         now: &RepositoryState,
     ) -> Result<(), Error> {
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         let mut put = |place: Place, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
             if was == left || is == was {
                 return Ok(());
@@ -371,7 +371,7 @@ fn is_connected(repository: &Repository<'_>, commits: &str) -> Result<bool, Erro
 
 /// Copies the kept packs into the repository.
 fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Error> {
-    let tree = Tree::open(&settings.root)?;
+    let tree = Tree::open(settings)?;
     let (from, packs) = (kept_folder(settings, &repository.work), repository.objects().join("pack"));
     tree.make_folder(&packs)?;
     let mut names: Vec<String> = file_names(&from).into_iter().filter(|name| name.starts_with("pack-")).collect();

@@ -64,7 +64,8 @@ const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', 
 
 /// Whether build tools, editors or hosting services execute this file.
 pub(crate) fn is_executed_by_tools(place: &Place) -> bool {
-    let is_one = |name: &str| place.as_str().strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
+    let is_one =
+        |name: &str| place.as_str().strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
     BUILD_FILES.iter().any(|name| is_one(name)) || place.names().any(|name| name == ".github" || name.ends_with(".sh"))
 }
 
@@ -84,7 +85,7 @@ impl Inputs {
         let (mut files, mut left) = (BTreeMap::new(), CONTENT_BYTES);
         let mut state = |place: &Place| state(tree, place, &mut left);
         let mut folders = BTreeSet::from([cwd.clone()]);
-        folders.extend(cwd.project());
+        folders.extend(settings.layout.project(cwd));
         for place in named(settings, cwd, argv) {
             match tree.stat(&place, Links::Follow) {
                 Ok(Some(stat)) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -101,7 +102,7 @@ impl Inputs {
                 files.insert(place.clone(), state(&place));
             }
         }
-        let scope = cwd.project().unwrap_or_default();
+        let scope = settings.layout.project(cwd).unwrap_or_default();
         let unseen = unseen::read(settings).into_iter().filter(|place| place.is_in(&scope));
         let unseen = unseen.map(|place| (place.clone(), state(&place))).collect();
         Ok(Inputs { program: program(settings, argv), environment: environment(settings), files, unseen })

@@ -21,7 +21,7 @@ use ken_types::Error;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::place::Place;
+use crate::place::{Layout, Place};
 use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
@@ -43,8 +43,10 @@ pub(crate) struct Record {
     pub(crate) call: String,
     /// The command, such as `edit`.
     pub(crate) command: String,
-    /// The path of the workspace.
+    /// The path of the workspace or trusted folder.
     pub(crate) root: PathBuf,
+    #[serde(default, skip_serializing_if = "Layout::is_workspace")]
+    pub(crate) layout: Layout,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
     /// The time at which it began, in RFC 3339.
@@ -312,6 +314,19 @@ impl Journal {
         }
     }
 
+    /// Removes the runs of a session. Their contents are removed by the next [`Journal::prune`]. Returns how many runs were removed.
+    pub(crate) fn remove_session(&self, session: &str) -> Result<usize, Error> {
+        let mut removed = 0;
+        for (run, _) in self.runs()? {
+            if self.records(&run)?.iter().any(|record| record.session.as_deref() == Some(session)) {
+                let folder = self.state.join("journal").join(run);
+                fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     /// Returns the entries of a folder whose last change is this old.
     fn older(&self, folder: &str, is_old: &dyn Fn(&SystemTime) -> bool) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.state.join(folder)).into_iter().flatten().flatten();
@@ -353,11 +368,6 @@ impl Journal {
             }
         }
         Ok((removed, bytes))
-    }
-
-    /// Returns the path of the file in which snapshots store the state of the files that they have read.
-    pub(crate) fn notes(&self) -> PathBuf {
-        self.state.join("seen.json")
     }
 
     /// Replaces a file of the journal. After a power failure, the old file may be back.

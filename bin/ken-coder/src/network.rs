@@ -220,7 +220,7 @@ pub(crate) fn remote_of<'a>(
         return Err(forbidden("only http and https can be reached, by way of the proxy".to_owned())
             .hint("use the https URL of the repository, or do it yourself"));
     }
-    let folder = work.led(&settings.root, path).filter(|folder| folder.project().is_some());
+    let folder = work.led(&settings.root, path).filter(|folder| settings.layout.project(folder).is_some());
     folder.map(Remote::Folder).ok_or_else(|| forbidden("it is not a repository of the workspace".to_owned()))
 }
 
@@ -312,17 +312,8 @@ mod tests {
         // Each key has to be there.
         let folder = tempfile::tempdir().unwrap();
         let secrets = folder.path().join("secrets.env");
-        let settings = Settings {
-            root: folder.path().to_owned(),
-            state: folder.path().to_owned(),
-            workspace: Default::default(),
-            own: Vec::new(),
-            secrets: secrets.clone(),
-            run: "run".to_owned(),
-            has_run: false,
-            session: None,
-            has_gate: false,
-        };
+        let settings = Settings::of_folders(folder.path(), folder.path()).unwrap();
+        let settings = Settings { secrets: secrets.clone(), ..settings };
         for (held, missing) in [("KEN_TEST_KEY_A", "KEN_TEST_KEY_B"), ("KEN_TEST_KEY_B", "KEN_TEST_KEY_A")] {
             let mut options = std::fs::File::options();
             let file = options.write(true).create(true).truncate(true).mode(0o600).open(&secrets);

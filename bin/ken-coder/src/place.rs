@@ -101,24 +101,55 @@ impl Place {
         let rest = self.0.strip_prefix(folder.as_str());
         folder.0.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
+}
 
-    /// Returns the repository or project that contains it, such as `repos/site`.
-    pub(crate) fn project(&self) -> Option<Place> {
-        let mut names = self.names();
+/// Which folders below the root are repositories or projects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layout {
+    /// Those in the folders of [`FOLDERS`].
+    #[default]
+    Workspace,
+    /// The root itself, and no other: it is a folder that a person trusts.
+    Folder,
+}
+
+impl Layout {
+    pub(crate) fn is_workspace(&self) -> bool {
+        *self == Layout::Workspace
+    }
+
+    /// Returns the repository or project that contains a place, such as `repos/site`.
+    pub(crate) fn project(self, place: &Place) -> Option<Place> {
+        if self == Layout::Folder {
+            return Some(Place::default());
+        }
+        let mut names = place.names();
         let folder = names.next().filter(|name| FOLDERS.contains(name))?;
         Some(Place(format!("{folder}/{}", names.next()?)))
     }
 
-    /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
-    pub(crate) fn check_changeable(&self) -> Result<(), Error> {
-        let at = |message: String| Err(Error::forbidden(message).at("/path"));
-        if self.project().is_none_or(|project| project == *self) {
-            return at(format!(
-                "{self}: only files of a repository (repos/NAME/…) or project (projects/NAME/…) can be changed"
-            ));
+    /// Returns the folders that a command started in `cwd` can change: its repository or project, or else all of them.
+    pub(crate) fn scope(self, cwd: &Place) -> Vec<Place> {
+        match self.project(cwd) {
+            Some(project) => vec![project],
+            None => FOLDERS.map(|folder| Place::default().join(folder)).into(),
         }
-        if self.names().any(|name| name.eq_ignore_ascii_case(".git")) {
-            return at(format!("{self}: git's own files are changed by git only"));
+    }
+
+    /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
+    pub(crate) fn check_changeable(self, place: &Place) -> Result<(), Error> {
+        let at = |message: String| Err(Error::forbidden(message).at("/path"));
+        if self.project(place).is_none_or(|project| project == *place) {
+            return at(match self {
+                Layout::Workspace => format!(
+                    "{place}: only files of a repository (repos/NAME/…) or project (projects/NAME/…) can be changed"
+                ),
+                Layout::Folder => format!("{place} is a folder; name a file in it"),
+            });
+        }
+        if place.names().any(|name| name.eq_ignore_ascii_case(".git")) {
+            return at(format!("{place}: git's own files are changed by git only"));
         }
         Ok(())
     }
@@ -156,7 +187,7 @@ impl fmt::Display for Place {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::Place;
+    use super::{Layout, Place};
 
     #[test]
     fn a_place_is_a_plain_relative_path() {
@@ -173,16 +204,24 @@ mod tests {
 
     #[test]
     fn a_project_is_a_folder_in_one_of_the_two() {
-        let project = |text| Place::parse(text).unwrap().project().map(String::from);
+        let place = |text| Place::parse(text).unwrap();
+        let project = |text| Layout::Workspace.project(&place(text)).map(String::from);
         assert_eq!(project("repos/site/src/a"), Some("repos/site".to_owned()));
         assert_eq!(project("repos"), None);
         assert_eq!(project("other/site/a"), None);
-        let place = |text| Place::parse(text).unwrap();
         assert!(place("repos/site/a").is_in(&place("repos/site")));
         assert!(!place("repos/sites").is_in(&place("repos/site")));
-        assert!(place("repos/site/.git/config").check_changeable().is_err());
-        assert!(place("AGENTS.md").check_changeable().is_err());
-        assert!(place("repos/site").check_changeable().is_err());
-        assert!(place("projects/x/a").check_changeable().is_ok());
+        let is_changeable = |layout: Layout, text| layout.check_changeable(&place(text)).is_ok();
+        for (text, workspace, folder) in [
+            ("repos/site/.git/config", false, false),
+            (".Git/config", false, false),
+            ("AGENTS.md", false, true),
+            ("repos/site", false, true),
+            ("projects/x/a", true, true),
+            ("", false, false),
+        ] {
+            assert_eq!(is_changeable(Layout::Workspace, text), workspace, "{text}");
+            assert_eq!(is_changeable(Layout::Folder, text), folder, "{text}");
+        }
     }
 }

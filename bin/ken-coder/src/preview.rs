@@ -58,7 +58,7 @@ impl Preview {
         (sandbox, state): (&str, &Value),
     ) -> Preview {
         let trusted = settings.trusts(target);
-        let target = target.or_dot().to_owned();
+        let target = settings.shown(target);
         let exact = FingerprintData {
             action_type,
             target: &target,
@@ -140,7 +140,7 @@ impl Preview {
         if verdict.approval == Approval::Ask && approved::covers(settings, &plan.entries()) {
             verdict = without_approval("a person approved exactly this with the plan");
         }
-        let target = common(&places);
+        let target = common(settings, &places);
         let runs = places.iter().any(|place| is_executed_by_tools(place));
         let risk = match (removed, places.len()) {
             (0, ..=20) if !runs => Risk::Low,
@@ -171,11 +171,11 @@ fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
 }
 
 /// Returns the only file, or else the project that contains all files, or else the workspace.
-fn common(places: &[&Place]) -> Place {
-    let project = places.first().and_then(|place| place.project());
+fn common(settings: &Settings, places: &[&Place]) -> Place {
+    let project = places.first().and_then(|place| settings.layout.project(place));
     match places {
         [one] => (*one).clone(),
-        all if all.iter().all(|place| place.project() == project) => project.unwrap_or_default(),
+        all if all.iter().all(|place| settings.layout.project(place) == project) => project.unwrap_or_default(),
         _ => Place::default(),
     }
 }

@@ -76,7 +76,7 @@ impl Operation for Propose {
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         self.check(settings)?;
         run_confined(settings, Access::Read, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             Ok(self.proposal(Preview::of_plan(settings, &plan_of(&tree, &self.edits)?)))
         })
     }
@@ -84,7 +84,7 @@ impl Operation for Propose {
     fn run(&self, settings: &Settings) -> Result<ProposeResult, Error> {
         self.check(settings)?;
         run_confined(settings, Access::Write, || {
-            let tree = Tree::open(&settings.root)?;
+            let tree = Tree::open(settings)?;
             let journal = Journal::lock(&settings.state)?;
             let plan = plan_of(&tree, &self.edits)?;
             gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan)))?;

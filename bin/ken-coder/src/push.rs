@@ -164,7 +164,7 @@ impl Target<'_> {
             self.check_ancestor(old, folder)?;
         }
         let pack = there.objects().join("pack");
-        run_confined(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&pack))?;
+        run_confined(settings, Access::Write, || Tree::open(settings)?.make_folder(&pack))?;
         let wanted = format!("{}\n{}", self.commit, old.iter().map(|old| format!("^{old}\n")).collect::<String>());
         let (objects, base) = (there.path(&there.objects()), self.repository.path(&pack.join("pack")));
         let env = self.repository.with_objects_in(&objects);

@@ -132,8 +132,9 @@ impl<'a> Repository<'a> {
     }
 
     fn open_with(settings: &'a Settings, place: &Place, what: Values) -> Result<Repository<'a>, Error> {
-        let project = place
-            .project()
+        let project = settings
+            .layout
+            .project(place)
             .ok_or_else(|| Error::invalid("/repo", format!("{place}: a repository is repos/NAME or projects/NAME")))?;
         let found = run_confined(settings, Access::Read, || find(settings, place, &project))?;
         let programs = GitPrograms::find(settings)?;
@@ -229,7 +230,7 @@ impl<'a> Repository<'a> {
     /// Moves refs, by the words or the input of `git update-ref`. Each is named with its old value.
     pub(crate) fn update_refs(&self, words: &[&str], stdin: Option<&str>) -> Result<(), Error> {
         run_confined(self.settings, Access::Write, || {
-            let tree = Tree::open(&self.settings.root)?;
+            let tree = Tree::open(self.settings)?;
             if self.is_bare { Ok(()) } else { tree.make_folder(&self.common.join("logs")) }
         })?;
         let write = vec![self.common.clone()];
@@ -357,7 +358,7 @@ fn unready(error: std::io::Error) -> Error {
 
 /// Finds a repository and reads what git needs of it.
 fn find(settings: &Settings, place: &Place, project: &Place) -> Result<Found, Error> {
-    let tree = &Tree::open(&settings.root)?;
+    let tree = &Tree::open(settings)?;
     tree.folder(place)?;
     let (work, folder) = match nearest(settings, tree, place, project)? {
         Some(found) => found,

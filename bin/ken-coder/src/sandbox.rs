@@ -165,8 +165,7 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
 
 /// Runs a program that can write nothing to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
-    let granted =
-        run_confined(settings, Access::Read, || Granted::open(&Tree::open(&settings.root)?, job.cwd, job.write))?;
+    let granted = run_confined(settings, Access::Read, || Granted::open(&Tree::open(settings)?, job.cwd, job.write))?;
     run_in(settings, job, &granted, None)
 }
 
@@ -390,14 +389,6 @@ impl CapturedOutput {
                 String::from_utf8_lossy(&tail)
             ),
         }
-    }
-}
-
-/// Returns the folders that a command started in `cwd` can change: its repository or project, or else all of them.
-pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
-    match cwd.project() {
-        Some(project) => vec![project],
-        None => crate::place::FOLDERS.map(|folder| Place::default().join(folder)).into(),
     }
 }
 

@@ -94,7 +94,7 @@ impl Search {
     }
 
     fn search(&self, settings: &Settings, pattern: &Regex) -> Result<SearchResult, Error> {
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         tree.folder(&self.path)?;
         let max = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
         let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };

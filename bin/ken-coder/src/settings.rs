@@ -1,16 +1,20 @@
 //! The folders of the workspace and the journal, and the operator's settings for them.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ken_trusted::{Folders, check_apart};
 use ken_types::Error;
 use ken_types::config::Workspace;
 use ken_types::id::Mint;
 use ken_types::places::Places;
 use serde::Deserialize;
 
-use crate::place::{FOLDERS, Place};
+use crate::place::{FOLDERS, Layout, Place};
+use crate::tree::digest;
 
 /// The maximum length of a run's id, in bytes.
 const RUN_BYTES: usize = 64;
@@ -18,8 +22,11 @@ const RUN_BYTES: usize = 64;
 /// The settings that every command uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The path of the workspace, without symbolic links.
+    /// The path of the workspace, or of the trusted folder to which the call is bound, without symbolic links.
     pub(crate) root: PathBuf,
+    /// The folder at this path, opened when it was checked.
+    pub(crate) folder: Arc<OwnedFd>,
+    pub(crate) layout: Layout,
     /// The folder of the journal, outside the workspace.
     pub(crate) state: PathBuf,
     pub(crate) workspace: Workspace,
@@ -48,6 +55,7 @@ impl Settings {
         let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
         let root = create_folder(&root, 0o755, &FOLDERS)?;
+        let folder = open(&root)?;
         let state = create_folder(&state, 0o700, &["journal", "objects", "pending", "plans"])?;
         if state.starts_with(&root) {
             return Err(Error::invalid(
@@ -55,9 +63,11 @@ impl Settings {
                 format!("the journal {} lies in the workspace {}", state.display(), root.display()),
             ));
         }
-        Ok(Settings {
-            own: own(&places),
+        let settings = Settings {
+            own: places.own(),
             root,
+            folder,
+            layout: Layout::Workspace,
             state,
             workspace,
             secrets: places.config.with_file_name("secrets.env"),
@@ -65,6 +75,57 @@ impl Settings {
             has_run: text("KEN_RUN").is_some(),
             session: text("KEN_SESSION"),
             has_gate: text("KEN_GATE").is_some(),
+        };
+        match path("KEN_FOLDER") {
+            Some(folder) => settings.bound(&folder),
+            None => Ok(settings),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_folders(root: &Path, state: &Path) -> Result<Settings, Error> {
+        Ok(Settings {
+            root: root.to_owned(),
+            folder: open(root)?,
+            layout: Layout::Workspace,
+            state: state.to_owned(),
+            workspace: Workspace::default(),
+            own: Vec::new(),
+            secrets: PathBuf::new(),
+            run: String::new(),
+            has_run: false,
+            session: None,
+            has_gate: false,
+        })
+    }
+
+    /// Returns the settings for a trusted folder in place of the workspace. Fails if it is not trusted (any more).
+    pub(crate) fn bound(mut self, folder: &Path) -> Result<Settings, Error> {
+        let state = self.state.parent().unwrap_or(&self.state);
+        let opened = Folders::read(state)?.open(folder)?;
+        // It may have been trusted before ken's own files came to be there.
+        check_apart(folder, &self.own)?;
+        self.workspace.keep_rules_of(folder);
+        Ok(Settings { root: folder.to_owned(), folder: Arc::new(opened), layout: Layout::Folder, ..self })
+    }
+
+    /// Returns a place as a person is shown it: by its path in the workspace, or by its whole path in a folder of the person's
+    /// own.
+    pub(crate) fn shown(&self, place: &Place) -> String {
+        match self.layout {
+            Layout::Workspace => place.or_dot().to_owned(),
+            Layout::Folder => place.names().fold(self.root.clone(), |path, name| path.join(name)).display().to_string(),
+        }
+    }
+
+    /// Returns a file in the folder of the journal for what is known of this workspace or trusted folder alone. With one file
+    /// for all, a session in another folder would replace it; and a file that was changed without anybody seeing it would
+    /// count as seen.
+    pub(crate) fn file_of_root(&self, name: &str) -> PathBuf {
+        let root = digest(self.root.as_os_str().as_encoded_bytes());
+        self.state.join(match self.layout {
+            Layout::Workspace => format!("{name}.json"),
+            Layout::Folder => format!("{name}-{}.json", root.get(..16).unwrap_or_default()),
         })
     }
 
@@ -78,17 +139,17 @@ impl Settings {
     }
 
     /// Returns the same settings for another folder that is only read.
-    pub(crate) fn at(&self, root: PathBuf) -> Settings {
-        Settings { root, ..self.clone() }
+    pub(crate) fn at(&self, root: PathBuf) -> Result<Settings, Error> {
+        Ok(Settings { folder: open(&root)?, root, ..self.clone() })
     }
 }
 
-/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`. The run
-/// directory is not used, so it need not exist.
+/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`. The run directory is
+/// only kept out of the sandbox, so a system without one gets the default of root.
 fn places() -> Result<Places, Error> {
     let uid = rustix::process::geteuid().as_raw();
     let mut places = Places::resolve(None, uid, |name| match name {
-        "KEN_RUN_DIR" => Some(PathBuf::from("/")),
+        "KEN_RUN_DIR" => path(name).or_else(|| path("XDG_RUNTIME_DIR").is_none().then(|| PathBuf::from("/run/ken"))),
         name => path(name),
     })?;
     for (place, name) in [(&mut places.state, "KEN_STATE_DIR"), (&mut places.config, "KEN_CONFIG")] {
@@ -97,19 +158,6 @@ fn places() -> Result<Places, Error> {
         }
     }
     Ok(places)
-}
-
-/// Returns the files and folders of ken itself. The folder of the configuration is one of them if it has nothing else in it.
-fn own(places: &Places) -> Vec<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let run = Places::resolve(None, uid, path).ok().map(|places| places.run);
-    let folder = places.config.parent().filter(|folder| folder.ends_with("ken"));
-    let tools = places.config.with_file_name("tools.d");
-    let mut own = vec![places.state.clone(), places.config.clone(), places.secrets(), tools];
-    own.extend(places.home.clone());
-    own.extend(run);
-    own.extend(folder.map(Path::to_owned));
-    own
 }
 
 fn path(name: &str) -> Option<PathBuf> {
@@ -139,6 +187,13 @@ fn read(config: &Path) -> Result<Workspace, Error> {
         Some((key, message)) => Err(wrong(format!("workspace.{key}: {message}"))),
         None => Ok(file.workspace),
     }
+}
+
+fn open(folder: &Path) -> Result<Arc<OwnedFd>, Error> {
+    use rustix::fs::{Mode, OFlags, open};
+    open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map(Arc::new)
+        .map_err(|errno| Error::unavailable(format!("the folder {}: {errno}", folder.display())))
 }
 
 fn create_folder(folder: &Path, mode: u32, below: &[&str]) -> Result<PathBuf, Error> {

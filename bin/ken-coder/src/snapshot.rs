@@ -91,7 +91,7 @@ impl Snapshot {
         scope: &[Place],
         tracked: &BTreeSet<Place>,
     ) -> Result<Snapshot, Error> {
-        let notes = journal.notes();
+        let notes = settings.file_of_root("seen");
         let mut known: BTreeMap<Place, KnownFile> =
             fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let ignored = Ignored::on_disk(settings)?;
@@ -240,7 +240,7 @@ fn read_file(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Known
 /// Returns what a snapshot of these folders would leave out, as lines for people: the files that git ignores, by folder, and
 /// those beyond the limits.
 pub(crate) fn left_out(settings: &Settings, scope: &[Place], tracked: &BTreeSet<Place>) -> Result<Vec<String>, Error> {
-    let tree = Tree::open(&settings.root)?;
+    let tree = Tree::open(settings)?;
     let ignored = Ignored::on_disk(settings)?;
     let (places, _) = find_files(settings, scope, &ignored);
     let mut lines = ignored.left_out(settings, &|place| tracked.contains(place));

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::place::Place;
+use crate::place::{Layout, Place};
+use crate::settings::Settings;
 
 /// How often resolving a path is tried when renames elsewhere in the tree interfere (EAGAIN of openat2(2)).
 const MAX_ATTEMPTS: usize = 16;
@@ -62,14 +63,22 @@ pub(crate) enum Links {
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
+    layout: Layout,
 }
 
 impl Tree {
-    pub(crate) fn open(root: &Path) -> Result<Tree, Error> {
+    /// Opens the folder of the settings to read names and to sync. It is reached by the descriptor of the settings, so it is
+    /// the folder that was checked, whatever is at its path by now.
+    pub(crate) fn open(settings: &Settings) -> Result<Tree, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(root, flags, Mode::empty())
-            .map(|root| Tree { root })
-            .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", root.display())))
+        openat(&settings.folder, ".", flags, Mode::empty())
+            .map(|root| Tree { root, layout: settings.layout })
+            .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", settings.root.display())))
+    }
+
+    /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
+    pub(crate) fn check_changeable(&self, place: &Place) -> Result<(), Error> {
+        self.layout.check_changeable(place)
     }
 
     /// Returns the metadata of a place, or `None` if nothing is there. With [`Links::Refuse`], it is that of a link

@@ -16,7 +16,7 @@ use crate::confine::{Access, run_confined};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
 use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
-use crate::place::Place;
+use crate::place::{Layout, Place};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
 use crate::tree::{Links, Node, Tree, Version};
@@ -65,9 +65,35 @@ const LAST: &str = "last";
 /// The maximum number of runs that are listed if a word can mean several.
 const MAX_LISTED: usize = 10;
 
+/// Returns the settings for the folder in which a run worked: the workspace, or a trusted folder.
+fn settings_of(word: &str) -> Result<Settings, Error> {
+    let settings = Settings::load()?;
+    let records = run_confined(&settings, Access::Read, || find(&Kept::reader(&settings.state), word))?.1;
+    match records.first() {
+        Some(record) if record.root != settings.root && record.layout == Layout::Folder => {
+            let root = record.root.clone();
+            settings.bound(&root)
+        }
+        _ => Ok(settings),
+    }
+}
+
+/// Returns the run that a word names, which must belong to this workspace.
+fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+    let (run, records) = find(journal, word)?;
+    match records.iter().find(|record| record.root != settings.root) {
+        None => Ok((run, records)),
+        Some(other) => {
+            let root = other.root.display();
+            let message = format!("the run {run} worked in {root}, and the workspace is {}", settings.root.display());
+            Err(Error::conflict(message).hint(format!("set KEN_WORKSPACE={root}")))
+        }
+    }
+}
+
 /// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that
-/// changed something in this workspace. The run must belong to this workspace.
-fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+/// changed something.
+fn find(journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
     let hint = "`ken-coder journal` lists the runs that changed files";
@@ -75,8 +101,7 @@ fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<
         for (run, _) in runs {
             let records = journal.records(&run)?;
             let changes = RunChanges::of(records.clone());
-            let is_here = records.iter().all(|record| record.root == settings.root);
-            if is_here && !(changes.files.is_empty() && changes.git.is_empty()) {
+            if !(changes.files.is_empty() && changes.git.is_empty()) {
                 return Ok((run, records));
             }
         }
@@ -105,14 +130,7 @@ fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<
         }
     };
     let records = journal.records(&run)?;
-    match records.iter().find(|record| record.root != settings.root) {
-        None => Ok((run, records)),
-        Some(other) => {
-            let root = other.root.display();
-            let message = format!("the run {run} worked in {root}, and the workspace is {}", settings.root.display());
-            Err(Error::conflict(message).hint(format!("set KEN_WORKSPACE={root}")))
-        }
-    }
+    Ok((run, records))
 }
 
 #[derive(Args)]
@@ -146,7 +164,7 @@ impl Report for Undo {
         Exit status: 0 all are as they were before the run, 1 some were refused, 2 an error.";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
-        let settings = Settings::load()?;
+        let settings = settings_of(&self.run)?;
         let journal = run_confined(&settings, Access::Write, || Kept::lock(&settings.state))?;
         let undo = Mint::fresh()?.ulid();
         let (mut undone, git) = run_confined(&settings, Access::Write, || self.undo(&settings, &journal, &undo))?;
@@ -164,9 +182,9 @@ impl Undo {
         journal: &Kept,
         new_run: &str,
     ) -> Result<(UndoResult, BTreeMap<Place, GitChange>), Error> {
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         recover(settings, &tree, journal)?;
-        let (run, records) = find(settings, journal, &self.run)?;
+        let (run, records) = find_here(settings, journal, &self.run)?;
         let whole = RunChanges::of(records);
         let (mut changes, mut refused) = (Changes::new(), Vec::new());
         for (path, span) in &whole.files {
@@ -318,7 +336,7 @@ impl Report for Diff {
     const ABOUT: &'static str = "Show what a run changed";
 
     fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
-        let settings = Settings::load()?;
+        let settings = settings_of(&self.run)?;
         let found = run_confined(&settings, Access::Read, || self.diff(&settings))?;
         Ok(reply.send(&found))
     }
@@ -326,9 +344,9 @@ impl Report for Diff {
 
 impl Diff {
     fn diff(&self, settings: &Settings) -> Result<Differences, Error> {
-        let tree = Tree::open(&settings.root)?;
+        let tree = Tree::open(settings)?;
         let journal = Kept::reader(&settings.state);
-        let (run, records) = find(settings, &journal, &self.run)?;
+        let (run, records) = find_here(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
         let RunChanges { files: changed, git, .. } = RunChanges::of(records);
         for (path, span) in changed {
@@ -436,6 +454,9 @@ pub(crate) struct Prune {
     /// Keep at most N MiB of contents
     #[arg(long, value_name = "N", default_value_t = MAX_BYTES / 1024 / 1024)]
     mib: u64,
+    /// Remove the runs of this session too, however new they are
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -454,9 +475,11 @@ impl Report for Prune {
         let settings = Settings::load()?;
         let pruned = run_confined(&settings, Access::Write, || {
             let journal = Kept::lock(&settings.state)?;
-            recover(&settings, &Tree::open(&settings.root)?, &journal)?;
+            recover(&settings, &Tree::open(&settings)?, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
-            let (runs_removed, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            let of_session = self.session.as_deref().map(|session| journal.remove_session(session)).transpose()?;
+            let (old, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            let runs_removed = old + of_session.unwrap_or_default();
             Ok(Pruned { runs_removed, contents_removed, at: Timestamp::now().to_string() })
         })?;
         Ok(reply.send(&pruned))

@@ -5,7 +5,7 @@
 //! of commands then change, and a person is asked once more.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ken_tool::Error;
 use serde::{Deserialize, Serialize};
@@ -25,12 +25,12 @@ struct Unseen {
     places: BTreeSet<Place>,
 }
 
-fn file(state: &Path) -> PathBuf {
-    state.join("unseen.json")
+fn file(settings: &Settings) -> PathBuf {
+    settings.file_of_root("unseen")
 }
 
 fn list(settings: &Settings) -> Unseen {
-    let bytes = std::fs::read(file(&settings.state)).unwrap_or_default();
+    let bytes = std::fs::read(file(settings)).unwrap_or_default();
     let list: Unseen = serde_json::from_slice(&bytes).unwrap_or_default();
     if list.root == settings.root { list } else { Unseen { root: settings.root.clone(), places: BTreeSet::new() } }
 }
@@ -63,5 +63,5 @@ pub(crate) fn record<'a>(
     }
     let list = Unseen { places: new, root: old.root };
     let bytes = serde_json::to_vec(&list).map_err(|error| Error::internal(error.to_string()))?;
-    journal.replace_durably(&file(&settings.state), &bytes)
+    journal.replace_durably(&file(settings), &bytes)
 }

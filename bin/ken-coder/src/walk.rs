@@ -65,7 +65,7 @@ struct State {
 impl Ignored {
     /// Returns the rules as they are on disk. They are read when a walk comes to their folder.
     pub(crate) fn on_disk(settings: &Settings) -> Result<Arc<Ignored>, Error> {
-        let tree = Some(Tree::open(&settings.root)?);
+        let tree = Some(Tree::open(settings)?);
         Ok(Arc::new(Ignored { tree, state: Mutex::default() }))
     }
 

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use common::Home;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -158,25 +159,36 @@ const ATTEMPTS: [Attempt; 58] = [
 /// The projects of one user, and how the person and the commands work in them.
 struct World {
     home: Home,
+    /// A folder beside ken's own, for projects that the person trusts.
+    own: TempDir,
     user: Option<u32>,
+    /// Whether each project is a trusted folder, rather than a repository of the workspace.
+    is_bound: bool,
 }
 
 impl World {
-    fn new(user: Option<u32>) -> World {
+    fn new(user: Option<u32>, is_bound: bool) -> World {
         common::sandbox_is_built();
-        let world = World { home: Home::new(), user };
+        let own = tempfile::Builder::new().prefix("ken-own-").tempdir().unwrap();
+        std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let world = World { home: Home::new(), own, user, is_bound };
         std::fs::create_dir_all(world.home.folder().join("canaries")).unwrap();
         let settings = "[user]\n\tname = P\n\temail = p@example.org\n[init]\n\tdefaultBranch = main\n";
         std::fs::write(world.home.folder().join(".gitconfig"), settings).unwrap();
         std::fs::set_permissions(world.home.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
         world.own(world.home.folder());
-        let repos = world.home.path("repos");
+        world.own(world.own.path());
+        let repos = world.repos();
         world.as_person(&repos, "git init -q --bare remote && git init -q library && cd library && echo x > x && git add x && git commit -q -m x");
         std::fs::create_dir_all(repos.join("template")).unwrap();
         world.own(&repos.join("template"));
         world.as_person(&repos.join("template"), PROJECT);
         assert!(repos.join("template/sub/x").exists());
         world
+    }
+
+    fn repos(&self) -> PathBuf {
+        if self.is_bound { self.own.path().to_owned() } else { self.home.path("repos") }
     }
 
     fn own(&self, folder: &Path) {
@@ -209,8 +221,8 @@ impl World {
     /// Makes a project, and returns its folder and its canary.
     fn project(&self, number: usize, before: &str) -> (PathBuf, PathBuf) {
         let (folder, canary) =
-            (self.home.path(&format!("repos/p{number}")), self.home.folder().join(format!("canaries/{number}")));
-        self.as_person(&self.home.path("repos"), &format!("cp -a template p{number}"));
+            (self.repos().join(format!("p{number}")), self.home.folder().join(format!("canaries/{number}")));
+        self.as_person(&self.repos(), &format!("cp -a template p{number}"));
         let evil = format!("#!/bin/sh\ntouch {}\nexec cat\n", canary.display());
         std::fs::write(folder.join("evil"), evil).unwrap();
         std::fs::set_permissions(folder.join("evil"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -219,6 +231,9 @@ impl World {
             chown(folder.join("evil"), Some(user), Some(user)).unwrap();
         }
         self.as_person(&folder, before);
+        if self.is_bound {
+            common::trust(&self.home, &folder, self.user);
+        }
         (folder, canary)
     }
 
@@ -243,10 +258,13 @@ impl World {
     }
 
     fn command(&self, number: usize, script: &str, has_namespaces: bool) -> Value {
-        let folder = format!("repos/p{number}");
+        let cwd = if self.is_bound { String::new() } else { format!("repos/p{number}") };
         let script = format!("E=$PWD/evil; {script}");
-        let call = json!({"shell": script, "cwd": folder}).to_string();
+        let call = json!({"shell": script, "cwd": cwd}).to_string();
         let mut command = self.home.command(&["run", "--format", "compact", "--json", &call]);
+        if self.is_bound {
+            command.env("KEN_FOLDER", self.repos().join(format!("p{number}")));
+        }
         if !has_namespaces {
             let filter = hiding_clone3();
             // SAFETY: between fork and exec it makes system calls only.
@@ -278,7 +296,7 @@ fn attempts(part: usize, parts: usize) -> impl Iterator<Item = (usize, &'static 
 /// Each attempt works where nothing stops it. So the other tests show that something does.
 #[test]
 fn each_attempt_works_outside_of_a_sandbox() {
-    let world = World::new(None);
+    let world = World::new(None, false);
     let mut harmless = Vec::new();
     for (number, (before, steps)) in attempts(0, 4) {
         let (folder, canary) = world.project(number, before);
@@ -294,13 +312,13 @@ fn each_attempt_works_outside_of_a_sandbox() {
     assert!(harmless.is_empty(), "{}", harmless.join("\n"));
 }
 
-fn nothing_runs(user: Option<u32>, has_namespaces: bool) {
+fn nothing_runs(user: Option<u32>, has_namespaces: bool, is_bound: bool) {
     let is_root = nix::unistd::geteuid().is_root();
     if user.is_some() && !is_root {
         println!("skipped: needs root");
         return;
     }
-    let world = World::new(user);
+    let world = World::new(user, is_bound);
     let mut executed = Vec::new();
     let part = usize::from(has_namespaces) + 2 * usize::from(user.is_some());
     for (number, (before, steps)) in attempts(part, if is_root { 4 } else { 2 }) {
@@ -319,34 +337,44 @@ fn nothing_runs(user: Option<u32>, has_namespaces: bool) {
             assert_eq!(log, "true\n", "{steps:?}");
         }
     }
-    println!("as {user:?}, namespaces {has_namespaces}: {} executed", executed.len());
+    println!("as {user:?}, namespaces {has_namespaces}, trusted folder {is_bound}: {} executed", executed.len());
     assert!(executed.is_empty(), "{}", executed.join("\n"));
 }
 
 #[test]
 fn nothing_runs_where_mounts_can_be_made() {
-    nothing_runs(None, true);
+    nothing_runs(None, true, false);
 }
 
 #[test]
 fn nothing_runs_for_an_ordinary_user() {
-    nothing_runs(Some(NOBODY), true);
+    nothing_runs(Some(NOBODY), true, false);
 }
 
 #[test]
 fn nothing_runs_where_no_mount_can_be_made() {
-    nothing_runs(None, false);
+    nothing_runs(None, false, false);
 }
 
 #[test]
 fn nothing_runs_for_an_ordinary_user_without_mounts() {
-    nothing_runs(Some(NOBODY), false);
+    nothing_runs(Some(NOBODY), false, false);
+}
+
+#[test]
+fn nothing_runs_in_a_trusted_folder() {
+    nothing_runs(None, true, true);
+}
+
+#[test]
+fn nothing_runs_in_a_trusted_folder_of_an_ordinary_user_without_mounts() {
+    nothing_runs(Some(NOBODY), false, true);
 }
 
 /// A repository in a folder that no call can name, or that cannot be read, is found too.
 #[test]
 fn no_repository_is_hidden_by_its_name_or_mode() {
-    let world = World::new(nix::unistd::geteuid().is_root().then_some(NOBODY));
+    let world = World::new(nix::unistd::geteuid().is_root().then_some(NOBODY), false);
     let (folder, _) = world.project(0, "");
     let script = "git init -q closed; printf '[core]\\n\\tfsmonitor = %s\\n' $E >> closed/.git/config; \
         deep=$(printf 'd%.0s' $(seq 200)); for n in 1 2 3 4 5; do deep=$deep/$(printf 'd%.0s' $(seq 200)); done; \

@@ -1,5 +1,6 @@
 //! The state that all routes share: connections to the other parts, and the configuration.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ken_chat::Ingress;
@@ -31,6 +32,8 @@ pub(crate) struct Gateway {
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,
     pub(crate) dedup_slots: DedupSlots,
+    /// The state directory, with the list of trusted folders.
+    pub(crate) state: PathBuf,
     /// How long a chat event waits for its turn before the reply is 202.
     pub(crate) wait: Duration,
     /// The configured public URL without a trailing slash, or empty if there is none.

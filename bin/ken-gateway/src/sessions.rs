@@ -1,30 +1,90 @@
-//! Sessions: creating, resuming, listing, reading, cancelling and archiving them.
+//! Sessions: creating, resuming, listing, reading, changing, cancelling, archiving and deleting them.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use ken_http::{Failure, Request, Response, plain};
-use ken_types::Error;
+use ken_http::{Caller, Failure, Request, Response, plain};
+use ken_trusted::Folders;
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession, Scope,
-    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume, SessionsTranscript,
+    SessionsUpdate, UpdateSession,
 };
+use ken_types::{Code, Error};
+use nix::unistd::geteuid;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::app::Gateway;
-use crate::body::{self, given};
+use crate::body::{self, check_length, given};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
 use crate::page;
 use crate::store::{CALL_TIMEOUT, CHANGE};
 
+/// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
+/// fields.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NewSession {
+    #[serde(default, deserialize_with = "given")]
+    workspace: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    connector: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    conversation_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    thread_id: Option<String>,
+}
+
+impl NewSession {
+    fn scope(self) -> Result<Scope, Error> {
+        let identity = Identity {
+            connector: self.connector,
+            actor_id: self.actor_id,
+            conversation_id: self.conversation_id,
+            thread_id: self.thread_id,
+        };
+        identity.into_tui_scope()
+    }
+}
+
+/// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
+/// caller cannot be known to be the person.
+fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<String, Error> {
+    let is_operator = match caller {
+        Caller::Operator => true,
+        Caller::Local { uid } => uid == Some(geteuid().as_raw()),
+        Caller::Anyone => false,
+    };
+    if !is_operator {
+        let message = "only the user of the gateway, or a caller with the secret, can name a folder";
+        return Err(Error::forbidden(message).at("/workspace"));
+    }
+    let path = Path::new(folder);
+    let find = || {
+        let folders = Folders::read(&gateway.state)?;
+        folders.open(path)?;
+        // The same path can be written in several ways, for instance with a slash at its end.
+        Ok(folders.around(path).unwrap_or(path).display().to_string())
+    };
+    find().map_err(|error: Error| Error { code: Code::Forbidden, ..error }.at("/workspace"))
+}
+
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
+    let mut new = body::read::<NewSession>(&bytes)?;
+    let named = new.workspace.take();
+    let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
+    let scope = new.scope()?;
     let work = async |mut mint: Mint| {
-        let args = CreateSession { scope, id: mint.session(Origin::Tui), origin: Origin::Tui };
+        let fresh = FreshSession { workspace, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };
+        let args = CreateSession { scope, fresh };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
@@ -40,7 +100,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
         return Err(Error::invalid("/selector", "the selector is blank").into());
     }
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession { id: mint.session(Origin::Tui), origin: Origin::Tui };
+        let fresh = FreshSession::new(mint.session(Origin::Tui), Origin::Tui);
         let args = ResumeSession { scope, selector, fresh: Some(fresh) };
         let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
         let status = if session.created { 201 } else { 200 };
@@ -122,15 +182,44 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
     once(&gateway, &request, &bytes, plain, work).await
 }
 
-/// DELETE /api/chat/sessions/:id
-pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+/// DELETE /api/chat/sessions/:id: archives the session, or deletes it for good.
+pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
     let args = OwnedSession {
         // Every caller that passes authentication is the operator, who can omit the identity.
-        scope: Identity::scope_or_none(&request.query()?)?,
+        scope: Identity::scope_or_none(&query)?,
         id: session(&request),
     };
+    if page::flag(&query, "purge")? {
+        gateway.store.change::<SessionsPurge>(&args, CHANGE).await?;
+        return Response::json(200, &json!({"id": args.id, "deleted": true, "purged": true}));
+    }
     gateway.store.change::<SessionsArchive>(&args, CHANGE).await?;
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
+}
+
+/// The body of a change of a session.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Changes {
+    #[serde(default, deserialize_with = "given")]
+    display_name: Option<String>,
+}
+
+/// PATCH /api/chat/sessions/:id
+pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let Changes { display_name } = body::read::<Changes>(&bytes)?;
+    if let Some(name) = &display_name {
+        check_length("/displayName", name.trim(), 1, NAME_CHARACTERS)?;
+        if name.chars().any(char::is_control) {
+            return Err(Error::invalid("/displayName", "displayName has a control character").into());
+        }
+    }
+    let args =
+        UpdateSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request), display_name };
+    let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
+    Response::json(200, &json!({"session": session}))
 }
 
 fn session(request: &Request) -> SessionId {

@@ -110,8 +110,7 @@ fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
             async move {
                 let args = CreateSession {
                     scope: scope("a"),
-                    id: SessionId(format!("tui-{clients}-{client}-{number}")),
-                    origin: Origin::Tui,
+                    fresh: FreshSession::new(SessionId(format!("tui-{clients}-{client}-{number}")), Origin::Tui),
                 };
                 store.write::<SessionsCreate>(args).await.unwrap();
             }
@@ -258,7 +257,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
 
 async fn session(store: &Store, name: &str) -> SessionId {
     let id = SessionId(format!("tui-{name}"));
-    let args = CreateSession { scope: scope("a"), id: id.clone(), origin: Origin::Tui };
+    let args = CreateSession { scope: scope("a"), fresh: FreshSession::new(id.clone(), Origin::Tui) };
     store.write::<SessionsCreate>(args).await.unwrap();
     id
 }
@@ -314,7 +313,8 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
             database.keep().unwrap();
             change.effects.clear();
         };
-        let create = |id: &SessionId| CreateSession { scope: scope("a"), id: id.clone(), origin: Origin::Tui };
+        let create =
+            |id: &SessionId| CreateSession { scope: scope("a"), fresh: FreshSession::new(id.clone(), Origin::Tui) };
         let sessions_to_make: Vec<_> = sessions.iter().map(create).collect();
         timed(0, &mut || {
             for args in &sessions_to_make {

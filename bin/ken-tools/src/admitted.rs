@@ -60,7 +60,8 @@ impl Admitted<'_> {
     fn variables<'a>(&'a self, outside: &'a str) -> Vec<(&'static str, &'a str)> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
         let outside = Some(outside).filter(|origins| !origins.is_empty());
-        let variables = [("KEN_RUN", run), ("KEN_SESSION", session), ("KEN_OUTSIDE", outside)];
+        let folder = self.call.workspace.as_deref();
+        let variables = [("KEN_RUN", run), ("KEN_SESSION", session), ("KEN_OUTSIDE", outside), ("KEN_FOLDER", folder)];
         variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }

@@ -24,6 +24,10 @@ pub(crate) struct Cli {
     #[arg(short = 'c', long = "continue")]
     pub(crate) resume: bool,
 
+    /// Folder in which a new session works [default: the trusted folder around the current one]
+    #[arg(short = 'w', long, value_name = "DIR", conflicts_with_all = ["session", "resume"])]
+    pub(crate) workspace: Option<PathBuf>,
+
     /// Print plain lines instead of drawing a screen, for screen readers and logs
     #[arg(long, conflicts_with = "print")]
     pub(crate) plain: bool,

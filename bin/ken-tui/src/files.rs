@@ -1,22 +1,20 @@
-//! The files of the client: the history of prompts, and a log for diagnosis. Errors while writing them are ignored.
+//! The files of the client: a log for diagnosis, and texts for the editor. Errors while writing them are ignored.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use ken_client::History;
 use ken_client::chat::Image;
 use ken_tool::open_regular;
 use ken_types::Error;
 
 use crate::message::{Attachment, Content};
 
-const HISTORY: usize = 1_000;
-/// If the history file has more lines than this, it is rewritten without the oldest ones.
-const HISTORY_LINES: usize = 4 * HISTORY;
 const LOG_BYTES: u64 = 1024 * 1024;
 const TEXT_BYTES: usize = 128 * 1024;
 const IMAGE_BYTES: u64 = 10 * 1024 * 1024;
@@ -24,12 +22,13 @@ const IMAGE_BYTES: u64 = 10 * 1024 * 1024;
 /// The folder `tui` of the state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
+    state: PathBuf,
     folder: PathBuf,
 }
 
 impl Files {
     pub(crate) fn below(state: &Path) -> Files {
-        Files { folder: state.join("tui") }
+        Files { state: state.to_owned(), folder: state.join("tui") }
     }
 
     fn make_folder(&self) -> io::Result<()> {
@@ -41,37 +40,9 @@ impl Files {
         private().append(true).open(self.folder.join(name))
     }
 
-    /// Returns the prompts of earlier runs of the client, the newest last.
-    pub(crate) fn history(&self) -> Vec<String> {
-        let path = self.folder.join("history.jsonl");
-        let Ok(file) = File::open(&path) else {
-            return Vec::new();
-        };
-        let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
-        let count = lines.len();
-        let newest = lines.into_iter().skip(count.saturating_sub(HISTORY));
-        let entries: Vec<String> = newest.filter_map(|line| serde_json::from_str(&line).ok()).collect();
-        if count > HISTORY_LINES {
-            _ = self.write_history(&entries);
-        }
-        entries
-    }
-
-    fn write_history(&self, entries: &[String]) -> io::Result<()> {
-        let fresh = self.folder.join("history.new");
-        let mut text = String::new();
-        for entry in entries {
-            text.push_str(&serde_json::to_string(entry)?);
-            text.push('\n');
-        }
-        write(&fresh, &text)?;
-        fs::rename(fresh, self.folder.join("history.jsonl"))
-    }
-
-    pub(crate) fn remember(&self, text: &str) {
-        if let (Ok(mut file), Ok(line)) = (self.open("history.jsonl"), serde_json::to_string(text)) {
-            _ = file.write_all(format!("{line}\n").as_bytes());
-        }
+    /// Returns the history of prompts.
+    pub(crate) fn history(&self) -> History {
+        History::below(&self.state)
     }
 
     /// Writes a line to the log. It names a category and never contains text of the conversation.
@@ -162,16 +133,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_and_log_are_private_and_bounded() {
+    fn the_log_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::below(folder.path());
-        assert_eq!(files.history(), Vec::<String>::new());
-        for number in 0..HISTORY_LINES + 2 {
-            files.remember(&format!("a\n{number}"));
-        }
-        let entries = files.history();
-        assert_eq!((entries.len(), entries.last().unwrap().as_str()), (HISTORY, "a\n4001"));
-        assert_eq!(files.history(), entries);
+        files.make_folder().unwrap();
         let line = "{\"x\":1}\n".repeat(131_072);
         for _ in 0..5 {
             fs::write(folder.path().join("tui/log.jsonl"), &line).unwrap();
@@ -182,11 +147,7 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        assert_eq!(names, ["history.jsonl", "log.1.jsonl", "log.2.jsonl"]);
-        let mode = std::os::unix::fs::PermissionsExt::mode(
-            &fs::metadata(folder.path().join("tui/history.jsonl")).unwrap().permissions(),
-        );
-        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(names, ["log.1.jsonl", "log.2.jsonl"]);
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Finder {
         self.places.as_ref().map(|places| places.state.as_path())
     }
 
+    /// Returns the paths of the system, if its gateway is the one that is used.
+    pub(crate) fn local_places(&self) -> Option<&Places> {
+        self.places.as_ref().filter(|_| self.base.is_none())
+    }
+
     /// Returns the command `ken` as a person types it for the same system.
     pub(crate) fn command(&self) -> String {
         match (&self.base, &self.home) {

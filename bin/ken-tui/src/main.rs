@@ -22,6 +22,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use ken_client::workspace::of_new_session;
 use ken_types::{Code, Error};
 
 use cli::Cli;
@@ -49,7 +50,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     let selector = match &cli.session {
         Some(name) => Selector::Named(name.clone()),
         None if cli.resume => Selector::Last,
-        None => Selector::Fresh,
+        None => {
+            let (places, ken) = (finder.local_places(), finder.command());
+            let say = |text: &str| eprintln!("ken-tui: {}", ken_text::for_terminal(text));
+            Selector::Fresh(of_new_session(places, cli.workspace.as_deref(), &ken, say)?)
+        }
     };
     let (has_keys, has_screen) = (io::stdin().is_terminal(), io::stdout().is_terminal());
     let piped = || (!has_keys && !cli.plain).then(String::new);

@@ -1,5 +1,6 @@
 //! Messages that change the state, and effects that the state requests. The state itself does no I/O.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ken_approval::Request;
@@ -68,7 +69,8 @@ pub(crate) enum Message {
 /// The session to open when the client starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
-    Fresh,
+    /// A new one, in this trusted folder or else in the workspace of the system.
+    Fresh(Option<PathBuf>),
     Named(String),
     Last,
 }
@@ -137,7 +139,15 @@ pub(crate) enum Effect {
     /// Reads a file to attach.
     ReadFile(String),
     LoadHistory,
-    Remember(String),
+    /// Adds a text to the history.
+    Remember {
+        text: String,
+        session: String,
+    },
+    /// Removes the texts of a session from the history.
+    Forget {
+        session: String,
+    },
     Suspend,
     /// Paints every cell again.
     Repaint,

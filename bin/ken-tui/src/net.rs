@@ -88,6 +88,7 @@ impl Net {
             let opened = net.connect(say).and_then(|(mut gateway, is_first)| {
                 let session = open(&mut gateway, &selector)?;
                 missing(&mut gateway, &selector, &session).iter().for_each(|remark| say(remark));
+                session.workspace.iter().for_each(|folder| say(&works_in(folder)));
                 if is_first && session.created {
                     preflight(&gateway).iter().for_each(|row| say(row));
                 }
@@ -214,16 +215,20 @@ impl Net {
 pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
     let identity = Identity::local();
     match selector {
-        Selector::Fresh => gateway.create_session(&identity),
+        Selector::Fresh(folder) => gateway.create_session(&identity, folder.as_deref()),
         Selector::Named(name) => gateway.resume_session(&identity, name),
         Selector::Last => {
             let last = gateway.sessions(Some(&identity), false, 1)?;
             match last.first().and_then(|session| session.get("sessionId")?.as_str()) {
                 Some(id) => gateway.resume_session(&identity, id),
-                None => gateway.create_session(&identity),
+                None => gateway.create_session(&identity, None),
             }
         }
     }
+}
+
+pub(crate) fn works_in(folder: &str) -> String {
+    format!("the agent works in {folder}")
 }
 
 /// Returns what a person is told whose session does not exist, so that a fresh one has been opened instead.

@@ -19,7 +19,7 @@ use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
-use crate::net::{PAGE, missing, open, preflight};
+use crate::net::{PAGE, missing, open, preflight, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
@@ -32,6 +32,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     if let Some(remark) = missing(&mut gateway, selector, &session) {
         print_note(&remark);
     }
+    session.workspace.iter().for_each(|folder| print_note(&works_in(folder)));
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.

@@ -39,7 +39,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
     prompt.attached = has_stdin;
     prompt.session = match &question.selector {
         // The gateway creates the session together with the prompt.
-        Selector::Fresh => None,
+        Selector::Fresh(None) => None,
         // A program cannot see that a fresh session has begun instead, so that is an error.
         Selector::Named(name) => Some(gateway.existing_session(&Identity::local(), name)?.id),
         selector => Some(open(&mut gateway, selector)?.id),

@@ -32,6 +32,7 @@ use crate::stream::Stream;
 use crate::undo::RunArgs;
 use crate::up::Up;
 use crate::usage::{Usage, Why};
+use crate::workspace::Workspace;
 
 /// Run and manage a ken system. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Cancel(Cancel),
     /// Add, list, find and delete knowledge entries, which every turn may use
     Knowledge(Knowledge),
+    /// Trust a folder of your own, so that the agent can work there; list and forget such folders
+    Workspace(Workspace),
     /// Restore the workspace files that a run changed, and no others
     Undo(RunArgs),
     /// Show what a run changed in the workspace

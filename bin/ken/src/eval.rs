@@ -163,6 +163,19 @@ fn remove(places: &Places, named: &Named) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Removes the cases that were made of turns of a session.
+pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error> {
+    for (_, file) in cases(places) {
+        // A file that is not a case is not one of this session.
+        let is_of_session = read(&file)
+            .is_ok_and(|case| case.pointer("/record/claim/instance").and_then(Value::as_str) == Some(session));
+        if is_of_session {
+            fs::remove_file(&file).map_err(|error| Error::unavailable(format!("{}: {error}", file.display())))?;
+        }
+    }
+    Ok(())
+}
+
 fn unknown(name: &str) -> Error {
     Error::not_found(format!("there is no case {name}")).hint("ken eval list")
 }

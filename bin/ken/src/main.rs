@@ -40,6 +40,7 @@ mod turn;
 mod undo;
 mod up;
 mod usage;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -92,6 +93,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Approve(approve) => approvals::approve(globals, approve),
         Command::Deny(deny) => approvals::deny(globals, deny),
         Command::Rules(rules) => rules::run(|| globals.places(), rules),
+        Command::Workspace(args) => workspace::run(globals, args),
         Command::Skills(skills) => skills::run(|| globals.places(), skills),
         Command::Usage(usage) => usage::usage(&globals.places()?, usage),
         Command::Replay(replay) => replay::run(&globals.places()?, replay),

@@ -1,41 +1,120 @@
 //! `ken sessions`, and the search for the session that a person names.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Args;
-use ken_client::Gateway;
+use clap::{Args, Subcommand, ValueEnum};
 use ken_client::chat::Identity;
-use ken_types::Error;
+use ken_client::{Gateway, History};
 use ken_types::ops::ids::{FoundId, IdKind};
+use ken_types::places::Places;
+use ken_types::uri::encode_segment;
+use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{Wanted, field};
-use crate::output::{Outcome, print_json, print_table};
+use crate::ids::{Wanted, field, items};
+use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr, print_table, print_text};
 use crate::progress::during;
+use crate::{eval, gateway, undo};
 
 pub(crate) const SESSION: Wanted =
     Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
+/// The number of recent sessions whose whole records are read.
+const RECENT: u32 = 100;
+/// The beginnings of the ids of sessions.
+const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
+/// The number of exchanges in a page of a transcript.
+const PAGE: u32 = 100;
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Sessions {
-    /// `list` is what other commands call this, and changes nothing
-    #[arg(hide = true, value_parser = ["list"])]
-    list: Option<String>,
+    #[command(subcommand)]
+    command: Option<Action>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List sessions, newest first
+    List(List),
+    /// Give a session a name
+    Rename(Rename),
+    /// Take sessions out of lists and names; a prompt brings one back
+    Archive(Named),
+    /// Print a session with all its prompts and answers
+    Export(Export),
+    /// Delete sessions for good, with everything that was said in them
+    Rm(Rm),
+}
+
+#[derive(Debug, Args)]
+struct List {
     /// Maximum number of sessions
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) limit: u32,
+    limit: u32,
     /// Show archived sessions
     #[arg(long)]
-    pub(crate) archived: bool,
+    archived: bool,
     /// Print one JSON object per line
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Rename {
+    /// Id of the session, its beginning or end, its name, or `last`
+    session: String,
+    /// The new name: 1 to 120 characters
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Id of a session, its beginning or end, its name, or `last`
+    #[arg(required = true, value_name = "SESSION")]
+    sessions: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Export {
+    /// Id of the session, its beginning or end, its name, or `last`
+    session: String,
+    /// Markdown for people, or JSON with every detail of the transcript
+    #[arg(long, value_enum, default_value_t = Format::Md)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Md,
+    Json,
+}
+
+#[derive(Debug, Args)]
+struct Rm {
+    #[command(flatten)]
+    named: Named,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
 }
 
 pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     let mut gateway = gateway::find(globals)?;
+    match &args.command {
+        None => list(&mut gateway, &args.list),
+        Some(Action::List(args)) => list(&mut gateway, args),
+        Some(Action::Rename(args)) => rename(&mut gateway, args),
+        Some(Action::Archive(named)) => archive(&mut gateway, named),
+        Some(Action::Export(args)) => export(&mut gateway, args),
+        Some(Action::Rm(args)) => remove(globals, &mut gateway, args),
+    }
+}
+
+fn list(gateway: &mut Gateway, args: &List) -> Outcome {
     let sessions = during("waiting for the gateway", || gateway.sessions(None, args.archived, args.limit))?;
     if args.json {
         sessions.iter().try_for_each(print_json)?;
@@ -43,6 +122,150 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     }
     print_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn rename(gateway: &mut Gateway, args: &Rename) -> Outcome {
+    let id = named(gateway, &args.session)?.id;
+    gateway.patch(&target(&id), &json!({"displayName": args.name}))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn archive(gateway: &mut Gateway, named: &Named) -> Outcome {
+    for word in &named.sessions {
+        let id = self::named(gateway, word)?.id;
+        gateway.delete(&target(&id))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The pages of a transcript are read from the newest to the oldest, and printed in the other order.
+fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
+    let found = named(gateway, &args.session)?;
+    let identity = found.record.as_ref().and_then(Identity::of).unwrap_or_else(Identity::local);
+    let mut exchanges: Vec<Value> = Vec::new();
+    let mut session;
+    let mut before: Option<String> = None;
+    loop {
+        let mut page = gateway.transcript_before(&identity, &found.id, PAGE, before.as_deref())?;
+        let older = items(&page, "exchanges").to_vec();
+        exchanges.splice(0..0, older);
+        session = page.get_mut("session").map(Value::take);
+        before = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
+        if before.is_none() {
+            break;
+        }
+    }
+    // The record in lists says more than the page, which has only id and name.
+    let session = found.record.or(session).unwrap_or_default();
+    match args.format {
+        Format::Json => print_json(&json!({"session": session, "exchanges": exchanges}))?,
+        Format::Md => print_text(&markdown(&session, &exchanges))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn markdown(session: &Value, exchanges: &[Value]) -> String {
+    let title = ["displayName", "title", "id"].map(|name| field(session, name));
+    let title = title.into_iter().find(|title| !title.is_empty()).unwrap_or_default();
+    let mut text = format!("# {title}\n");
+    for exchange in exchanges {
+        let part = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        for (who, at, said) in [
+            ("You", part("/prompt/receivedAt"), part("/prompt/text")),
+            ("ken", part("/assistant/completedAt"), part("/assistant/text")),
+        ] {
+            if !said.is_empty() {
+                text.push_str(&format!("\n## {who}, {at}\n\n{}\n", said.trim_end()));
+            }
+        }
+        if part("/status") != "completed" {
+            text.push_str(&format!("\n*The turn is {}.*\n", part("/status")));
+        }
+    }
+    text
+}
+
+/// Deletes sessions for good. Before the first one is deleted, all are found and the person is asked.
+fn remove(globals: &Globals, gateway: &mut Gateway, args: &Rm) -> Outcome {
+    let found = args.named.sessions.iter().map(|word| named(gateway, word));
+    let found: Vec<Found> = found.collect::<Result<_, _>>()?;
+    if !args.yes && !confirmed(&found)? {
+        print_note("nothing was deleted");
+        return Ok(ExitCode::from(1));
+    }
+    for Found { id, .. } in &found {
+        match gateway.delete(&format!("{}?purge=true", target(id))) {
+            // An earlier attempt may have been interrupted before it removed the files.
+            Err(error) if error.code != Code::Gone => return Err(error),
+            _ => {}
+        }
+        // The files of a system on another machine are not here.
+        if globals.url.is_none() {
+            remove_files(&globals.places()?, id)?;
+        }
+        print_line(&format!("deleted {id}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the person at the terminal.
+fn confirmed(found: &[Found]) -> Result<bool, Error> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        let error = Error::invalid("--yes", "nobody is there to ask whether to delete it for good");
+        return Err(error.hint("add --yes"));
+    }
+    for Found { id, record } in found {
+        let title = record.as_ref().map(|record| ["displayName", "title"].map(|name| field(record, name)));
+        let title = title.into_iter().flatten().find(|title| !title.is_empty()).unwrap_or_default();
+        print_note(&format!("{id}  {title}"));
+    }
+    let what = if found.len() == 1 { "this session" } else { "these sessions" };
+    print_on_stderr(&format!("ken: delete {what} for good, with everything that was said in it? [y/N] "));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Removes what files outside the database hold of a deleted session.
+fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
+    History::below(&places.state)
+        .forget(session)
+        .map_err(|error| Error::unavailable(format!("the history of the terminal client: {error}")))?;
+    eval::remove_session(places, session)?;
+    undo::remove_session(places, session)
+}
+
+/// A session that a person names.
+struct Found {
+    id: String,
+    /// As in a list, if it is among the recent ones of its owner. Absent for a deleted one.
+    record: Option<Value>,
+}
+
+/// Returns the session that a word names. The id of a deleted one is taken, so that an interrupted deletion can be
+/// completed.
+fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
+    let found = match find(gateway, None, word) {
+        Ok(found) => found,
+        Err(error) if error.code == Code::NotFound && ORIGINS.iter().any(|origin| word.starts_with(origin)) => {
+            return Ok(Found { id: word.to_owned(), record: None });
+        }
+        Err(error) => return Err(error),
+    };
+    let id = field(&found, "sessionId").to_owned();
+    let owner = Identity::of(&found);
+    for archived in [false, true] {
+        let recent = gateway.sessions(owner.as_ref(), archived, RECENT)?;
+        if let Some(record) = recent.into_iter().find(|session| field(session, "sessionId") == id) {
+            return Ok(Found { id, record: Some(record) });
+        }
+    }
+    Ok(Found { id, record: Some(found) })
+}
+
+fn target(id: &str) -> String {
+    format!("/api/chat/sessions/{}", encode_segment(id))
 }
 
 fn row(session: &Value) -> [String; 4] {
@@ -59,8 +282,8 @@ pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
-/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived session is
-/// named only by its whole id. `of` is the only one to whom it may belong.
+/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived one has no
+/// name. `of` is the only one to whom it may belong.
 pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
     let found = match of {
         None => SESSION.find(gateway, word)?,

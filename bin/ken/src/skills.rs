@@ -2,7 +2,7 @@
 //! accepted. See ken-skills(5).
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -48,13 +48,13 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Name of the skill, or AGENTS.md
+    /// Name of the skill, or AGENTS.md, or the path of an AGENTS.md below
     name: String,
 }
 
 #[derive(Debug, Args)]
 struct Show {
-    /// Name of the skill, or AGENTS.md
+    /// Name of the skill, or AGENTS.md, or the path of an AGENTS.md below
     name: String,
     /// One of the skill's other files
     file: Option<String>,
@@ -62,7 +62,7 @@ struct Show {
 
 #[derive(Debug, Args)]
 struct Accept {
-    /// Name of the skill, or AGENTS.md
+    /// Name of the skill, or AGENTS.md, or the path of an AGENTS.md below
     name: String,
     /// Accept without asking
     #[arg(short, long)]
@@ -77,14 +77,19 @@ struct Files {
 
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -> Outcome {
     match &skills.command {
-        Command::List(args) => list(&sources(&places()?), args)?,
-        Command::Show(args) => show(&sources(&places()?), args)?,
-        Command::Accept(args) => return accept(&sources(&places()?), args),
-        Command::Reject(named) => reject(&sources(&places()?), &named.name)?,
+        Command::List(args) => list(&sources_here(&places()?), args)?,
+        Command::Show(args) => show(&sources_here(&places()?), args)?,
+        Command::Accept(args) => return accept(&sources_here(&places()?), args),
+        Command::Reject(named) => reject(&sources_here(&places()?), &named.name)?,
         Command::Check(files) if files.files.is_empty() => return check_all(&sources(&places()?)),
         Command::Check(files) => return check(&files.files),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns where the skills are, and the project rules of the trusted folder around the current one, or else of the workspace.
+fn sources_here(places: &Places) -> Sources {
+    Sources::of(&places.config, crate::workspace::around(places).unwrap_or_else(|| workspace(places)))
 }
 
 /// Returns where the skills and project rules of this system are.
@@ -137,9 +142,11 @@ fn show(sources: &Sources, args: &Show) -> Result<(), Error> {
 /// Returns the first text with this name: the one that is in use or waits for acceptance.
 fn find_text(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
-    if name == PROJECT_FILE {
-        let project = sources.project(&accepted)?;
-        return project.map(Found::Project).ok_or_else(|| Error::not_found("the workspace has no AGENTS.md"));
+    if let Some(folder) = folder_of_rules(name)? {
+        let project = sources.project(folder.as_deref(), &accepted)?;
+        return project
+            .map(Found::Project)
+            .ok_or_else(|| Error::not_found(format!("there is no {name}, or it is empty")));
     }
     let listing = sources.skills(&accepted);
     if let Some(skill) = listing.skills.into_iter().find(|skill| skill.name == name) {
@@ -155,6 +162,20 @@ fn find_text(sources: &Sources, name: &str) -> Result<Found, Error> {
     }
 }
 
+/// Returns the folder in the name of a file with project rules: `None` inside for that of the project, and `None` for the name of
+/// a skill.
+fn folder_of_rules(name: &str) -> Result<Option<Option<PathBuf>>, Error> {
+    let path = Path::new(name);
+    match path.parent() {
+        _ if path.file_name().is_none_or(|file| file != PROJECT_FILE) => Ok(None),
+        Some(folder) if !folder.as_os_str().is_empty() => {
+            let folder = folder.canonicalize();
+            folder.map(|folder| Some(Some(folder))).map_err(|error| Error::invalid(name, error.to_string()))
+        }
+        _ => Ok(Some(None)),
+    }
+}
+
 /// Adds the path of the file to the error's `at`.
 fn at_file(file: &std::path::Path, error: Error) -> Error {
     let place = match &error.at {
@@ -167,7 +188,7 @@ fn at_file(file: &std::path::Path, error: Error) -> Error {
 fn list(sources: &Sources, args: &List) -> Result<(), Error> {
     let accepted = sources.accepted()?;
     let listing = sources.skills(&accepted);
-    let project = sources.project(&accepted);
+    let project = sources.project(None, &accepted);
     if args.json {
         listing.skills.iter().try_for_each(print_json)?;
         listing.broken.iter().try_for_each(print_json)?;
@@ -284,7 +305,7 @@ fn confirmed(name: &str) -> Result<bool, Error> {
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
     let mut accepted = sources.accepted()?;
     let was_accepted = match name {
-        PROJECT_FILE => match find_text(sources, name)? {
+        name if folder_of_rules(name)?.is_some() => match find_text(sources, name)? {
             Found::Project(project) => accepted.projects.remove(&project.file.display().to_string()).is_some(),
             Found::Skill(_) => false,
         },

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::Args;
 use ken_tool::find_program;
+use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::Value;
 
@@ -24,7 +25,8 @@ pub(crate) struct RunArgs {
 /// Runs `ken-coder undo` or `ken-coder diff`, according to `what`. The exit status is that of ken-coder: 1 if it
 /// refused some files.
 pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
-    let output = coder(globals, what, if of.json { "compact" } else { "summary" }, &of.run)?;
+    let format = if of.json { "compact" } else { "summary" };
+    let output = coder(&globals.places()?, &[what, "--format", format, "--", &of.run])?;
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
@@ -34,19 +36,30 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
 
 /// Returns what a run changed, in the form of `ken-coder diff --format compact`.
 pub(crate) fn changes(globals: &Globals, run: &str) -> Result<Value, Error> {
-    let output = coder(globals, "diff", "compact", run)?;
+    let output = coder(&globals.places()?, &["diff", "--format", "compact", "--", run])?;
     if !output.status.success() {
         return Err(error_of("ken-coder", &output.stderr, Code::Unavailable));
     }
     json::parse(&output.stdout, json::MAX_DEPTH)
 }
 
-fn coder(globals: &Globals, what: &str, format: &str, run: &str) -> Result<Output, Error> {
-    let places = globals.places()?;
+/// Removes what undoing the changes of a session would need.
+pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error> {
+    if !places.state.join("coder").is_dir() {
+        return Ok(());
+    }
+    let output = coder(places, &["prune", "--session", session])?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
+    }
+}
+
+fn coder(places: &Places, words: &[&str]) -> Result<Output, Error> {
     let program =
         find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
     Command::new(program)
-        .args([what, "--format", format, "--", run])
+        .args(words)
         .env("KEN_CONFIG", &places.config)
         .env("KEN_STATE_DIR", &places.state)
         .stdin(Stdio::null())

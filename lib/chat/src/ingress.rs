@@ -217,10 +217,10 @@ fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Resu
 fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Target {
     let origin = connector.origin();
     match (connector, session) {
-        (Connector::Messenger, None) => Target::Active(FreshSession { id: mint.session(origin), origin }),
-        (_, None) => Target::Fresh(FreshSession { id: mint.session(origin), origin }),
+        (Connector::Messenger, None) => Target::Active(FreshSession::new(mint.session(origin), origin)),
+        (_, None) => Target::Fresh(FreshSession::new(mint.session(origin), origin)),
         (Connector::Web, Some(selector)) if is_web_id(&selector) => {
-            Target::SelectorOrNew(FreshSession { id: ken_types::id::SessionId(selector), origin })
+            Target::SelectorOrNew(FreshSession::new(ken_types::id::SessionId(selector), origin))
         }
         (_, Some(selector)) => Target::Selector(selector),
     }
@@ -252,7 +252,7 @@ impl Plan {
 
     fn of(command: &Command<'_>, inbound: &Inbound, mint: &mut Mint) -> Plan {
         match command.name {
-            CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound.connector, mint),
+            CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound, mint),
             CommandName::Resume if command.rest.is_empty() => {
                 Plan::invalid("`/resume` needs the id or the name of a session: `/resume <id or name>`")
             }
@@ -275,13 +275,17 @@ impl Plan {
     }
 
     /// Plans `/new` and `/clear`. Web callers create a session by sending a message that names none, so for them these
-    /// commands do nothing.
-    fn open(name: &str, connector: Connector, mint: &mut Mint) -> Plan {
-        if connector == Connector::Web {
+    /// commands do nothing. A new session works in the same folder as the current one.
+    fn open(name: &str, inbound: &Inbound, mint: &mut Mint) -> Plan {
+        if inbound.connector == Connector::Web {
             return Plan::reply_only("To start a fresh session, post a message without `session`.".to_owned());
         }
-        let origin = connector.origin();
-        let target = Target::Fresh(FreshSession { id: mint.session(origin), origin });
+        let origin = inbound.connector.origin();
+        let fresh = FreshSession::new(mint.session(origin), origin);
+        let target = match &inbound.session {
+            Some(current) => Target::Beside(fresh, current.clone()),
+            None => Target::Fresh(fresh),
+        };
         match name {
             "" => Plan::at(target, Action::Find),
             name => match check_name(name) {

@@ -1,5 +1,7 @@
 //! Conversations: prompts, turns and sessions, on behalf of an identity.
 
+use std::path::Path;
+
 use ken_types::id::Mint;
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
@@ -101,6 +103,8 @@ pub struct Session {
     pub name: Option<String>,
     /// Whether this request created it.
     pub created: bool,
+    /// The trusted folder in which it works.
+    pub workspace: Option<String>,
 }
 
 /// An image that is sent with a prompt.
@@ -207,7 +211,7 @@ impl Gateway {
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         let id = match &prompt.session {
             Some(selector) => self.existing_session(&prompt.identity, selector)?.id,
-            None => self.create_session(&prompt.identity)?.id,
+            None => self.create_session(&prompt.identity, None)?.id,
         };
         let images = prompt
             .images
@@ -225,12 +229,14 @@ impl Gateway {
         Ok(Accepted { body })
     }
 
-    /// Opens a new session.
+    /// Opens a new session, which works in this trusted folder or else in the workspace of the system.
     ///
     /// # Errors
-    /// As [`Gateway::call`].
-    pub fn create_session(&mut self, identity: &Identity) -> Result<Session, Error> {
-        self.open("/api/chat/sessions", identity)
+    /// As [`Gateway::call`]: `forbidden` if the folder is not trusted.
+    pub fn create_session(&mut self, identity: &Identity, folder: Option<&Path>) -> Result<Session, Error> {
+        let mut body = identity.fields();
+        body.extend(folder.map(|folder| ("workspace".to_owned(), folder.display().to_string().into())));
+        self.open("/api/chat/sessions", body)
     }
 
     /// Returns the session with this id or explicit name. Unlike [`Gateway::resume_session`], it never makes one.
@@ -267,12 +273,12 @@ impl Gateway {
     /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
     pub fn resume_session(&mut self, identity: &Identity, selector: &str) -> Result<Session, Error> {
         let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
-        self.open(&target, identity)
+        self.open(&target, identity.fields())
     }
 
-    fn open(&mut self, target: &str, identity: &Identity) -> Result<Session, Error> {
+    fn open(&mut self, target: &str, body: Map<String, Value>) -> Result<Session, Error> {
         let key = Mint::fresh()?.ulid();
-        let answer = self.post(target, &key, &Value::Object(identity.fields()))?;
+        let answer = self.post(target, &key, &Value::Object(body))?;
         session_of(&answer)
     }
 
@@ -364,5 +370,6 @@ fn session_of(answer: &Value) -> Result<Session, Error> {
         id: text("/session/id").ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
         name: text("/session/title"),
         created: answer.pointer("/session/created") == Some(&json!(true)),
+        workspace: text("/session/workspace"),
     })
 }

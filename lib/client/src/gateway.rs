@@ -143,6 +143,15 @@ impl Gateway {
         self.call(&Method::DELETE, target, &[], &[])?.json()
     }
 
+    /// Sends a PATCH request and returns the JSON of the response.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn patch(&mut self, target: &str, body: &Value) -> Result<Value, Error> {
+        let headers = [("content-type", "application/json")];
+        self.call(&Method::PATCH, target, &headers, body.to_string().as_bytes())?.json()
+    }
+
     /// Sends a POST request and returns the JSON of the response. `key` is its `Idempotency-Key`: a repetition with the
     /// same key and body takes effect only once. The header `Prefer: respond-async` tells the gateway not to wait for
     /// work that it starts.
@@ -186,7 +195,7 @@ impl Gateway {
             request = request.header(name, value);
         }
         let wrong = |error| Error::invalid("", format!("not a request: {error}"));
-        let sent = match *method == Method::POST || *method == Method::PUT {
+        let sent = match [Method::POST, Method::PUT, Method::PATCH].contains(method) {
             true => self.agent.run(request.body(body).map_err(wrong)?),
             false => self.agent.run(request.body(()).map_err(wrong)?),
         };
@@ -316,8 +325,9 @@ fn code(status: u16) -> Code {
     match status {
         401 => Code::Unauthenticated,
         403 => Code::Forbidden,
-        404 | 410 => Code::NotFound,
+        404 => Code::NotFound,
         409 => Code::Conflict,
+        410 => Code::Gone,
         413 => Code::TooLarge,
         408 | 504 => Code::Deadline,
         429 => Code::Busy,

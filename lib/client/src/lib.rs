@@ -25,14 +25,17 @@ pub mod chat;
 mod endpoint;
 mod events;
 mod gateway;
+mod history;
 mod live_text;
 mod nearest;
 pub mod piped;
 mod stream;
+pub mod workspace;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
+pub use history::History;
 pub use live_text::{LiveText, message_text, source_lines};
 pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};

@@ -72,9 +72,17 @@ impl Sources {
         Listing { skills: judged.collect(), broken }
     }
 
-    /// Reads the rules of the project in the workspace. Returns `None` if there are none.
-    pub fn project(&self, accepted: &Accepted) -> Result<Option<Project>, Error> {
-        Project::of(&self.workspace, accepted)
+    /// Reads the rules of the project in a trusted folder, or else in the workspace. Returns `None` if there are none.
+    pub fn project(&self, folder: Option<&Path>, accepted: &Accepted) -> Result<Option<Project>, Error> {
+        Project::of(folder.unwrap_or(&self.workspace), accepted)
+    }
+
+    /// Reads the rules that were accepted for folders below a trusted folder, or else below the workspace.
+    pub fn projects_below(&self, folder: Option<&Path>, accepted: &Accepted) -> Vec<Project> {
+        let root = folder.unwrap_or(&self.workspace);
+        let folders = accepted.projects.keys().filter_map(|file| Path::new(file).parent());
+        let below = folders.filter(|folder| folder.starts_with(root) && *folder != root);
+        below.filter_map(|folder| Project::of(folder, accepted).ok().flatten()).collect()
     }
 }
 
@@ -150,17 +158,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sources = sources(folder.path());
         let mut accepted = Accepted::default();
-        assert_eq!(sources.project(&accepted), Ok(None));
+        assert_eq!(sources.project(None, &accepted), Ok(None));
         let file = folder.path().join("AGENTS.md");
         fs::write(&file, "Use tabs.").unwrap();
-        let project = sources.project(&accepted).unwrap().unwrap();
+        let project = sources.project(None, &accepted).unwrap().unwrap();
         assert_eq!(project.state, State::New);
         accepted.projects.insert(file.display().to_string(), project.sha256);
-        assert_eq!(sources.project(&accepted).unwrap().unwrap().state, State::Accepted);
+        assert_eq!(sources.project(None, &accepted).unwrap().unwrap().state, State::Accepted);
         fs::write(&file, "Use blanks.").unwrap();
-        assert_eq!(sources.project(&accepted).unwrap().unwrap().state, State::Changed);
+        assert_eq!(sources.project(None, &accepted).unwrap().unwrap().state, State::Changed);
         fs::write(&file, "x".repeat(33 * 1024)).unwrap();
-        let error = sources.project(&accepted).unwrap_err();
+        let error = sources.project(None, &accepted).unwrap_err();
         assert!(error.at.unwrap().ends_with("AGENTS.md") && error.message.contains("32768"));
     }
 }

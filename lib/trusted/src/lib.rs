@@ -4,6 +4,10 @@
 //!
 //! An error says what is wrong with a file and how to correct it, but not which file it is. The caller adds the path.
 
+mod folders;
+
+pub use folders::{Folders, Identity, check_apart};
+
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

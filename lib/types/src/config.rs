@@ -313,7 +313,8 @@ pub struct Workspace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceRule {
-    /// A folder or file, relative to the workspace. If empty, the rule applies to the whole workspace.
+    /// A folder or file, relative to the workspace; if empty, the whole workspace. An absolute path is one of trusted
+    /// folders, and no other rule applies there.
     #[serde(default)]
     pub path: String,
     pub policy: WorkspacePolicy,
@@ -417,6 +418,19 @@ impl Workspace {
         }
     }
 
+    /// Keeps the rules with absolute paths that apply in a trusted folder, relative to it.
+    pub fn keep_rules_of(&mut self, folder: &Path) {
+        self.rules.retain_mut(|rule| {
+            let path = Path::new(&rule.path);
+            let relative = match path.strip_prefix(folder) {
+                Ok(below) => below.to_str().map(str::to_owned),
+                Err(_) => (path.is_absolute() && folder.starts_with(path)).then(String::new),
+            };
+            rule.path = relative.clone().unwrap_or_default();
+            relative.is_some()
+        });
+    }
+
     /// Removes the permissions of all rules that are not `trusted`. What a rule denies stays denied.
     pub fn distrust(&mut self) {
         for rule in self.rules.iter_mut().filter(|rule| !rule.trusted) {
@@ -435,9 +449,9 @@ impl Workspace {
             found.push(("read", format!("{} is not an absolute path", path.display())));
         }
         for rule in &self.rules {
-            let relative = |part: Component<'_>| matches!(part, Component::Normal(_));
-            if !Path::new(&rule.path).components().all(relative) {
-                let message = format!("{:?} is not a path below the workspace", rule.path);
+            let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+            if !Path::new(&rule.path).components().all(is_plain) {
+                let message = format!("{:?} is neither a path below the workspace nor an absolute one", rule.path);
                 found.push(("rules", message));
             }
             if let Some(host) = rule.keys.keys().find(|host| !rule.hosts.contains(host)) {

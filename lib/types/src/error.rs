@@ -27,10 +27,12 @@ pub enum Code {
     Unavailable,
     Deadline,
     Cancelled,
+    /// It was there and was deleted for good.
+    Gone,
 }
 
 /// One row for each code: its name on the wire, HTTP status and exit status.
-const TABLE: [(Code, &str, u16, u8); 11] = [
+const TABLE: [(Code, &str, u16, u8); 12] = [
     (Code::Invalid, "invalid", 400, 2),
     (Code::Unauthenticated, "unauthenticated", 401, 2),
     (Code::Forbidden, "forbidden", 403, 2),
@@ -42,6 +44,7 @@ const TABLE: [(Code, &str, u16, u8); 11] = [
     (Code::Unavailable, "unavailable", 503, 75),
     (Code::Deadline, "deadline", 504, 75),
     (Code::Cancelled, "cancelled", 499, 75),
+    (Code::Gone, "gone", 410, 2),
 ];
 
 impl Code {
@@ -147,6 +150,10 @@ impl Error {
 
     pub fn cancelled(message: impl Into<String>) -> Error {
         Error::new(Code::Cancelled, message)
+    }
+
+    pub fn gone(message: impl Into<String>) -> Error {
+        Error::new(Code::Gone, message)
     }
 
     pub fn at(mut self, at: impl Into<String>) -> Error {

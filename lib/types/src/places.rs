@@ -81,6 +81,16 @@ impl Places {
         self.config.with_file_name(CLIENT_SECRET)
     }
 
+    /// Returns the files and folders of ken itself. The folder of the configuration is one of them if it has nothing else in it.
+    pub fn own(&self) -> Vec<PathBuf> {
+        let mut own =
+            vec![self.state.clone(), self.config.clone(), self.secrets(), self.config.with_file_name("tools.d")];
+        own.push(self.run.clone());
+        own.extend(self.home.clone());
+        own.extend(self.config.parent().filter(|folder| folder.ends_with("ken")).map(Path::to_owned));
+        own
+    }
+
     /// Returns the path of the socket of a part, or of kend.
     pub fn socket(&self, part: &str) -> PathBuf {
         self.run.join(format!("{part}.sock"))

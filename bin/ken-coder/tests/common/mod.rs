@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -56,7 +57,12 @@ impl Home {
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-coder"));
-        command.args(words).env("KEN_HOME", self.0.path()).env_remove("KEN_WORKSPACE").env_remove("KEN_RUN");
+        command
+            .args(words)
+            .env("KEN_HOME", self.0.path())
+            .env_remove("KEN_WORKSPACE")
+            .env_remove("KEN_RUN")
+            .env_remove("KEN_FOLDER");
         command
     }
 
@@ -106,8 +112,11 @@ impl Home {
 
     /// Makes a call as ken-tools does: reads the question, answers it, and returns it with the exit status and the reply.
     pub(crate) fn asked(&self, command: &str, call: &Value, may_go_on: bool) -> (Value, Option<i32>, String) {
+        self.asked_by(self.command(&[command, "--format", "compact"]), call, may_go_on)
+    }
+
+    pub(crate) fn asked_by(&self, mut command: Command, call: &Value, may_go_on: bool) -> (Value, Option<i32>, String) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = self.command(&[command, "--format", "compact"]);
         command.env("KEN_GATE", "1").stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap();
         drop(command);
@@ -153,6 +162,18 @@ impl Home {
         assert!(output.status.success(), "{}", output_text(&output));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
+}
+
+/// Makes a folder the trusted one of a home. The list is written as `ken workspace trust` does, which also checks whose the
+/// folders around it are.
+pub(crate) fn trust(home: &Home, folder: &Path, user: Option<u32>) {
+    let about = std::fs::metadata(folder).unwrap();
+    let list =
+        serde_json::json!({"trusted": {folder.to_str().unwrap(): {"device": about.dev(), "inode": about.ino()}}});
+    let file = home.folder().join("state/folders.json");
+    std::fs::write(&file, list.to_string()).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&file, user, user).unwrap();
 }
 
 pub(crate) fn output_text(output: &Output) -> String {

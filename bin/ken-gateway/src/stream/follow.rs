@@ -118,7 +118,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
                     return;
                 }
             }
-            Err(error) if matches!(error.code, Code::NotFound | Code::Conflict) => return,
+            Err(error) if matches!(error.code, Code::NotFound | Code::Conflict | Code::Gone) => return,
             // The store is restarting. It has all accepted entries when it is back.
             Err(_) => sleep(PAUSE).await,
         }

@@ -20,7 +20,7 @@ pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) ->
     page.map_err(|error| match error.code {
         Code::NotFound if error.at.as_deref() == Some("/offset") => Subject::too_old(error),
         Code::NotFound => subject.missing(),
-        Code::Conflict => Subject::gone(error),
+        Code::Conflict | Code::Gone => Subject::gone(error),
         _ => error.into(),
     })
 }

@@ -110,7 +110,11 @@ impl Reader {
                 },
                 Arrival::Behind(pieces) => self.pass_on(&pieces, position).await,
                 Arrival::Lost => self.catch_up(position).await?,
-                Arrival::Over => break,
+                Arrival::Over => {
+                    // The stream was deleted. The last offset tells the client that it missed nothing before that.
+                    self.send(Bytes::new(), position).await;
+                    break;
+                }
             };
         }
         Ok(())

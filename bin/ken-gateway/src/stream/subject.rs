@@ -62,7 +62,7 @@ impl Subject {
         Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
     }
 
-    /// Returns a response 410: the stream was deleted while it has forks.
+    /// Returns a response 410: the stream was deleted while it has forks, or with its session.
     pub(crate) fn gone(error: Error) -> Failure {
         Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
     }

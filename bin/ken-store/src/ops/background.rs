@@ -4,11 +4,14 @@
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
+use crate::ops::{
+    approvals, blobs, calls, keys, messenger, outbox, public, purges, reindex, schedules, system, telemetry,
+};
 use crate::tables::Tables;
 
 /// Does one slice of the work. Returns whether there is more to do.
 pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
+    let purging = purges::slice(tables, change)?;
     let slices = [
         reindex::slice(tables, change)?,
         keys::prune(tables, change.now)?,
@@ -22,9 +25,10 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         telemetry::prune(tables, change.now)?,
         approvals::prune(tables, change.now)?,
     ];
-    if slices.contains(&true) {
+    if slices.contains(&true) || purging == Left::More {
         return Ok(Left::More);
     }
     calls::prune(tables, change.now)?;
-    Ok(tables.next_expiry()?.map_or(Left::Nothing, Left::At))
+    let next = tables.next_expiry()?.map_or(Left::Nothing, Left::At);
+    Ok(if let Left::At(_) = purging { purging } else { next })
 }

@@ -202,7 +202,8 @@ fn put(
             synced.kept += 1;
         } else {
             let place = DocumentPlace { document, line: piece.line };
-            let key = tables.put_knowledge(&id, &entry(source, piece), &Outside::new(), Some(place), change.now)?;
+            let key =
+                tables.put_knowledge(&id, &entry(source, piece), &Outside::new(), Some(place), None, change.now)?;
             knowledge::index(tables, key)?;
             synced.added += 1;
         }

@@ -145,6 +145,11 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination,
     Ok(match target {
         Target::None => Destination::Nowhere,
         Target::Fresh(fresh) => Destination::New(fresh.clone()),
+        Target::Beside(fresh, selector) => {
+            let beside = sessions::select(tables, Some(scope), selector).ok().flatten();
+            let workspace = beside.and_then(|beside| beside.workspace);
+            Destination::New(FreshSession { workspace, ..fresh.clone() })
+        }
         Target::Selector(selector) => {
             let found = sessions::select(tables, Some(scope), selector)?;
             known(found).ok_or_else(|| sessions::unknown(selector))?

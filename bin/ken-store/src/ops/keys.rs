@@ -37,8 +37,11 @@ impl Write for KeysBegin {
 
 /// Stores the answer of a key, unless it has one.
 impl Write for KeysFinish {
-    fn run(tables: &dyn Tables, args: &FinishKey, _: &mut Change) -> Result<Nothing, Error> {
+    fn run(tables: &dyn Tables, args: &FinishKey, change: &mut Change) -> Result<Nothing, Error> {
         match &args.end {
+            KeyEnd::Answered(answer) if tables.names_purged(&answer.body, oldest(change.now))? => {
+                tables.purge_key(&args.key)?;
+            }
             KeyEnd::Answered(answer) => tables.answer_key(&args.key, answer)?,
             KeyEnd::Refused => tables.forget_key(&args.key)?,
             KeyEnd::NotReached => tables.set_key_free(&args.key, true)?,

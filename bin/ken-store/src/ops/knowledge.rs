@@ -1,6 +1,8 @@
 //! Knowledge entries. The id of an entry is derived from its content, so an entry that is stored twice exists only once.
 
 use ken_types::Error;
+use ken_types::fence::Outside;
+use ken_types::id::SubmissionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::Page;
 use ken_types::ops::store::*;
@@ -8,7 +10,7 @@ use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::search::candidates;
-use crate::ops::{Host, Operations, Read, Write, turns};
+use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
@@ -65,13 +67,26 @@ impl Write for KnowledgePut {
 
     fn run(tables: &dyn Tables, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error> {
         let id = id(args);
-        let outside = turns::outside_of(tables, args.turn.as_ref())?;
-        let key = tables.put_knowledge(&id, args, &outside, None, change.now)?;
+        let (outside, stream) = written_by(tables, args.turn.as_ref())?;
+        let key = tables.put_knowledge(&id, args, &outside, None, stream, change.now)?;
         index(tables, key)?;
         change.push(Effect::Documents);
         change.publish("knowledge.added", json!({"id": id, "status": "ok"}));
         by_id(tables, &id)
     }
+}
+
+/// Returns the origins of outside text that a turn has read so far, and its stream. A turn of a session that was deleted for good writes
+/// nothing any more.
+fn written_by(tables: &dyn Tables, turn: Option<&SubmissionId>) -> Result<(Outside, Option<i64>), Error> {
+    let Some(turn) = turn else {
+        return Ok((Outside::new(), None));
+    };
+    let Some(found) = tables.submission(turn.as_str())? else {
+        return Err(Error::gone(format!("the submission {turn} is no longer stored")).at("/turn"));
+    };
+    tables.log(&tables.log_by_key(found.stream)?.name)?;
+    Ok((found.outside, Some(found.stream)))
 }
 
 /// Indexes an entry. Replaces its previous row in the index, if there is one.

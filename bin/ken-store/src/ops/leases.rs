@@ -71,6 +71,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         stream: log.name,
         mark: turns::mark(tables, &found.id)?,
         outside: found.outside.clone(),
+        workspace: tables.workspace(found.stream)?,
     }))
 }
 

@@ -24,6 +24,7 @@ mod notes;
 pub(crate) mod outbox;
 mod probe;
 pub(crate) mod public;
+mod purges;
 mod queue;
 mod reindex;
 mod runs;
@@ -130,6 +131,7 @@ impl<H: Host> Operations<H> {
 pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
     let nouns = [
         sessions::add,
+        purges::add,
         events::add,
         submissions::add,
         runs::add,

@@ -622,7 +622,7 @@ fn session(
         },
     };
     let scope = sessions::scope_key(tables, &scope)?;
-    let fresh = FreshSession { id: SessionId(instance), origin: Origin::Connector };
+    let fresh = FreshSession::new(SessionId(instance), Origin::Connector);
     let made = sessions::insert(tables, scope, &fresh, change)?;
     tables.set_session_title(made.stream, &title(&schedule.prompt))?;
     Ok(made)

@@ -25,11 +25,18 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .read::<SessionsScope>()
         .write::<SessionsCancel>()
         .write::<SessionsArchive>()
+        .write::<SessionsUpdate>()
 }
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {
-        OpenSession { id: self.id.clone(), surface: self.origin, created, title: self.name.clone() }
+        OpenSession {
+            id: self.id.clone(),
+            surface: self.origin,
+            created,
+            title: self.name.clone(),
+            workspace: self.workspace.clone(),
+        }
     }
 
     fn owned_by(self, scope: Option<i64>) -> Result<SessionRow, Error> {
@@ -52,11 +59,10 @@ impl Read for SessionsScope {
 impl Write for SessionsCreate {
     fn run(tables: &dyn Tables, args: &CreateSession, change: &mut Change) -> Result<OpenSession, Error> {
         let scope = scope_key(tables, &args.scope)?;
-        if let Some(found) = tables.session(args.id.as_str())? {
+        if let Some(found) = tables.session(args.fresh.id.as_str())? {
             return Ok(found.owned_by(Some(scope))?.opened(true));
         }
-        let fresh = FreshSession { id: args.id.clone(), origin: args.origin };
-        Ok(insert(tables, scope, &fresh, change)?.opened(true))
+        Ok(insert(tables, scope, &args.fresh, change)?.opened(true))
     }
 }
 
@@ -152,10 +158,7 @@ impl Write for SessionsCancel {
 
 impl Write for SessionsArchive {
     fn run(tables: &dyn Tables, args: &OwnedSession, change: &mut Change) -> Result<Nothing, Error> {
-        let found = match &args.scope {
-            Some(scope) => owned(tables, &args.id, scope)?,
-            None => tables.session(args.id.as_str())?.ok_or_else(|| missing(&args.id))?,
-        };
+        let found = any(tables, &args.id, args.scope.as_ref())?;
         if !tables.queue(found.stream)?.is_empty() {
             let error = Error::conflict(format!("a turn runs or waits in the session {}", args.id));
             return Err(error.hint("cancel it, or wait for it"));
@@ -164,6 +167,25 @@ impl Write for SessionsArchive {
             publish(tables, "session.archived", &found, change)?;
         }
         Ok(Nothing {})
+    }
+}
+
+impl Write for SessionsUpdate {
+    fn run(tables: &dyn Tables, args: &UpdateSession, change: &mut Change) -> Result<Session, Error> {
+        let mut found = any(tables, &args.id, args.scope.as_ref())?;
+        if let Some(name) = &args.display_name {
+            set_name(tables, &mut found, &check::name(name, "/display_name")?, change)?;
+        }
+        touch(tables, &found, change)?;
+        tables.session_record(found.stream)
+    }
+}
+
+/// Returns the session with this id: of a scope, or of any.
+fn any(tables: &dyn Tables, id: &SessionId, scope: Option<&Scope>) -> Result<SessionRow, Error> {
+    match scope {
+        Some(scope) => owned(tables, id, scope),
+        None => tables.session(id.as_str())?.ok_or_else(|| missing(id)),
     }
 }
 
@@ -211,6 +233,7 @@ pub(super) fn insert(
         title: None,
         name: None,
         archived: false,
+        workspace: fresh.workspace.clone(),
     };
     tables.insert_session(&session, change.now)?;
     publish(tables, "session.created", &session, change)?;
@@ -245,7 +268,7 @@ pub(super) fn set_name(
     publish(tables, "session.renamed", session, change)
 }
 
-fn missing(id: &SessionId) -> Error {
+pub(super) fn missing(id: &SessionId) -> Error {
     Error::not_found(format!("there is no session {id}"))
 }
 

@@ -144,6 +144,7 @@ impl Read for SubmissionsRecord {
             verdict: None,
             mark,
             outside: found.outside,
+            workspace: tables.workspace(found.stream)?,
         })
     }
 }

@@ -85,6 +85,7 @@ pub trait Tables:
     + Telemetry
     + Ids
     + Budgets
+    + Purges
 {
     /// Returns the sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -118,6 +119,8 @@ pub struct SessionRow {
     /// The name that a user has given to the session.
     pub name: Option<String>,
     pub archived: bool,
+    /// The trusted folder in which it works.
+    pub workspace: Option<String>,
 }
 
 /// Selects a page of sessions, newest first, that begins after the position `after`.
@@ -131,11 +134,16 @@ pub struct SessionList {
 }
 
 pub trait Sessions {
+    /// Fails with `gone` if the session was deleted for good.
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
+    /// Returns the trusted folder in which the session of a stream works. A stream without a session has none.
+    fn workspace(&self, stream: i64) -> Result<Option<String>, Error>;
     /// Returns the sessions of this name that are not archived, the most recently used one first.
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error>;
     /// Returns the most recently used session of a scope that is not archived.
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error>;
+    /// Returns the session of a stream as lists show it.
+    fn session_record(&self, stream: i64) -> Result<Session, Error>;
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error>;
     /// Sets `updated_at` to a later time, and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
@@ -145,6 +153,72 @@ pub trait Sessions {
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
+}
+
+/// A session that is being deleted for good: the row of the work that is left.
+#[derive(Debug, Clone)]
+pub struct PurgeRow {
+    pub stream: i64,
+    /// The name of the stream.
+    pub name: String,
+    pub purged_at: Timestamp,
+    pub phase: Phase,
+    /// The key of the last event that was examined, or the number of the last page.
+    pub reached: i64,
+}
+
+/// What is deleted next of a session that is being deleted for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its submissions, entries, notes and knowledge entries.
+    Rows,
+    /// Its events without a submission, such as commands.
+    Events,
+    /// What the full-text indexes still contain of deleted rows.
+    Indexes,
+    /// What pages still contain of rows that once were on them.
+    Pages,
+}
+
+/// A submission of a session that is being deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct PurgedSubmission {
+    pub key: i64,
+    pub event: i64,
+    pub is_settled: bool,
+}
+
+/// The deletion of sessions for good, in slices.
+pub trait Purges {
+    /// Deletes the row of the session, marks its stream as purged, and notes that everything else is to be deleted.
+    fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
+    /// Returns the purge that is least advanced.
+    fn next_purge(&self) -> Result<Option<PurgeRow>, Error>;
+    fn advance_purge(&self, stream: i64, phase: Phase, reached: i64) -> Result<(), Error>;
+    /// Moves all purges whose rows and events are deleted to this place in the pages.
+    fn advance_all_purges(&self, reached: i64) -> Result<(), Error>;
+    /// Ends the purges whose phase is [`Phase::Pages`].
+    fn end_purges(&self) -> Result<(), Error>;
+    fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error>;
+    /// Deletes a settled submission with its event, everything that belongs to it, and the blobs that nothing else uses.
+    fn purge_submission(&self, submission: PurgedSubmission) -> Result<(), Error>;
+    /// Deletes at most `max` entries of a stream. Returns how many were deleted.
+    fn purge_entries(&self, stream: i64, max: usize) -> Result<usize, Error>;
+    /// Returns the keys of knowledge entries that agents wrote in this session.
+    fn knowledge_to_purge(&self, stream: i64, max: usize) -> Result<Vec<i64>, Error>;
+    /// Deletes the notes, the history and the usage of an instance.
+    fn purge_instance(&self, stream: i64, instance: &str) -> Result<(), Error>;
+    /// Examines at most `max` events after a key, and deletes those without a submission whose answer names this session. Returns the
+    /// last key, or `None` at the end.
+    fn purge_events(&self, session: &str, after: i64, max: usize) -> Result<Option<i64>, Error>;
+    /// Removes the answers of idempotency keys that name this session, and marks the keys. See [`Keys::key`].
+    fn purge_keys(&self, session: &str) -> Result<(), Error>;
+    /// Returns whether an answer names a session that was deleted for good after a time.
+    fn names_purged(&self, answer: &str, after: Timestamp) -> Result<bool, Error>;
+    /// Rewrites at most about `pages` pages of the full-text indexes without the rows that were deleted. Returns whether there may be more.
+    fn merge_indexes(&self, pages: i64) -> Result<bool, Error>;
+    /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end.
+    fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;
 }
 
 /// An incoming event.
@@ -195,6 +269,7 @@ pub enum LogKind {
 
 /// The streams of instances and runs. Their entries are JSON, numbered from 0.
 pub trait Logs {
+    /// Fails with `gone` if the stream is that of a session that was deleted for good.
     fn log(&self, name: &str) -> Result<Option<LogRow>, Error>;
     fn log_by_key(&self, key: i64) -> Result<LogRow, Error>;
     fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error>;
@@ -506,13 +581,15 @@ pub struct KnowledgeTexts {
 }
 
 pub trait Knowledge {
-    /// Inserts an entry. If there is one with this id, updates its tags and its time. Returns the key of the entry.
+    /// Inserts an entry. If there is one with this id, updates its tags and its time. Returns the key of the entry. `stream` is that of the
+    /// session in which an agent writes it.
     fn put_knowledge(
         &self,
         id: &str,
         entry: &PutKnowledge,
         outside: &Outside,
         place: Option<DocumentPlace>,
+        stream: Option<i64>,
         now: Timestamp,
     ) -> Result<i64, Error>;
     fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error>;
@@ -613,11 +690,13 @@ pub struct KeyRow {
 }
 
 pub trait Keys {
-    /// Returns a key, unless it is older than `oldest`.
+    /// Returns a key, unless it is older than `oldest`. Fails with `gone` if its answer was about a session that was deleted for good.
     fn key(&self, key: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error>;
     fn put_key(&self, key: &BeginKey) -> Result<(), Error>;
     /// Marks a key without an answer as free or as in use.
     fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error>;
+    /// Marks a key without an answer as one whose answer was about a session that was deleted for good.
+    fn purge_key(&self, key: &str) -> Result<(), Error>;
     /// Stores the answer of a key, unless it has one.
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error>;
     /// Deletes a key, unless it has an answer.

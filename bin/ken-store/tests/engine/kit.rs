@@ -28,7 +28,7 @@ pub(crate) fn scope(actor: &str) -> Scope {
 }
 
 pub(crate) fn fresh(id: &str) -> FreshSession {
-    FreshSession { id: SessionId(id.into()), origin: Origin::Tui }
+    FreshSession::new(SessionId(id.into()), Origin::Tui)
 }
 
 pub(crate) fn sub(id: &str) -> SubmissionId {
@@ -108,9 +108,8 @@ impl Kit {
     }
 
     pub(crate) async fn session(&self, id: &str, actor: &str) -> OpenSession {
-        let FreshSession { id, origin } = fresh(id);
         let scope = scope(actor);
-        self.write::<SessionsCreate>(CreateSession { scope, id, origin }).await.unwrap()
+        self.write::<SessionsCreate>(CreateSession { scope, fresh: fresh(id) }).await.unwrap()
     }
 
     /// Returns the arguments of an event with a new id.

@@ -317,7 +317,7 @@ async fn exchange(kit: &Kit, connector: &str, actor: &str, conversation: &str, t
     let session = format!("tui-{connector}-{actor}-{conversation}");
     let scope = talker(connector, actor, conversation);
     let fresh = fresh(&session);
-    let create = CreateSession { scope: scope.clone(), id: fresh.id, origin: fresh.origin };
+    let create = CreateSession { scope: scope.clone(), fresh };
     kit.write::<SessionsCreate>(create).await.unwrap();
     let action = Action::Prompt { submission_id: sub(&format!("{session}-{text}")), policy: Policy::Queue };
     let mut accept = kit.accept_of(actor, text, Target::Selector(session), action);

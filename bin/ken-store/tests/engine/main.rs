@@ -15,6 +15,7 @@ mod limits;
 mod messenger;
 mod model;
 mod public;
+mod purges;
 mod runs;
 mod schedules;
 mod sessions;

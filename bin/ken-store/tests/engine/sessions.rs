@@ -34,8 +34,7 @@ async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
     let first = kit.session("tui-1", "a").await;
     assert!(first.created && first.title.is_none());
     assert_eq!(kit.session("tui-1", "a").await, first);
-    let foreign =
-        CreateSession { scope: scope("b"), id: SessionId("tui-1".into()), origin: ken_types::id::Origin::Tui };
+    let foreign = CreateSession { scope: scope("b"), fresh: fresh("tui-1") };
     assert_eq!(kit.write::<SessionsCreate>(foreign).await.unwrap_err().code, Code::Forbidden);
     // Its stream exists and is empty.
     let page = kit.page("tui-1", ken_types::Offset::Now).await.unwrap();

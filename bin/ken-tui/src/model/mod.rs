@@ -200,7 +200,10 @@ impl Model {
                 self.effects.push(Effect::Quit(1));
             }
             Message::Stream { epoch, events } if epoch == self.epoch => self.stream(&events),
-            Message::StreamEnded { epoch, error } if epoch == self.epoch => self.problem(&error),
+            Message::StreamEnded { epoch, error } if epoch == self.epoch => {
+                self.problem(&error);
+                self.forget_deleted(&error, self.session_id());
+            }
             Message::Page { epoch, older, page } if epoch == self.epoch => self.page(older, page),
             Message::Stream { .. } | Message::StreamEnded { .. } | Message::Page { .. } => {}
             Message::Sent { id, answer } => self.sent(id, answer),
@@ -370,10 +373,19 @@ impl Model {
         self.send_queued();
     }
 
+    /// If a session was deleted for good, removes what was typed in it from the history, too.
+    fn forget_deleted(&mut self, error: &Error, session: String) {
+        if error.code == Code::Gone {
+            self.effects.push(Effect::Forget { session });
+            self.effects.push(Effect::LoadHistory);
+        }
+    }
+
     fn remember(&mut self, text: &str) {
         if !text.trim().is_empty() && self.history.last().map(String::as_str) != Some(text) {
             self.history.push(text.to_owned());
-            self.effects.push(Effect::Remember(text.to_owned()));
+            let (text, session) = (text.to_owned(), self.session_id());
+            self.effects.push(Effect::Remember { text, session });
         }
         self.browsing = None;
     }
@@ -504,6 +516,7 @@ impl Model {
                     self.restore_draft(sent.draft);
                 }
                 self.problem(&error);
+                self.forget_deleted(&error, sent.session);
             }
         }
         self.send_queued();
@@ -530,7 +543,8 @@ impl Model {
                 Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
                 _ => {
                     let created = body.pointer("/session/created") == Some(&Value::Bool(true));
-                    self.opened(Session { id, name, created }, Some(command));
+                    let workspace = text("/session/workspace");
+                    self.opened(Session { id, name, created, workspace }, Some(command));
                 }
             }
         }

@@ -22,7 +22,7 @@ struct Client {
 impl Client {
     fn new() -> Client {
         let now = Instant::now();
-        let (model, effects) = Model::new(Selector::Fresh, now);
+        let (model, effects) = Model::new(Selector::Fresh(None), now);
         Client { model, now, effects }
     }
 
@@ -33,6 +33,7 @@ impl Client {
             id: "tui-2027-02-03T04-05-06-789Z-0f3c9a1e".to_owned(),
             name: Some("nightly".to_owned()),
             created: false,
+            workspace: None,
         };
         client.update(Message::Opened(Ok(session)));
         let page = json!({"exchanges": [{"submissionId": "s1", "status": "completed",
@@ -362,7 +363,7 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Remember(text) => Some(text),
+            Effect::Remember { text, .. } => Some(text),
             _ => None,
         })
         .collect();

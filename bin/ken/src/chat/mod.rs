@@ -25,6 +25,7 @@ use crate::needed::NeededParts;
 use crate::output::{Outcome, fail, print_json, print_line, print_note, print_on_stderr};
 use crate::progress::Progress;
 use crate::sessions;
+use crate::workspace;
 use follow::{Show, TurnFollower, TurnResult};
 use interrupt::Interrupt;
 use schema::Schema;
@@ -39,6 +40,9 @@ pub(crate) struct Chat {
     /// Continue the last session
     #[arg(short = 'c', long = "continue", conflicts_with = "session")]
     pub(crate) resume: bool,
+    /// Folder in which a new session works [default: the trusted folder around the current one]
+    #[arg(short = 'w', long, value_name = "DIR", conflicts_with_all = ["session", "resume"])]
+    pub(crate) workspace: Option<PathBuf>,
     /// Stop when no data has arrived for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
@@ -77,6 +81,10 @@ pub(crate) struct Chat {
 pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
     let message = compose::message(chat, &globals.places()?)?;
+    let folder = match chat.session.is_some() || chat.resume {
+        true => None,
+        false => workspace::of_new_session(globals, chat.workspace.as_deref())?,
+    };
     let needed = NeededParts::of(globals)?;
     needed.check(chat.no_start)?;
     let interrupt = Interrupt::catch()?;
@@ -87,6 +95,9 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
+    if let Some(folder) = &folder {
+        prompt.session = Some(gateway.create_session(&prompt.identity, Some(folder))?.id);
+    }
     let talk = ChatRun { gateway: &gateway, chat, needed: &needed, ken: globals.command(), interrupt };
     let answered = match &schema {
         None => talk.answer_as_text(&prompt),

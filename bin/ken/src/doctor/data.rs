@@ -17,6 +17,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The size in bytes above which the write-ahead log is reported. Checkpoints keep it near 64 MiB, unless somebody reads all the time.
 const WAL_BYTES: u64 = 128 * 1024 * 1024;
 
+/// How long after the last write the log is certainly truncated if nobody else reads the database. The store tries it every second.
+const IDLE: Duration = Duration::from_secs(10);
+
 pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     check_database(&places.state.join("store"), is_up, findings);
     if is_up {
@@ -43,6 +46,13 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         );
         let fix = "end that program (fuser -v ken.db names it); if there is none, ken restart store";
         findings.warning("wal-size", wal.display(), why, fix);
+    } else if is_up && size(&wal) > 0 && is_idle(&wal) {
+        let why = format!(
+            "{} KiB wait to be written to the database, and may hold what was deleted: {}",
+            size(&wal).div_ceil(1024),
+            readers(&database)
+        );
+        findings.warning("wal-waits", wal.display(), why, "end that program, or its transaction");
     }
     check_losses(folder, findings);
     let args = [OsStr::new("--check"), database.as_os_str()];
@@ -52,6 +62,30 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         if !(is_up && why.contains("locked")) {
             findings.error("database", database.display(), why, restore);
         }
+    }
+}
+
+/// Whether a file was last written so long ago that an idle store would have truncated it.
+fn is_idle(file: &Path) -> bool {
+    let modified = std::fs::metadata(file).and_then(|about| about.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > IDLE))
+}
+
+/// Names the programs other than the store that have the database open, as far as this user may see them.
+fn readers(database: &Path) -> String {
+    let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
+    let mut found = Vec::new();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let descriptors = std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let name = || std::fs::read_to_string(process.path().join("comm")).unwrap_or_default().trim().to_owned();
+        let mut open = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok());
+        if open.any(|file| file == database) && name() != "ken-store" {
+            found.push(format!("{} (pid {})", name(), process.file_name().display()));
+        }
+    }
+    match found.as_slice() {
+        [] => "another program reads the database".to_owned(),
+        readers => format!("{} reads the database", readers.join(", ")),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         let fix = format!("ken skills show {name}, then ken skills accept {name}");
         findings.warning("skill-waits", name, why, fix);
     }
-    match sources.project(&accepted) {
+    match sources.project(None, &accepted) {
         Ok(Some(project)) if !project.state.is_in_force() => {
             let why = format!("the project rules are {} and not used", project.state.name());
             let fix = "ken skills show AGENTS.md, then ken skills accept AGENTS.md";

@@ -32,6 +32,11 @@ crate::operations! {
     SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
     /// Removes a session from lists and from the search by name. `conflict` while a turn runs or is queued.
     SessionsArchive, "sessions.archive": OwnedSession => Nothing;
+    /// Deletes a session for good, with everything that was said in it. A running turn is aborted. When this replies, the
+    /// session and its stream are `gone`; the rest of the data is deleted soon afterwards.
+    SessionsPurge, "sessions.purge": OwnedSession => Nothing;
+    /// Changes the name of a session. Returns its record.
+    SessionsUpdate, "sessions.update": UpdateSession => Session;
 
     /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
     /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
@@ -162,6 +167,8 @@ pub struct Session {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub archived_at: Option<Timestamp>,
+    /// The trusted folder in which it works. Without one, it works in the workspace of the system.
+    pub workspace: Option<String>,
 }
 
 /// A session as the responses of `/api/chat` show it.
@@ -175,14 +182,15 @@ pub struct OpenSession {
     /// The name that a person gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSession {
     pub scope: Scope,
-    pub id: SessionId,
-    pub origin: Origin,
+    pub fresh: FreshSession,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -200,6 +208,15 @@ pub struct ResumeSession {
 pub struct FreshSession {
     pub id: SessionId,
     pub origin: Origin,
+    /// The trusted folder in which it works. The gateway has checked that the caller may name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+impl FreshSession {
+    pub fn new(id: SessionId, origin: Origin) -> FreshSession {
+        FreshSession { id, origin, workspace: None }
+    }
 }
 
 /// Names a session by its id, on behalf of a scope. `not_found` if it is unknown, `forbidden` if it belongs to another
@@ -211,6 +228,17 @@ pub struct OwnedSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     pub id: SessionId,
+}
+
+/// The changes of a session. An absent field stays as it is.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSession {
+    /// If absent, the session may belong to any scope.
+    pub scope: Option<Scope>,
+    pub id: SessionId,
+    pub display_name: Option<String>,
 }
 
 #[serde_with::skip_serializing_none]
@@ -309,6 +337,8 @@ pub enum Target {
     None,
     /// A new session.
     Fresh(FreshSession),
+    /// A new session that works in the same folder as the session with this id or name, if the scope has that.
+    Beside(FreshSession, String),
     /// The session of the scope with this id, or else with exactly this name. The errors are those of
     /// `sessions.resume`.
     Selector(String),
@@ -548,6 +578,8 @@ pub struct Claim {
     /// The origins of outside text that the submission has read so far.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
+    /// The trusted folder in which its session works.
+    pub workspace: Option<String>,
 }
 
 crate::named! {

@@ -143,6 +143,9 @@ pub struct CallTool {
     /// then permits the call only if it says `trusted`.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
+    /// The trusted folder in which the session works, which the tool gets as `KEN_FOLDER`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     /// A key of the call that is unique within its submission.
     pub key: Option<String>,
     /// For a call that was interrupted: the [`process`](Tools::process) of ken-tools before its first attempt.

@@ -78,7 +78,8 @@ impl Exchanges for Database {
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error> {
         // What a person has put away is not brought back by a search.
         let filter = " WHERE x.submission = ?1
-                       AND NOT EXISTS (SELECT 1 FROM sessions AS s WHERE s.stream = x.stream AND s.archived_at IS NOT NULL)";
+                       AND NOT EXISTS (SELECT 1 FROM sessions AS s WHERE s.stream = x.stream AND s.archived_at IS NOT NULL)
+                       AND x.stream NOT IN (SELECT stream FROM purges)";
         let sql = [PAST, filter].concat();
         first(self, &sql, [submission], past)
     }

@@ -134,7 +134,7 @@ impl Acknowledged {
 /// The record stays until a person removes it. No connection to the database may be open.
 pub(super) fn record_loss(database: &Path, newest: u64, acknowledged: u64) -> std::io::Result<()> {
     let (log, now) = (log_path(database), Timestamp::now());
-    let copy = beside(&log, &format!(".damaged-{}", now.millis()));
+    let copy = beside(&log, &format!("{DAMAGED}{}", now.millis()));
     let kept = if length(&log) > 0 {
         std::fs::copy(&log, &copy)?;
         format!("; the log as it was found is kept as {}", copy.display())
@@ -150,6 +150,22 @@ pub(super) fn record_loss(database: &Path, newest: u64, acknowledged: u64) -> st
     writeln!(record, "{now} {what}")?;
     record.sync_all()?;
     sync_folder(&path)
+}
+
+/// The end of the names of copies of damaged logs, without their times.
+const DAMAGED: &str = ".damaged-";
+
+/// Removes the copies that [`record_loss`] has made.
+pub(super) fn remove_damaged_logs(database: &Path) -> std::io::Result<()> {
+    let prefix = beside(&log_path(database), DAMAGED);
+    let Some(folder) = database.parent() else { return Ok(()) };
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        if path.as_os_str().as_encoded_bytes().starts_with(prefix.as_os_str().as_encoded_bytes()) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

@@ -7,6 +7,8 @@ use rusqlite::{Row, params};
 use super::{Database, count, first, rows, run, stored, time, to_json};
 use crate::tables::{KeyRow, Keys};
 
+/// The stored status of a key whose answer was about a session that was deleted for good. Such a key has no answer.
+const GONE: u16 = 410;
 /// The stored status of a key whose last request did not reach the store. Such a key has no answer.
 const NOT_REACHED: u16 = 503;
 
@@ -29,7 +31,15 @@ fn answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
 impl Keys for Database {
     fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
         let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
-        first(self, sql, params![name, oldest.millis()], key)
+        let found = first(self, sql, params![name, oldest.millis()], |row| {
+            Ok((key(row)?, row.get::<_, Option<u16>>("status")?))
+        })?;
+        match found {
+            Some((key, Some(GONE))) if key.state.answer.is_none() => {
+                Err(Error::gone("the request with this idempotency key was about a session that was deleted for good"))
+            }
+            found => Ok(found.map(|(key, _)| key)),
+        }
     }
 
     fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
@@ -42,8 +52,12 @@ impl Keys for Database {
         run(self, sql, params![key, is_free.then_some(NOT_REACHED)]).map(drop)
     }
 
+    fn purge_key(&self, key: &str) -> Result<(), Error> {
+        run(self, "UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL", params![key, GONE]).map(drop)
+    }
+
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error> {
-        let sql = "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL";
+        let sql = "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL AND status IS NOT 410";
         let values = params![key, answer.status, answer.body, to_json(&answer.headers)?];
         run(self, sql, values).map(drop)
     }

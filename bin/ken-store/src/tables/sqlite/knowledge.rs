@@ -13,7 +13,10 @@ use crate::rules::terms::indexed;
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
 /// Selects entries together with their documents.
-const RECORD: &str = "SELECT * FROM knowledge LEFT JOIN documents USING (document)";
+/// Those of a session that is being deleted are left out.
+const RECORD: &str =
+    "SELECT * FROM (SELECT * FROM knowledge WHERE stream IS NULL OR stream NOT IN (SELECT stream FROM purges))
+     LEFT JOIN documents USING (document)";
 
 fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
     let actor: Option<String> = row.get("actor")?;
@@ -75,11 +78,12 @@ impl Knowledge for Database {
         entry: &PutKnowledge,
         origins: &Outside,
         place: Option<DocumentPlace>,
+        stream: Option<i64>,
         now: Timestamp,
     ) -> Result<i64, Error> {
         let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at,
-                     document, line, outside)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12)
+                     document, line, outside, stream)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12, ?13)
                    ON CONFLICT (id) DO UPDATE SET tags = excluded.tags, updated_at = max(updated_at, excluded.updated_at)
                    RETURNING entry";
         let values = params![
@@ -95,6 +99,7 @@ impl Knowledge for Database {
             place.map(|place| place.document),
             place.map(|place| place.line.cast_signed()),
             outside(origins)?,
+            stream,
         ];
         unique(self, sql, values, |row| row.get(0))
     }

@@ -5,6 +5,7 @@ use rusqlite::{Row, params};
 use serde_json::value::RawValue;
 
 use super::{Database, count, each_text, first, insert, place, rows, run, statement, time, unique};
+use crate::rules::stream_names;
 use crate::tables::{LogKind, LogRow, Logs, SystemEvents, SystemExtent};
 
 fn log(row: &Row<'_>) -> rusqlite::Result<LogRow> {
@@ -16,10 +17,19 @@ fn log(row: &Row<'_>) -> rusqlite::Result<LogRow> {
     })
 }
 
+/// The error for a stream of a session that was deleted for good.
+pub(super) fn purged(stream: &str) -> Error {
+    Error::gone(format!("the session {} was deleted for good", stream_names::instance(stream)))
+}
+
 impl Logs for Database {
     fn log(&self, name: &str) -> Result<Option<LogRow>, Error> {
-        let sql = "SELECT stream, name, entries, closed FROM streams WHERE name = ?1";
-        first(self, sql, [name], log)
+        let sql = "SELECT stream, name, entries, closed, purged_at FROM streams WHERE name = ?1";
+        let found = first(self, sql, [name], |row| Ok((log(row)?, row.get::<_, Option<i64>>("purged_at")?)))?;
+        match found {
+            Some((_, Some(_))) => Err(purged(name)),
+            found => Ok(found.map(|(log, _)| log)),
+        }
     }
 
     fn log_by_key(&self, key: i64) -> Result<LogRow, Error> {

@@ -38,10 +38,35 @@ pub(crate) const STEPS: &[&str] = &[
     OUTSIDE,
     SHOWN_SESSIONS,
     ENDED_SCHEDULES,
+    FOLDERS,
+    PURGES,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Sessions that are deleted for good. What is left of one is the row of its stream, which has only its name and this time. A row of
+/// `purges` stands for the work that is left: phase is that of tables::Phase, and reached the last event that was examined. With the
+/// stream, a knowledge entry names the session in which an agent wrote it. Without the indexes, each deletion of an event would read all
+/// submissions.
+const PURGES: &str = "
+ALTER TABLE streams ADD COLUMN purged_at INTEGER;
+CREATE TABLE purges (
+  stream  INTEGER PRIMARY KEY REFERENCES streams,
+  phase   INTEGER NOT NULL DEFAULT 0,
+  reached INTEGER NOT NULL DEFAULT 0
+) STRICT;
+DROP INDEX prompts;
+CREATE INDEX submissions_by_stream ON submissions (stream, submission);
+CREATE INDEX submissions_by_event ON submissions (event);
+ALTER TABLE knowledge ADD COLUMN stream INTEGER;
+CREATE INDEX knowledge_by_stream ON knowledge (stream) WHERE stream IS NOT NULL;
+";
+
+/// The trusted folder in which a session works.
+const FOLDERS: &str = "
+ALTER TABLE sessions ADD COLUMN workspace TEXT;
+";
 
 /// A schedule that has ended is kept for a while with its runs, and another one can have its slug.
 const ENDED_SCHEDULES: &str = "

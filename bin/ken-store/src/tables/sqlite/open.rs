@@ -283,6 +283,8 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    // What is deleted must not stay readable in unused parts of the file.
+    connection.pragma_update(None, "secure_delete", true)?;
     connection.busy_timeout(LOCK_TIMEOUT)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     connection.pragma_update(None, "cache_size", -16_384)

@@ -5,7 +5,8 @@ use ken_types::ops::store::{Scope, Session};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, word};
+use super::logs::purged;
+use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, unique, word};
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
@@ -56,6 +57,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         title: row.get("title")?,
         name: row.get("name")?,
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
+        workspace: row.get("workspace")?,
     })
 }
 
@@ -75,15 +77,28 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         archived_at: archived_at.map(Timestamp::from_millis),
+        workspace: found.workspace,
     };
     Ok((found.stream, session))
 }
 
 impl Sessions for Database {
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
-        let sql = "SELECT s.* FROM streams JOIN sessions AS s USING (stream)
-                   WHERE streams.name = 'agents/orchestrator/' || ?1";
-        first(self, sql, [id], session)
+        let sql =
+            "SELECT s.*, l.purged_at AS purged_at FROM streams AS l LEFT JOIN sessions AS s ON s.stream = l.stream
+                   WHERE l.name = 'agents/orchestrator/' || ?1";
+        let found = first(self, sql, [id], |row| {
+            let (stream, purged_at): (Option<i64>, Option<i64>) = (row.get("stream")?, row.get("purged_at")?);
+            Ok((stream.map(|_| session(row)).transpose()?, purged_at.is_some()))
+        })?;
+        match found {
+            Some((_, true)) => Err(purged(id)),
+            found => Ok(found.and_then(|(session, _)| session)),
+        }
+    }
+
+    fn workspace(&self, stream: i64) -> Result<Option<String>, Error> {
+        Ok(first(self, "SELECT workspace FROM sessions WHERE stream = ?1", [stream], |row| row.get(0))?.flatten())
     }
 
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
@@ -98,10 +113,17 @@ impl Sessions for Database {
         first(self, sql, [scope], session)
     }
 
+    fn session_record(&self, stream: i64) -> Result<Session, Error> {
+        let sql = "SELECT s.*, connector, actor, conversation, thread
+                   FROM sessions AS s JOIN scopes ON scopes.scope = s.scope WHERE s.stream = ?1";
+        unique(self, sql, [stream], |row| listed(row).map(|(_, session)| session))
+    }
+
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![session.stream, session.id.as_str(), session.scope, session.origin.name(), now.millis()];
+        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+        let SessionRow { stream, id, scope, origin, workspace, .. } = session;
+        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace];
         run(self, sql, values).map(drop)
     }
 

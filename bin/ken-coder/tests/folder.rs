@@ -1,0 +1,142 @@
+//! A call that is bound to a folder of the person's own: it is the workspace, the whole of it, and nothing else is.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use common::{Home, output_text, trust};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A home, and beside it a folder of the person's own with a neighbour.
+fn site() -> (Home, TempDir) {
+    common::sandbox_is_built();
+    let (home, own) = (Home::new(), tempfile::tempdir().unwrap());
+    fs::create_dir_all(home.folder().join("state")).unwrap();
+    for (file, text) in [("site/Makefile", "test:\n\ttrue\n"), ("site/docs/a.md", "old\n"), ("other/secret", "s\n")] {
+        fs::create_dir_all(own.path().join(file).parent().unwrap()).unwrap();
+        fs::write(own.path().join(file), text).unwrap();
+    }
+    trust(&home, &own.path().join("site"), None);
+    (home, own)
+}
+
+fn call(home: &Home, folder: &Path, words: &[&str], call: &Value) -> Output {
+    let call = call.to_string();
+    let words = [words, &["--format", "compact", "--json", &call]].concat();
+    home.command(&words).env("KEN_FOLDER", folder).env("KEN_RUN", "bound").output().unwrap()
+}
+
+fn done(home: &Home, folder: &Path, command: &str, arguments: &Value) -> Value {
+    let output = call(home, folder, &[command], arguments);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", output_text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn why_not(home: &Home, folder: &Path, command: &str, arguments: &Value) -> String {
+    let output = call(home, folder, &[command], arguments);
+    assert_eq!(output.status.code(), Some(2), "{command} {arguments}: {output:?}");
+    serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"]["message"].as_str().unwrap().to_owned()
+}
+
+fn preview(home: &Home, folder: &Path, command: &str, arguments: &Value) -> Value {
+    let output = call(home, folder, &[command, "--preview"], arguments);
+    assert!(output.status.success(), "{}", output_text(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_folder_is_the_workspace_and_the_only_place_that_changes() {
+    let (home, own) = site();
+    let folder = own.path().join("site");
+    let found = done(&home, &folder, "list", &json!({}));
+    let names: Vec<&str> = found["entries"].as_array().unwrap().iter().map(|e| e["path"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Makefile", "docs", "docs/a.md"]);
+    let shown = preview(&home, &folder, "write", &json!({"path": "new/b", "content": "b"}));
+    assert_eq!(shown["target"], folder.join("new/b").to_str().unwrap());
+    done(&home, &folder, "write", &json!({"path": "new/b", "content": "b"}));
+    assert_eq!(fs::read_to_string(folder.join("new/b")).unwrap(), "b");
+    let script = "echo made > made; cat ../other/secret; echo x > ../other/x; echo x > /tmp/ken-bound; ls ..; true";
+    let ran = done(&home, &folder, "run", &json!({"shell": script}));
+    assert_eq!((&ran["changed"], ran["stdout"].as_str().unwrap()), (&json!(["made"]), ""), "{ran}");
+    assert!(!own.path().join("other/x").exists() && !Path::new("/tmp/ken-bound").exists());
+    for (command, arguments, why) in [
+        ("read", json!({"path": "../other/secret"}), "`..`"),
+        ("write", json!({"path": ".git/hooks/x", "content": ""}), "git's own files"),
+        ("write", json!({"path": "", "content": ""}), "name a file in it"),
+        ("clone", json!({"url": "https://example.org/a.git", "repo": "repos/a"}), "works in one folder"),
+        ("commit", json!({"repo": ".", "message": "m"}), "is not a git repository"),
+    ] {
+        let said = why_not(&home, &folder, command, &arguments);
+        assert!(said.contains(why), "{command}: {said}");
+    }
+    // The person undoes it from anywhere.
+    let undone = home.command(&["undo", "bound", "--format", "compact"]).output().unwrap();
+    assert_eq!(undone.status.code(), Some(0), "{undone:?}");
+    assert!(!folder.join("new").exists() && !folder.join("made").exists() && folder.join("docs/a.md").exists());
+    assert!(home.files().is_empty(), "the workspace of the system has nothing of it");
+}
+
+#[test]
+fn rules_for_the_folder_have_its_absolute_path() {
+    let (home, own) = site();
+    let folder = own.path().join("site");
+    let asks = |path: &str| preview(&home, &folder, "write", &json!({"path": path, "content": "x"}))["approval"].take();
+    // A rule for a place of the workspace, or for all of it, says nothing about a folder of the person's own.
+    home.configure("rules = [{ path = \"docs\", policy = \"auto-edit\" }, { policy = \"auto-edit\" }]");
+    assert_eq!(asks("docs/b"), "ask");
+    let rules = format!(
+        "rules = [{{ path = \"{0}/docs\", policy = \"auto-edit\" }}, {{ path = \"{0}/secret\", policy = \"deny\" }}, \
+         {{ path = \"{1}\", policy = \"ask\", commands = [[\"make\", \"test\"]] }}]",
+        folder.display(),
+        own.path().display()
+    );
+    home.configure(&rules);
+    assert_eq!((asks("docs/b"), asks("secret/b"), asks("b")), (json!("none"), json!("deny"), json!("ask")));
+    // A command could change what is denied.
+    assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "test"]}))["approval"], "deny");
+    home.configure(&rules.replace("secret\", policy = \"deny", "docs/a\", policy = \"ask"));
+    assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "test"]}))["approval"], "none");
+    assert_eq!(preview(&home, &folder, "run", &json!({"argv": ["make", "all"]}))["approval"], "ask");
+}
+
+/// What a rule let the agent edit is compared in the next approval, whatever another session did in another folder meanwhile.
+#[test]
+fn what_nobody_has_seen_is_remembered_for_each_folder() {
+    let (home, own) = site();
+    let folder = own.path().join("site");
+    home.configure(&format!("rules = [{{ path = \"{}\", policy = \"auto-edit\" }}]", folder.display()));
+    let command = json!({"argv": ["sh", "-c", "make test"]});
+    let before = preview(&home, &folder, "run", &command);
+    let edit = json!({"path": "Makefile", "content": "test:\n\tfalse\n"});
+    let mut write = home.command(&["write", "--format", "compact"]);
+    write.env("KEN_FOLDER", &folder);
+    // As ken-tools makes the call: by the rule, and nobody sees it.
+    assert_eq!(home.asked_by(write, &edit, true).0["approval"], "none");
+    home.done("write", &json!({"path": "repos/site/a", "content": "1"}));
+    let after = preview(&home, &folder, "run", &command);
+    assert_ne!(before["fingerprint"], after["fingerprint"]);
+    assert_eq!(after["action"]["changedUnseen"], json!(["Makefile"]), "{after}");
+}
+
+#[test]
+fn a_folder_is_entered_only_while_it_is_the_trusted_one() {
+    let (home, own) = site();
+    let (folder, other) = (own.path().join("site"), own.path().join("other"));
+    let list = || json!({});
+    assert!(why_not(&home, &other, "list", &list()).contains("is not a trusted folder"));
+    assert!(why_not(&home, &folder.join("docs"), "list", &list()).contains("is not a trusted folder"));
+    fs::rename(&folder, own.path().join("away")).unwrap();
+    assert!(why_not(&home, &folder, "list", &list()).contains("is gone"));
+    std::os::unix::fs::symlink(own.path().join("away"), &folder).unwrap();
+    assert!(why_not(&home, &folder, "list", &list()).contains("is gone"));
+    fs::remove_file(&folder).unwrap();
+    fs::rename(&other, &folder).unwrap();
+    assert!(why_not(&home, &folder, "read", &json!({"path": "secret"})).contains("was replaced"));
+    // Nor is it undone there.
+    assert!(fs::read_to_string(folder.join("secret")).is_ok());
+}

@@ -1,0 +1,176 @@
+//! Sessions that are deleted for good.
+
+use ken_types::ops::store::*;
+use ken_types::{Code, Offset};
+
+use crate::kit::*;
+
+const WORD: &str = "zyzzogeton";
+const ANSWER: &str = "quoxapith";
+
+fn of(id: &str) -> OwnedSession {
+    OwnedSession { scope: None, id: ken_types::id::SessionId(id.into()) }
+}
+
+async fn put(kit: &Kit, title: &str, content: &str, turn: Option<&str>) {
+    let args = PutKnowledge {
+        title: title.into(),
+        content: content.into(),
+        tags: Vec::new(),
+        actor_id: Some("a".into()),
+        conversation_id: None,
+        source: "agent".into(),
+        created_by: "agent".into(),
+        turn: turn.map(sub),
+    };
+    kit.write::<KnowledgePut>(args).await.unwrap();
+}
+
+/// Runs the background work that is left.
+async fn settle(kit: &Kit) {
+    for _ in 0..400 {
+        kit.turn_clock(150).await;
+    }
+}
+
+fn holds(kit: &Kit, word: &str) -> bool {
+    let files = std::fs::read_dir(kit.dir.path()).unwrap().flatten();
+    files.into_iter().any(|file| {
+        let bytes = std::fs::read(file.path()).unwrap();
+        bytes.windows(word.len()).any(|part| part == word.as_bytes())
+    })
+}
+
+/// Fills pages before, between and after the texts that are deleted.
+async fn noise(kit: &Kit, from: usize, to: usize) {
+    for number in from..to {
+        let id = format!("tui-n{number}");
+        kit.session(&id, "a").await;
+        let text = format!("noise {number} {}", "lorem ipsum ".repeat(number % 40));
+        kit.talk(&id, &format!("n{number}"), &text, &format!("answer {text}")).await;
+        put(kit, &format!("note {number}"), &text, Some(&format!("n{number}"))).await;
+    }
+}
+
+async fn secret(kit: &Kit) {
+    kit.session("tui-x", "a").await;
+    for number in 0..12 {
+        let long = "padding ".repeat(number * 50);
+        kit.talk(
+            "tui-x",
+            &format!("x{number}"),
+            &format!("{long} {WORD}{number}"),
+            &format!("{ANSWER}{number} {long}"),
+        )
+        .await;
+        put(kit, &format!("{WORD} {number}"), &format!("{long}{ANSWER}"), Some(&format!("x{number}"))).await;
+        noise(kit, 100 + number * 3, 103 + number * 3).await;
+    }
+    let rename = kit.accept_of(
+        "a",
+        &format!("/rename {WORD}"),
+        Target::Selector("tui-x".into()),
+        Action::Name { name: WORD.into() },
+    );
+    kit.write::<ChatAccept>(rename).await.unwrap();
+}
+
+async fn found(kit: &Kit, query: &str) -> usize {
+    let args = Search { query: query.into(), scope: Some(scope("a")), limit: 5, vector: None };
+    let memory = kit.read::<MemorySearch>(args.clone()).await.unwrap().found.len();
+    memory + kit.read::<KnowledgeSearch>(args).await.unwrap().found.len()
+}
+
+#[tokio::test]
+async fn nothing_of_it_is_left_in_any_file() {
+    let mut kit = Kit::new();
+    noise(&kit, 0, 60).await;
+    secret(&kit).await;
+    noise(&kit, 200, 260).await;
+    assert!(found(&kit, WORD).await > 0 && holds(&kit, WORD) && holds(&kit, ANSWER));
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    assert_eq!(found(&kit, WORD).await, 0);
+    let gone = |error: ken_types::Error| assert_eq!(error.code, Code::Gone, "{error}");
+    gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
+    gone(kit.write::<SessionsPurge>(of("tui-x")).await.unwrap_err());
+    gone(kit.write::<SessionsArchive>(of("tui-x")).await.unwrap_err());
+    let again = CreateSession { scope: scope("a"), fresh: fresh("tui-x") };
+    gone(kit.write::<SessionsCreate>(again).await.unwrap_err());
+    let prompt = kit.accept_of("a", "again", Target::SelectorOrNew(fresh("tui-x")), Action::Find);
+    gone(kit.write::<ChatAccept>(prompt).await.unwrap_err());
+    settle(&kit).await;
+    kit.restart();
+    assert!(!holds(&kit, WORD), "the prompt");
+    assert!(!holds(&kit, ANSWER), "the answer");
+    assert!(found(&kit, "noise 250").await > 0);
+    gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_continues() {
+    let mut kit = Kit::new();
+    secret(&kit).await;
+    let damaged = kit.dir.path().join("ken.db-wal.damaged-17");
+    std::fs::write(&damaged, WORD).unwrap();
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    for _ in 0..6 {
+        kit.turn_clock(10).await;
+        kit.restart();
+    }
+    settle(&kit).await;
+    kit.restart();
+    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+}
+
+#[tokio::test]
+async fn a_running_turn_is_stopped_first_and_one_that_does_not_stop_is_ended() {
+    let mut kit = Kit::new();
+    kit.session("tui-x", "a").await;
+    kit.prompt_with("tui-x", "x1", WORD, Policy::Queue).await;
+    kit.prompt_with("tui-x", "x2", WORD, Policy::Queue).await;
+    let claim = kit.claim_one(1).await;
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    let aborts = kit.claims(1, 0).await.aborts;
+    assert_eq!(aborts, std::slice::from_ref(&claim.lease));
+    kit.turn_clock(1_000).await;
+    // It may still write its last events.
+    kit.add_events(&claim.lease, 0, vec![text_delta("x1", 0, ANSWER)]).await.unwrap();
+    kit.clock.advance(20_000);
+    settle(&kit).await;
+    let late = kit.finish(&claim.lease, 1, ANSWER).await.unwrap_err();
+    assert!(matches!(late.code, Code::NotFound | Code::Conflict), "{late}");
+    kit.restart();
+    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+}
+
+#[tokio::test]
+async fn an_idempotency_key_of_it_is_gone_and_those_of_others_are_not() {
+    let kit = Kit::new();
+    for id in ["tui-x", "tui-xy", "a"] {
+        kit.session(id, "a").await;
+    }
+    let begin = |key: &str| BeginKey { key: key.into(), body: "b".into(), seed: "s".into(), at: at(START) };
+    let finish = |key: &str, body: String| FinishKey {
+        key: key.into(),
+        end: KeyEnd::Answered(KeptAnswer { status: 200, body, headers: Vec::new() }),
+    };
+    for (key, body) in [
+        ("k1", r#"{"session":{"id":"tui-x"},"text":"zyzzogeton"}"#),
+        ("k2", r#"{"streamUrl":"http://127.0.0.1:1/agents/orchestrator/tui-x","result":"quoxapith"}"#),
+        ("k3", r#"{"session":{"id":"tui-xy"}}"#),
+        ("k4", r#"{"a":"a tui-x"}"#),
+    ] {
+        kit.write::<KeysBegin>(begin(key)).await.unwrap();
+        kit.write::<KeysFinish>(finish(key, body.to_owned())).await.unwrap();
+    }
+    kit.write::<KeysBegin>(begin("late")).await.unwrap();
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    kit.write::<SessionsPurge>(of("a")).await.unwrap();
+    kit.write::<KeysFinish>(finish("late", r#"{"session":{"id":"tui-x"}}"#.to_owned())).await.unwrap();
+    for key in ["k1", "k2", "late"] {
+        assert_eq!(kit.write::<KeysBegin>(begin(key)).await.unwrap_err().code, Code::Gone, "{key}");
+    }
+    for key in ["k3", "k4"] {
+        assert!(kit.write::<KeysBegin>(begin(key)).await.unwrap().answer.is_some(), "{key}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The prompts that a person has typed in the terminal client, in a file. Each line is the JSON of a prompt with its session, or
+//! only of its text if an older client wrote it. Deleting a session for good removes its lines.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+const ENTRIES: usize = 1_000;
+/// If the file has more lines than this, it is rewritten without the oldest ones.
+const LINES: usize = 4 * ENTRIES;
+
+/// The history in the folder `tui` of a state directory.
+#[derive(Debug, Clone)]
+pub struct History {
+    folder: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Text(String),
+    Prompt { text: String, session: String },
+}
+
+impl Line {
+    fn is_of(&self, session: &str) -> bool {
+        matches!(self, Line::Prompt { session: known, .. } if known == session)
+    }
+
+    fn into_text(self) -> String {
+        match self {
+            Line::Text(text) | Line::Prompt { text, .. } => text,
+        }
+    }
+}
+
+impl History {
+    pub fn below(state: &Path) -> History {
+        History { folder: state.join("tui") }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("history.jsonl")
+    }
+
+    /// Returns the newest 1,000 prompts, the newest last; none if the file cannot be read.
+    pub fn prompts(&self) -> Vec<String> {
+        let mut lines = self.lines().unwrap_or_default();
+        let count = lines.len();
+        lines.drain(..count.saturating_sub(ENTRIES));
+        if count > LINES {
+            // If this fails, the file stays longer.
+            _ = self.write(&lines);
+        }
+        lines.into_iter().map(Line::into_text).collect()
+    }
+
+    /// Adds a prompt.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn add(&self, text: &str, session: &str) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.path())?;
+        let line = Line::Prompt { text: text.to_owned(), session: session.to_owned() };
+        file.write_all(format!("{}\n", serde_json::to_string(&line)?).as_bytes())
+    }
+
+    /// Removes the prompts of a session.
+    ///
+    /// # Errors
+    /// Those of the file. That there is none is no error.
+    pub fn forget(&self, session: &str) -> io::Result<()> {
+        let mut lines = match self.lines() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            lines => lines?,
+        };
+        let count = lines.len();
+        lines.retain(|line| !line.is_of(session));
+        if lines.len() < count { self.write(&lines) } else { Ok(()) }
+    }
+
+    /// Returns the lines that can be read.
+    fn lines(&self) -> io::Result<Vec<Line>> {
+        let lines = BufReader::new(File::open(self.path())?).lines().map_while(Result::ok);
+        Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
+    }
+
+    fn write(&self, lines: &[Line]) -> io::Result<()> {
+        let fresh = self.folder.join("history.new");
+        let mut text = String::new();
+        for line in lines {
+            text.push_str(&serde_json::to_string(line)?);
+            text.push('\n');
+        }
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(fresh, self.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> (std::path::PathBuf, History) {
+        let name = format!("ken-history-{}-{:?}", std::process::id(), std::thread::current().id());
+        let folder = std::env::temp_dir().join(name);
+        (folder.clone(), History::below(&folder))
+    }
+
+    #[test]
+    fn it_is_private_bounded_and_forgets_a_session() {
+        let (folder, history) = history();
+        assert_eq!(history.prompts(), Vec::<String>::new());
+        history.forget("tui-1").unwrap();
+        history.add("a\nb", "tui-1").unwrap();
+        history.add("c", "tui-2").unwrap();
+        let mut file = OpenOptions::new().append(true).open(history.path()).unwrap();
+        file.write_all(b"\"an old line\"\nnot JSON\n").unwrap();
+        assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
+        history.forget("tui-1").unwrap();
+        assert_eq!(history.prompts(), ["c", "an old line"]);
+        for number in 0..=LINES {
+            history.add(&number.to_string(), "tui-3").unwrap();
+        }
+        let prompts = history.prompts();
+        assert_eq!((prompts.len(), prompts.last().unwrap().as_str()), (ENTRIES, "4000"));
+        assert_eq!(history.lines().unwrap().len(), ENTRIES);
+        assert_eq!(history.prompts(), prompts);
+        let about = fs::metadata(history.path()).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777, 0o600);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

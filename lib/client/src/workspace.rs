@@ -1,0 +1,107 @@
+//! The folder of the person's own in which a new session works.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use ken_trusted::Folders;
+use ken_types::Error;
+use ken_types::places::Places;
+use nix::unistd::{User, geteuid};
+
+/// Returns the folder for a new session: the one that the person names, or else the trusted folder around the current one. At a
+/// terminal, the person is asked once about the git repository around the current folder. `None` stands for the workspace of
+/// the system. `places` is that of the gateway; without it, the gateway is elsewhere and decides alone.
+///
+/// # Errors
+/// `invalid` if the named folder is not trusted, or if the list of trusted folders cannot be used.
+pub fn of_new_session(
+    places: Option<&Places>,
+    named: Option<&Path>,
+    ken: &str,
+    say: impl Fn(&str),
+) -> Result<Option<PathBuf>, Error> {
+    if let Some(named) = named {
+        return of_name(places, named, ken).map(Some);
+    }
+    let (Some(places), Ok(current)) = (places, std::env::current_dir().and_then(|folder| folder.canonicalize())) else {
+        return Ok(None);
+    };
+    let mut folders = Folders::read(&places.state)?;
+    if let Some(folder) = folders.around(&current) {
+        return match folders.open(folder) {
+            Ok(_) => Ok(Some(folder.to_owned())),
+            // A person who only asks something is not stopped by it. The agent cannot enter the folder.
+            Err(error) => {
+                say(&format!("the agent does not work in this folder: {}", error.message));
+                Ok(None)
+            }
+        };
+    }
+    let Some(top) = top_level(&current).filter(|top| !folders.declined.contains(*top)) else {
+        return Ok(None);
+    };
+    let is_allowed = folders.clone().trust(top, &homes(), &places.own()).is_ok();
+    if !is_allowed || !stdin().is_terminal() || !stderr().is_terminal() {
+        return Ok(None);
+    }
+    match ask(top, ken)? {
+        Some(true) => {
+            let folder = folders.trust(top, &homes(), &places.own())?;
+            folders.write(&places.state)?;
+            Ok(Some(folder))
+        }
+        Some(false) => {
+            folders.declined.insert(top.to_owned());
+            folders.write(&places.state)?;
+            Ok(None)
+        }
+        None => Ok(None),
+    }
+}
+
+fn of_name(places: Option<&Places>, named: &Path, ken: &str) -> Result<PathBuf, Error> {
+    let path = named.canonicalize();
+    let path =
+        path.map_err(|error| Error::invalid("--workspace", format!("{} cannot be used: {error}", named.display())))?;
+    if let Some(places) = places {
+        let opened = Folders::read(&places.state)?.open(&path);
+        opened.map_err(|error| {
+            let trust = format!("{ken} workspace trust {}", path.display());
+            Error::invalid("--workspace", error.message).hint(trust)
+        })?;
+    }
+    Ok(path)
+}
+
+/// Asks the person at the terminal. `None` if the question was not answered.
+fn ask(folder: &Path, ken: &str) -> Result<Option<bool>, Error> {
+    let name = folder.display();
+    let question = format!(
+        "ken: may the agent work in {name}?\n\
+         It can then read every file there. It changes files and runs commands there only after you have approved each, or as the\n\
+         rules in ken.toml allow. Without it, it works in a folder of its own.\n\
+         [y]es, [n]o (`{ken} workspace trust` changes that later): "
+    );
+    let mut to = stderr();
+    let failed = |error: std::io::Error| Error::internal(format!("the terminal: {error}"));
+    to.write_all(question.as_bytes()).and_then(|()| to.flush()).map_err(failed)?;
+    let mut answer = String::new();
+    stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(true),
+        "n" | "no" => Some(false),
+        _ => None,
+    })
+}
+
+/// Returns the top folder of the git repository that contains a folder. Git is not asked, because the folder is not trusted yet.
+pub fn top_level(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok())
+}
+
+/// Returns the home folders of the user, by the environment and by the list of users.
+pub fn homes() -> Vec<PathBuf> {
+    let user = User::from_uid(geteuid()).ok().flatten().map(|user| user.dir);
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    home.into_iter().chain(user).collect()
+}

@@ -1,0 +1,301 @@
+//! The folders outside the workspace that a person has trusted, in the file `folders.json` of the state directory. An agent
+//! works in such a folder only while it is the one that was trusted: path, device and inode are compared at each use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use ken_types::{Error, json};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::{OTHERS_WRITE, Others, STICKY, find, replace};
+
+/// The name of the file in the state directory.
+const FILE: &str = "folders.json";
+/// The maximum size of this file, in bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
+const MAX_DEPTH: usize = 8;
+
+/// What a path meant when its folder was trusted. Device and inode together name a folder of a running system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl Identity {
+    fn of(meta: &Metadata) -> Identity {
+        Identity { device: meta.dev(), inode: meta.ino() }
+    }
+}
+
+/// The list of the trusted folders. All paths are absolute and without symbolic links.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Folders {
+    pub trusted: BTreeMap<PathBuf, Identity>,
+    /// The folders about which the person was asked and said no. They are not asked about again.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub declined: BTreeSet<PathBuf>,
+}
+
+impl Folders {
+    /// Reads the list. Without the file, no folder is trusted. Fails if other users can read or change the file, or if it
+    /// is damaged.
+    pub fn read(state: &Path) -> Result<Folders, Error> {
+        let path = state.join(FILE);
+        let read = find(&path, Others::Nothing, MAX_BYTES).and_then(|bytes| match bytes {
+            Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
+            None => Ok(Folders::default()),
+        });
+        read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
+    }
+
+    /// Replaces the list.
+    pub fn write(&self, state: &Path) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
+        replace(&state.join(FILE), format!("{text}\n").as_bytes(), Others::Nothing)
+    }
+
+    /// Opens a trusted folder as a path only. Fails with `forbidden` if it is not trusted, or if something else is at its
+    /// path by now.
+    pub fn open(&self, path: &Path) -> Result<OwnedFd, Error> {
+        let hint = format!("ken workspace trust {}", path.display());
+        let Some(known) = self.trusted.get(path) else {
+            return Err(Error::forbidden(format!("{} is not a trusted folder", path.display())).hint(hint));
+        };
+        let gone = |why: &str| Error::forbidden(format!("{} {why}", path.display())).hint(hint.clone());
+        let Ok(walk) = walk(path) else {
+            return Err(gone("was trusted and is gone, or other users can replace it by now"));
+        };
+        match walk.chain.last() == Some(known) {
+            true => Ok(walk.folder.into()),
+            false => Err(gone("was replaced by another folder since it was trusted")),
+        }
+    }
+
+    /// Trusts a folder. Fails if an agent must not work there: it is `home` or holds it, it holds or lies in one of `own`
+    /// (ken's own files and folders) or another trusted folder, or another user could put something else in its place.
+    /// Returns its path without symbolic links.
+    pub fn trust(&mut self, folder: &Path, home: &[PathBuf], own: &[PathBuf]) -> Result<PathBuf, Error> {
+        let path = folder.canonicalize();
+        let path =
+            path.map_err(|error| Error::invalid(folder.display().to_string(), format!("cannot be used: {error}")))?;
+        let at = |message: String| Error::forbidden(message).at(path.display().to_string());
+        // The path is shown to people and to models.
+        if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
+            return Err(at("its path holds a control character, or is not UTF-8".to_owned()));
+        }
+        let Walk { chain, .. } = walk(&path)?;
+        let Some(folder) = chain.last().filter(|_| path != Path::new("/")) else {
+            return Err(at("the root of the file system cannot be trusted".to_owned()));
+        };
+        for home in home {
+            if identities(home).contains(folder) {
+                return Err(at("is your home folder, or holds it: trust the folder of one project".to_owned()));
+            }
+        }
+        check_apart(&path, own)?;
+        // A change is recorded and undone relative to its folder. With one folder in another, the same file would have two
+        // places, and neither record would know of the other's changes.
+        for other in self.trusted.keys().filter(|other| **other != path) {
+            let name = other.display();
+            match apart(&path, other) {
+                Ok(()) => {}
+                Err(Apart::Holds) => return Err(at(format!("holds the trusted folder {name}"))),
+                Err(Apart::LiesIn) => return Err(at(format!("lies in the trusted folder {name}"))),
+            }
+        }
+        self.trusted.insert(path.clone(), *folder);
+        self.declined.remove(&path);
+        Ok(path)
+    }
+
+    /// Returns the trusted folder that is or contains this one.
+    pub fn around(&self, folder: &Path) -> Option<&Path> {
+        folder.ancestors().find_map(|folder| Some(self.trusted.get_key_value(folder)?.0.as_path()))
+    }
+}
+
+/// Fails if a folder holds one of ken's own files and folders, or lies in one.
+pub fn check_apart(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
+    let at = |what: &str, own: &Path| {
+        Error::forbidden(format!("{what} ken's own {}", own.display())).at(folder.display().to_string())
+    };
+    own.iter().try_for_each(|own| match apart(folder, own) {
+        Ok(()) => Ok(()),
+        Err(Apart::Holds) => Err(at("holds", own)),
+        Err(Apart::LiesIn) => Err(at("lies in", own)),
+    })
+}
+
+/// How two folders are not apart. The first one is the subject.
+enum Apart {
+    Holds,
+    LiesIn,
+}
+
+/// Compares two paths by device and inode, so that neither a link nor a second mount can hide that one holds the other.
+fn apart(folder: &Path, other: &Path) -> Result<(), Apart> {
+    let (here, there) = (identities(folder), identities(other));
+    match (here.last(), there.last()) {
+        (Some(folder), _) if there.contains(folder) => Err(Apart::Holds),
+        (_, Some(other)) if here.contains(other) => Err(Apart::LiesIn),
+        _ => Ok(()),
+    }
+}
+
+/// A folder, with the identities of the folders from the root down to it.
+struct Walk {
+    folder: File,
+    chain: Vec<Identity>,
+}
+
+/// Opens a folder by its absolute path, component by component and without following links. Fails if another user could put
+/// something else at one of them: a folder of the path belongs to somebody else, or others can write to it.
+///
+/// In a sticky folder such as /tmp, others can create entries, and only the owner of an entry, or of the folder, can rename
+/// or remove it. So a sticky folder may stand above an entry that belongs to root or to this user, and nowhere else: it cannot
+/// be trusted itself.
+fn walk(path: &Path) -> Result<Walk, Error> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let failed = |at: &Path, why: &dyn std::fmt::Display| {
+        Error::invalid(at.display().to_string(), format!("cannot be opened as a folder: {why}"))
+    };
+    let names: Vec<&OsStr> = path
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    let mut at = PathBuf::from("/");
+    let root = open(&at, flags, Mode::empty()).map_err(|errno: Errno| failed(&at, &errno))?;
+    let mut folder = File::from(root);
+    let mut meta = folder.metadata().map_err(|error| failed(&at, &error))?;
+    let mut chain = vec![Identity::of(&meta)];
+    check_owner(&at, &meta)?;
+    for name in names {
+        check_writers(&at, &meta, true)?;
+        at.push(name);
+        folder = openat(&folder, name, flags, Mode::empty()).map(File::from).map_err(|errno| failed(&at, &errno))?;
+        meta = folder.metadata().map_err(|error| failed(&at, &error))?;
+        check_owner(&at, &meta)?;
+        chain.push(Identity::of(&meta));
+    }
+    check_writers(&at, &meta, false)?;
+    Ok(Walk { folder, chain })
+}
+
+fn check_owner(at: &Path, meta: &Metadata) -> Result<(), Error> {
+    crate::check_owner(at, meta).map_err(|error| error.at(at.display().to_string()))
+}
+
+/// The access list of a folder shows in the bits of its group, so these bits cover it too.
+fn check_writers(at: &Path, meta: &Metadata, is_parent: bool) -> Result<(), Error> {
+    if meta.mode() & OTHERS_WRITE == 0 || (is_parent && meta.mode() & STICKY != 0) {
+        return Ok(());
+    }
+    crate::check_mode(at, meta.mode() & 0o777).map_err(|error| error.at(at.display().to_string()))
+}
+
+/// Returns the identities of the folders above a path, from the root, and its own. If nothing is there, it returns none.
+fn identities(path: &Path) -> Vec<Identity> {
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    above.into_iter().filter_map(|path| Some(Identity::of(&path.symlink_metadata().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir, create_dir_all, rename, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path, mode: u32) {
+        set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    /// Trusts a folder of a person with this home and this state, and returns the message of the error.
+    fn trust(folders: &mut Folders, at: &Path, folder: &str) -> Result<PathBuf, String> {
+        let (home, own) = ([at.join("home")], [at.join("home/.local/state/ken")]);
+        folders.trust(&at.join(folder), &home, &own).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn a_trusted_folder_is_one_of_a_project_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap();
+        for name in ["home/src/site/docs", "home/src/other", "home/.local/state/ken/store"] {
+            create_dir_all(at.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(at.join("home/src/site"), at.join("link")).unwrap();
+        let mut folders = Folders::default();
+        for (refused, why) in [
+            ("home", "is your home folder"),
+            (".", "is your home folder"),
+            ("home/.local/state", "holds ken's own"),
+            ("home/.local/state/ken", "holds ken's own"),
+            ("home/.local/state/ken/store", "lies in ken's own"),
+            ("nothing", "cannot be used"),
+        ] {
+            let message = trust(&mut folders, &at, refused).unwrap_err();
+            assert!(message.starts_with(why), "{refused}: {message}");
+        }
+        assert!(folders.trust(Path::new("/"), &[], &[]).is_err());
+        // A link is trusted as the folder that it leads to.
+        assert_eq!(trust(&mut folders, &at, "link"), Ok(at.join("home/src/site")));
+        assert_eq!(trust(&mut folders, &at, "home/src/site"), Ok(at.join("home/src/site")));
+        assert!(trust(&mut folders, &at, "home/src").unwrap_err().starts_with("holds the trusted folder"));
+        assert!(trust(&mut folders, &at, "home/src/site/docs").unwrap_err().starts_with("lies in the trusted folder"));
+        assert!(trust(&mut folders, &at, "home/src/other").is_ok());
+        folders.write(&at).unwrap();
+        assert_eq!(Folders::read(&at), Ok(folders));
+    }
+
+    #[test]
+    fn what_others_can_replace_is_not_trusted_but_for_an_own_folder_in_a_sticky_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap();
+        create_dir_all(at.join("shared/site")).unwrap();
+        let mut folders = Folders::default();
+        for (bits, is_trusted) in [(0o755, true), (0o775, false), (0o757, false), (0o1777, true)] {
+            mode(&at.join("shared"), bits);
+            assert_eq!(trust(&mut folders, &at, "shared/site").is_ok(), is_trusted, "{bits:o}");
+        }
+        // Others can create files in a sticky folder, so it is not trusted itself.
+        folders = Folders::default();
+        assert!(trust(&mut folders, &at, "shared").unwrap_err().contains("others can change it"));
+    }
+
+    #[test]
+    fn a_folder_that_was_replaced_moved_or_opened_to_others_is_refused_at_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().canonicalize().unwrap();
+        create_dir_all(at.join("src/site")).unwrap();
+        let mut folders = Folders::default();
+        let site = trust(&mut folders, &at, "src/site").unwrap();
+        let open = || folders.open(&site).map(drop).map_err(|error| error.message);
+        assert_eq!(open(), Ok(()));
+        mode(&at.join("src"), 0o777);
+        assert!(open().unwrap_err().contains("other users can replace it"));
+        mode(&at.join("src"), 0o755);
+        rename(&site, at.join("src/away")).unwrap();
+        assert!(open().unwrap_err().contains("is gone"));
+        std::os::unix::fs::symlink(at.join("src/away"), &site).unwrap();
+        assert!(open().unwrap_err().contains("is gone"));
+        std::fs::remove_file(&site).unwrap();
+        create_dir(&site).unwrap();
+        assert!(open().unwrap_err().contains("was replaced"));
+        assert!(folders.open(&at).unwrap_err().message.contains("is not a trusted folder"));
+    }
+}

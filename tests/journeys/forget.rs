@@ -1,0 +1,229 @@
+//! `ken sessions rm`: a conversation is deleted for good, and no file of the home contains what was said in it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai};
+use ken_tests::{Builder, System, Terminal, binary, until};
+use serde_json::{Value, json};
+
+/// Words that occur nowhere else: one that the person writes, one that the model answers, and the beginning of an image.
+const ASKED: &str = "zyzzogeton";
+const ANSWERED: &str = "quoxapith";
+const IMAGE: &str = "iVBORw0KGgpxdW94YXBpdGg1";
+/// How long an idle system has to overwrite what was deleted.
+const IDLE: Duration = Duration::from_secs(10);
+
+fn reply(request: &ReceivedRequest) -> Reply {
+    let prompt = request.prompt().to_string();
+    let messages = request.body["messages"].as_array().unwrap();
+    let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+    let results = results.filter(|message| message["role"] == "tool").count();
+    let entry = json!({"title": format!("About {ASKED}"), "content": format!("{ANSWERED} is what it is")});
+    let write = json!({"path": "repos/site/NOTE", "content": "Nothing to see.\n"});
+    let task = json!({"agent": "coding-worker", "prompt": format!("worker: replace {ASKED}")});
+    let call = match () {
+        () if results > 0 => None,
+        () if prompt.contains("worker:") => Some(("write_file", write)),
+        () if prompt.contains("the note") => Some(("task", task)),
+        () if prompt.contains("Remember") => Some(("knowledge_add", entry)),
+        () => None,
+    };
+    if prompt.contains("for ever") {
+        let mut pieces = openai(&[ANSWERED], &[]);
+        pieces.truncate(2);
+        pieces.push(Piece::UntilGone);
+        return Reply::Stream(pieces);
+    }
+    Reply::Stream(match call {
+        Some((name, arguments)) => openai(&[], &[("call_1", name, &arguments.to_string())]),
+        None => openai(&[&format!("It is {ANSWERED}.")], &[]),
+    })
+}
+
+fn started() -> (Provider, System) {
+    let provider = Provider::answering(reply);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=k\n")
+        .start();
+    (provider, system)
+}
+
+fn shell(system: &System, line: &str) -> Output {
+    let programs = binary("ken").parent().unwrap().display().to_string();
+    let mut shell = Command::new("sh");
+    shell.env_clear().env("PATH", format!("{programs}:/usr/bin:/bin")).env("KEN_HOME", system.home());
+    shell.args(["-c", line]).current_dir(system.home()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a line that must succeed, and returns what it prints.
+#[track_caller]
+fn runs(system: &System, line: &str) -> String {
+    let output = shell(system, line);
+    assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files(&entry.path(), found),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the files of the home that contain one of the words.
+fn holding(system: &System) -> Vec<String> {
+    let mut all = Vec::new();
+    files(system.home(), &mut all);
+    let words = [ASKED, ANSWERED, IMAGE];
+    let holds = |file: &PathBuf| {
+        let bytes = fs::read(file).unwrap_or_default();
+        words.into_iter().any(|word| bytes.windows(word.len()).any(|part| part == word.as_bytes()))
+    };
+    let relative = |file: PathBuf| file.strip_prefix(system.home()).unwrap().display().to_string();
+    all.into_iter().filter(holds).map(relative).collect()
+}
+
+/// Waits until no file contains the words.
+#[track_caller]
+fn is_forgotten(system: &System) {
+    let end = Instant::now() + IDLE;
+    while let left = holding(system)
+        && !left.is_empty()
+    {
+        assert!(Instant::now() < end, "{left:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Returns the only session that is listed.
+fn session(system: &System) -> String {
+    let list: Value = serde_json::from_str(runs(system, "ken sessions --json").trim()).unwrap();
+    list["sessionId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn nothing_that_was_said_is_left() {
+    let (provider, system) = started();
+    fs::create_dir_all(system.home().join("state/workspace/repos/site")).unwrap();
+    fs::write(system.home().join("state/workspace/repos/site/NOTE"), format!("about {ASKED}\n")).unwrap();
+    assert_eq!(runs(&system, &format!("ken chat 'Remember {ASKED}'")), format!("It is {ANSWERED}.\n"));
+    let id = session(&system);
+    runs(&system, &format!("ken sessions rename {id} 'The {ASKED}'"));
+    assert!(runs(&system, "ken sessions").contains(&format!("The {ASKED}")));
+    // An image, with a key with which the request could be repeated.
+    let image = json!({"type": "image", "mimeType": "image/png", "data": IMAGE});
+    let prompt = json!({"message": "What is it?", "images": [image]});
+    let target = format!("/agents/orchestrator/{id}?wait=result");
+    let with_image = || system.client().request("POST", &target).header("idempotency-key", "once").json(&prompt).send();
+    assert!(with_image().expect(200).json()["result"]["text"].as_str().unwrap().contains(ANSWERED));
+    // A change of a file that somebody approves.
+    let mut terminal = Terminal::start(
+        Command::new(binary("ken-tui")).env("KEN_HOME", system.home()).args(["--session", &id]),
+        110,
+        40,
+    );
+    terminal.wait_for_text(ANSWERED);
+    terminal.type_line("Replace the note");
+    until("the worker asks", || runs(&system, "ken approvals").contains("NOTE"));
+    let pending = system.get("/api/approvals/pending").expect(200).json();
+    runs(&system, &format!("ken approve {}", pending[0]["request"]["id"].as_str().unwrap()));
+    let note = system.home().join("state/workspace/repos/site/NOTE");
+    until("the note is replaced", || fs::read_to_string(&note).unwrap().starts_with("Nothing"));
+    terminal.type_line(&format!("And {ASKED}?"));
+    let exported = || -> Value {
+        serde_json::from_str(&runs(&system, &format!("ken sessions export {id} --format json"))).unwrap()
+    };
+    until("both turns are over", || {
+        let exported = exported();
+        let exchanges = exported["exchanges"].as_array().unwrap();
+        exchanges.len() == 4 && exchanges.iter().all(|exchange| exchange["status"] == "completed")
+    });
+    // The person makes a case of the first turn, and exports the session.
+    let exported = exported();
+    assert_eq!(exported["session"]["displayName"], format!("The {ASKED}"));
+    let first = exported["exchanges"][0]["submissionId"].as_str().unwrap();
+    runs(&system, &format!("ken eval add {first} --name case"));
+    let text = runs(&system, &format!("ken sessions export {id}"));
+    assert!(text.starts_with(&format!("# The {ASKED}\n\n## You, ")) && text.contains(ANSWERED), "{text}");
+    let before = holding(&system).join(" ");
+    for file in ["ken.db", "evals/case.json", "history.jsonl", "coder/objects"] {
+        assert!(before.contains(file), "{file}: {before}");
+    }
+    // Without a terminal nobody can be asked.
+    let refused = shell(&system, &format!("ken sessions rm {id}"));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--yes"), "{refused:?}");
+    assert_eq!(runs(&system, &format!("ken sessions rm {id} --yes")), format!("deleted {id}\n"));
+    terminal.wait_for_text("was deleted for good");
+    drop(terminal);
+    is_forgotten(&system);
+    let backup = system.home().join("copy.db");
+    runs(&system, &format!("ken backup {}", backup.display()));
+    assert_eq!(holding(&system), Vec::<String>::new());
+    // It is gone under each of its names, and no request about it runs again.
+    let asked = provider.received().len();
+    system.get(&format!("/agents/orchestrator/{id}")).expect(410);
+    system.post(&format!("/agents/orchestrator/{id}"), &json!({"message": "again"})).expect(410);
+    with_image().expect(410);
+    system.delete(&format!("/api/chat/sessions/{id}?purge=true")).expect(410);
+    for line in [format!("ken chat -s {id} again"), format!("ken show {id}"), format!("ken sessions export {id}")] {
+        let output = shell(&system, &line);
+        assert_ne!(output.status.code(), Some(0), "{line}: {output:?}");
+    }
+    assert_eq!(provider.received().len(), asked);
+    assert_eq!(runs(&system, "ken sessions --json"), "");
+    assert!(!runs(&system, &format!("ken knowledge search {ASKED}")).contains(ANSWERED));
+    // The next conversation does not know of it.
+    runs(&system, &format!("ken chat 'What is {}?'", &ASKED[..5]));
+    assert!(!provider.received().last().unwrap().body.to_string().contains(ANSWERED));
+}
+
+#[test]
+fn a_running_turn_is_cancelled_first_and_its_readers_are_told() {
+    let (provider, system) = started();
+    let id = system.session();
+    let stream = format!("/agents/orchestrator/{id}");
+    let mut reader = system.attach(&format!("{stream}?offset=-1&live=sse"));
+    system.post(&stream, &json!({"message": format!("{ASKED} for ever")})).expect(202);
+    until("the answer begins", || holding(&system).iter().any(|file| file.contains("ken.db")));
+    let identity = "connector=tui&actorId=somebody&conversationId=else";
+    system.delete(&format!("/api/chat/sessions/{id}?{identity}")).expect(403);
+    let kept = system.delete(&format!("/api/chat/sessions/{id}")).expect(409);
+    assert!(kept.json()["hint"].as_str().unwrap().contains("cancel"), "{kept:?}");
+    let deleted = system.delete(&format!("/api/chat/sessions/{id}?purge=true")).expect(200);
+    assert_eq!(deleted.json(), json!({"id": id, "deleted": true, "purged": true}));
+    system.get(&stream).expect(410);
+    until("the model is no longer asked", || provider.is_gone());
+    let mut last = None;
+    while let Some(frame) = reader.frame() {
+        last = Some(frame);
+    }
+    assert_eq!(last.unwrap().kind(), "control");
+    is_forgotten(&system);
+}
+
+#[test]
+fn a_kill_in_the_middle_is_made_up_for() {
+    let (_provider, system) = started();
+    let id = system.session();
+    let filler = "lorem ipsum dolor ".repeat(2_000);
+    for number in 0..25 {
+        let prompt = json!({"message": format!("{number} {ASKED} {filler}")});
+        system.post(&format!("/agents/orchestrator/{id}?wait=result"), &prompt).expect(200);
+    }
+    system.wait_until_stable("store");
+    system.delete(&format!("/api/chat/sessions/{id}?purge=true")).expect(200);
+    system.kill("store");
+    until("the store is back", || system.get(&format!("/agents/orchestrator/{id}")).status == 410);
+    is_forgotten(&system);
+}
