@@ -5,8 +5,9 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai, refusal};
-use ken_tests::{Builder, System, until};
+use ken_tests::{Builder, Client, System, Terminal, binary, until};
 use serde_json::{Value, json};
 
 const WRONG: &str = "echo $(($1 - $2))\n";
@@ -31,6 +32,20 @@ fn repairing() -> Provider {
             (true, ..) => ("Repaired.", None),
             (_, true, 0) => ("", Some(("task", json!({"agent": "coding-worker", "prompt": TASK})))),
             (_, true, _) => ("The worker has repaired it.", None),
+            _ if asked.contains("Look up") && results == 0 => {
+                ("", Some(("knowledge_search", json!({"query": "cellar"}))))
+            }
+            _ if asked.contains("Look up") => {
+                // The number is that of the result, as a model reads it.
+                let result = messages.last().unwrap()["content"].as_str().unwrap();
+                let number = result.split("\"number\":").nth(1).unwrap().split([',', '}']).next().unwrap();
+                return Reply::Stream(openai(&[&format!("It is in the cellar [{number}].")], &[]));
+            }
+            _ if asked.contains("router") => {
+                let sources = messages[last_prompt]["content"].as_str().unwrap();
+                assert!(sources.contains("[1] \"The router\""), "{sources}");
+                ("The router is called Kepler [1].", None)
+            }
             _ => ("Hello.", None),
         };
         let call = call.map(|(name, arguments)| (name, arguments.to_string()));
@@ -106,7 +121,7 @@ fn approve_all(system: &System, chat: &mut Child) -> Vec<String> {
 fn offered(system: &System, words: &[&str]) -> Vec<String> {
     let script = "source <(ken completions bash) && COMP_WORDS=(ken \"$@\") && COMP_CWORD=$# && cur=${COMP_WORDS[COMP_CWORD]} \
                   && _ken_values ken \"$cur\" \"${COMP_WORDS[COMP_CWORD-1]}\" && printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let programs = ken_tests::binary("ken").parent().unwrap().display().to_string();
+    let programs = binary("ken").parent().unwrap().display().to_string();
     let mut bash = Command::new("bash");
     bash.args(["--norc", "-c", script, "bash"]).args(words);
     bash.env("KEN_HOME", system.home()).env("PATH", format!("{programs}:/usr/bin:/bin"));
@@ -231,6 +246,58 @@ fn the_page_of_a_turn_shows_each_step_and_every_id_on_it_is_taken() {
     let again = undone.lines().last().unwrap().strip_prefix("to have it again: ken undo ").unwrap();
     done(&system, &["undo", &again[again.len() - 8..]]);
     assert_ne!(std::fs::read_to_string(site(&system).join("sum.sh")).unwrap(), WRONG);
+}
+
+/// Nobody reads an id in a sentence: an answer names its sources by numbers, and they stand below it in every client.
+#[test]
+fn an_answer_names_its_sources_by_numbers_and_they_stand_below_it() {
+    let provider = repairing();
+    let platform = BotApi::start();
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/gpt-4o-mini")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("MESSENGER_API_BASE_URL", &platform.url())
+        .env("MESSENGER_APPROVED_USER_IDS", "7")
+        .env("MESSENGER_BOT_USERNAME", "ken_bot")
+        .secrets(&format!(
+            "OPENAI_API_KEY=none\nMESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"
+        ))
+        .start();
+    let id = done(&system, &["knowledge", "add", "The router", "The router is called Kepler."]).trim().to_owned();
+    let line = format!("[1] The router ({})", &id[..15]);
+    let shown = format!("The router is called Kepler [1].\n\n{line}\n");
+    assert_eq!(done(&system, &["chat", "What is the router called?"]), shown);
+    let answer: Value = serde_json::from_str(&done(&system, &["chat", "--json", "And the router?"])).unwrap();
+    assert_eq!((&answer["sources"][0]["id"], &answer["sources"][0]["number"]), (&json!(id), &json!(1)), "{answer}");
+    let mut print = Command::new(binary("ken-tui"));
+    print.env("KEN_HOME", system.home()).args(["--print", "The router?"]).stdin(Stdio::null());
+    assert_eq!(String::from_utf8(print.output().unwrap().stdout).unwrap(), shown);
+    // The id below the answer is taken, and so is that of the transcript.
+    assert!(done(&system, &["show", &id[..15]]).contains("The router is called Kepler."));
+    let page = done(&system, &["show", "last"]);
+    let source = page.lines().find(|line| line.contains("[1] The router")).unwrap_or_else(|| panic!("{page}"));
+    assert!(source.contains(&id) && source.ends_with("  1.00"), "its id and score: {source}");
+    assert!(done(&system, &["show", value(&page, "session ")]).contains(&format!("\n{line}\n")));
+    for arguments in [&["--plain", "--session"][..], &["--session"]] {
+        let mut open = Command::new(binary("ken-tui"));
+        open.env("KEN_HOME", system.home()).args(arguments).arg(value(&page, "session "));
+        let mut terminal = Terminal::start(&open, 110, 40);
+        terminal.wait_for_text(&line);
+        terminal.type_line("What is the name of the router?");
+        terminal.wait_for_screen("the sources of the new answer", |screen| screen.matches(&line).count() >= 2);
+    }
+    let message = json!({"message_id": 1, "date": 1, "text": "The router?", "chat": {"id": 7, "type": "private"},
+        "from": {"id": 7, "is_bot": false, "first_name": "Ada"}});
+    let mut client = Client::connect(system.address());
+    let request =
+        client.request("POST", "/channels/messenger/webhook").header("X-Telegram-Bot-Api-Secret-Token", SECRET);
+    request.json(&json!({"update_id": 1, "message": message})).send().expect(200);
+    let texts = || platform.calls("sendMessage").iter().map(|call| call.body["text"].to_string()).collect::<String>();
+    until("the chat has the answer", || texts().contains("Kepler [1].") && texts().contains(&line));
+    // What a tool has found in the middle of a turn has the next number.
+    done(&system, &["knowledge", "add", "The wine", "The wine lies in the cellar."]);
+    let found = done(&system, &["chat", "Look up the place."]);
+    assert!(found.starts_with("It is in the cellar [") && found.contains("] The wine (kb-"), "{found}");
 }
 
 #[test]

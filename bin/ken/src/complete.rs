@@ -49,7 +49,7 @@ pub(crate) fn run(globals: &Globals, args: &Complete, ken: clap::Command) -> Out
     if globals.url.is_some() || line.has_url {
         return Ok(ExitCode::SUCCESS);
     }
-    let home = line.home.clone().map(PathBuf::from).or_else(|| globals.home.clone());
+    let home = line.home.map(PathBuf::from).or_else(|| globals.home.clone());
     let globals = Globals { home, url: None, secret_file: None, raw: false };
     let found = globals.places().and_then(|places| values(&places, value)).unwrap_or_default();
     let fitting = found.iter().filter(|(value, _)| value.starts_with(line.current));

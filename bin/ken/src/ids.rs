@@ -116,7 +116,7 @@ fn ambiguous(several: &[FoundId], word: &str) -> Error {
     let mut message = format!("`{word}` can mean several things:");
     for FoundId { kind, at, id, label, .. } in several.iter().take(MAX_LISTED) {
         let label = label.as_deref().unwrap_or_default();
-        message += &format!("\n  {:12}  {}  {id}  {label}", kind.name(), seconds(*at)).trim_end().to_owned();
+        message += format!("\n  {:12}  {}  {id}  {label}", kind.name(), seconds(*at)).trim_end();
     }
     if several.len() > MAX_LISTED {
         message += "\n  and more";
@@ -125,8 +125,8 @@ fn ambiguous(several: &[FoundId], word: &str) -> Error {
 }
 
 fn seconds(at: Timestamp) -> String {
-    let text = at.to_string();
-    text.get(..19).map_or(text.clone(), |text| format!("{text}Z"))
+    // The form of a time is fixed, as in `2027-02-03T04:05:06.789Z`.
+    at.to_string().chars().take("2027-02-03T04:05:06".len()).chain(['Z']).collect()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ken_client::Gateway;
 use ken_client::chat::Identity;
+use ken_client::{Gateway, source_lines};
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::ids::{FoundId, IdKind};
@@ -184,6 +184,10 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
         };
         if !text("/assistant/text").is_empty() {
             print_line(text("/assistant/text"))?;
+        }
+        let sources = exchange.get("assistant").map(source_lines).unwrap_or_default();
+        if !sources.is_empty() {
+            print_line(&format!("\n{sources}"))?;
         }
         let turn = text("/submissionId");
         match status.as_str() {

@@ -28,7 +28,7 @@ fn sql(kind: IdKind) -> Sql {
                        c.connector, c.actor, c.conversation, c.thread
                      FROM sessions AS s JOIN scopes AS c USING (scope)",
             whole: "s.stream = (SELECT stream FROM streams WHERE name = 'agents/orchestrator/' || ?1)",
-            part: "s.archived_at IS NULL AND (instr(s.id, ?1) > 0 OR s.name = ?1)",
+            part: "instr(s.id, ?1) > 0 OR s.archived_at IS NULL AND s.name = ?1",
             known: "s.archived_at IS NULL AND (s.title IS NOT NULL OR s.name IS NOT NULL)",
             order: "s.updated_at DESC, s.stream DESC",
         },
