@@ -55,6 +55,11 @@ impl Store {
         Ok(Store { readers, writer, watch, clock })
     }
 
+    /// Sets what sessions remember for which nothing else is set.
+    pub async fn set_memory(&self, memory: Memory) -> Result<(), Error> {
+        self.writer.write(true, move |tables, _| ops::memory::set_default(tables, memory)).await
+    }
+
     /// Makes all waiting calls return an error. Operations that have begun continue.
     pub fn stop(&self) {
         self.watch.set_condition(Condition::Stopping);

@@ -244,7 +244,8 @@ mod tests {
                 assert!(file[section].get(key).is_some(), "[{section}] {key} is not in etc/ken.toml");
             }
         }
-        let store = Part { sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
+        let store =
+            Part { reads: Vec::new(), sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
         assert_eq!(store, Part::default());
         // The built-in file enables the watchdog for every part of ken, while the type's default is 0.
         let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;

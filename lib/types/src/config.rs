@@ -2,6 +2,7 @@
 //! Each part reads only the sections that concern it, and only `kend` reads `[part.*]`. ken.toml(5) documents the file.
 
 use crate::address::Allowed;
+use crate::ops::store::Memory;
 use crate::proxy::Host;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -139,11 +140,13 @@ impl Default for Cognitive {
 pub struct Chat {
     /// How long the gateway waits for the end of a turn before it replies 202, in milliseconds, at most 600,000.
     pub wait_ms: u32,
+    /// Which past turns a session remembers if nothing else is set for it.
+    pub memory: Memory,
 }
 
 impl Default for Chat {
     fn default() -> Chat {
-        Chat { wait_ms: 200_000 }
+        Chat { wait_ms: 200_000, memory: Memory::On }
     }
 }
 

@@ -18,7 +18,7 @@ mod kinds;
 mod knowledge;
 pub(crate) mod leases;
 mod logs;
-mod memory;
+pub(crate) mod memory;
 mod messenger;
 mod notes;
 pub(crate) mod outbox;

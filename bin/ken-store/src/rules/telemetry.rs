@@ -331,7 +331,9 @@ mod tests {
         };
         let busy = r#","error":{"name":"busy","message":"later"}"#;
         let check = |verdict: &str| {
-            format!(r#"{{"v":1,"type":"validation","submissionId":"s","verdict":"{verdict}","violations":["too bold"]}}"#)
+            format!(
+                r#"{{"v":1,"type":"validation","submissionId":"s","verdict":"{verdict}","violations":["too bold"]}}"#
+            )
         };
         let other = r#"{"v":1,"type":"turn","submissionId":"t","provider":"p","model":"x"}"#.to_owned();
         let mut troubles = Troubles::default();

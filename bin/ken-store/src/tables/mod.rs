@@ -121,6 +121,8 @@ pub struct SessionRow {
     pub archived: bool,
     /// The trusted folder in which it works.
     pub workspace: Option<String>,
+    /// What it remembers, if that was set for it.
+    pub memory: Option<Memory>,
 }
 
 /// Selects a page of sessions, newest first, that begins after the position `after`.
@@ -149,6 +151,7 @@ pub trait Sessions {
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
+    fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error>;
     /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with the stream key and the record of each session, until it returns false.

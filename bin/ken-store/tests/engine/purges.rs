@@ -76,7 +76,7 @@ async fn secret(kit: &Kit) {
 }
 
 async fn found(kit: &Kit, query: &str) -> usize {
-    let args = Search { query: query.into(), scope: Some(scope("a")), limit: 5, vector: None };
+    let args = Search { query: query.into(), scope: Some(scope("a")), limit: 5, vector: None, session: None };
     let memory = kit.read::<MemorySearch>(args.clone()).await.unwrap().found.len();
     memory + kit.read::<KnowledgeSearch>(args).await.unwrap().found.len()
 }
