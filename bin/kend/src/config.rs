@@ -278,9 +278,9 @@ mod tests {
         for value in ["\"0d\"", "-1", "1.5", "36501", "true"] {
             let text = format!("[retention]\nsessions = {value}\n");
             let expected = format!("f:2: retention.sessions: {value} is not a number of days: 0 (for ever) to 36500");
-            assert_eq!(merge(&text), [expected]);
+            assert_eq!(problems(&text), [expected]);
         }
-        assert_eq!(merge("[retention]\nsessions = 0\nschedule_runs = 36500\n"), Vec::<String>::new());
+        assert_eq!(problems("[retention]\nsessions = 0\nschedule_runs = 36500\n"), Vec::<String>::new());
     }
 
     #[test]
