@@ -88,7 +88,7 @@ fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     // The next answer names the file and its line.
     let answer = system.say(&system.session(), "When is the quokka fed?").expect(200);
     let text = answer.text("/result/text");
-    assert!(text.contains("The quokka is fed at noon.") && text.contains("[kb-"), "{text}");
+    assert!(text.contains("The quokka is fed at noon.") && text.contains("[1]"), "{text}");
     let shown = String::from_utf8(system.ken(&["knowledge", "list", "--by", "workspace"]).stdout).unwrap();
     assert!(shown.contains("workspace:repos/site/README.md:1"), "{shown}");
 

@@ -116,7 +116,7 @@ fn differences_from_the_record_are_reported() {
     assert!(shown.contains("\ndiffers at event ") && shown.contains("\n  now "), "{shown}");
     let output = system.ken(&["replay", "none"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no submission none"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no turn `none`"));
 }
 
 /// A replay needs only the record. No part is running.
@@ -194,7 +194,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
         output_text(&output) + &stderr
     };
     assert!(ran(&["run"], 2).contains("there are no cases"));
-    assert!(ran(&["add", "nope"], 2).contains("`ken show --json SESSION` prints the ids of its submissions"));
+    assert!(ran(&["add", "nope"], 2).contains("`ken show SESSION` prints the ids of its turns"));
     assert_eq!(ran(&["add", &id, "--name", "valve"], 0), "valve\n");
     assert!(ran(&["add", &id, "--name", "valve"], 2).contains("there is a case valve already"));
     assert!(ran(&["add", &id, "--name", "../valve"], 2).contains("is not a name of a case"));

@@ -180,7 +180,9 @@ fn usage_is_added_up_by_day_model_and_session() {
     let of_session = |id: &str| printed(&system, &["usage", "--json", "--session", id]);
     let row: Value = serde_json::from_str(&of_session(&session)).unwrap();
     assert_eq!((&row["runs"], &row["input"]), (&json!(1), &json!(9)));
-    assert_eq!(of_session("nowhere"), "");
+    let unknown = system.ken(&["usage", "--session", "nowhere"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no session `nowhere`"), "{unknown:?}");
     let shown = printed(&system, &["usage"]);
     assert!(shown.starts_with("DAY") && shown.contains("  2  ") && shown.contains('$'), "{shown}");
 }
@@ -222,5 +224,7 @@ fn why_explains_the_outcome_of_any_message() {
     }
     let unknown = system.ken(&["why", "tui:nothing"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("nothing was taken in under the id tui:nothing"));
+    assert!(
+        String::from_utf8_lossy(&unknown.stderr).contains("there is no turn, run, message or approval `tui:nothing`")
+    );
 }

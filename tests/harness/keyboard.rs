@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -51,6 +52,8 @@ impl Terminal {
         leader.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
         leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         leader.env("TERM", "xterm-256color").env("PATH", "/usr/bin:/bin");
+        // Not the folder of this test, which is in a repository: a person at a terminal is asked about that.
+        leader.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
         let of_child = || Stdio::from(terminal.slave.try_clone().expect("a descriptor"));
         let child = leader.stdin(of_child()).stdout(of_child()).stderr(of_child()).spawn().expect("setsid");
         drop(leader);

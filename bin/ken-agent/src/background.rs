@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ken_text::head;
 use ken_types::Error;
-use ken_types::event::{Block, Message, Purpose, estimated_tokens};
+use ken_types::event::{Block, CitedSource, Message, Purpose, estimated_tokens};
 use ken_types::fence::{Fence, Outside};
 use ken_types::ops::documents::WORKSPACE;
 use ken_types::ops::model::{Exchange, Generate, Source, SourceKind, ToolSpec};
@@ -148,11 +148,34 @@ impl Background {
         }
     }
 
-    /// Returns the knowledge that was given to the turn at its start. Each text has its id.
+    /// Returns the sources that an answer can name, each with its number.
+    fn numbered(&self) -> impl Iterator<Item = (u32, &Source)> {
+        (1..).zip(self.sources.iter().filter(|source| source.kind != SourceKind::Context))
+    }
+
+    /// Returns these sources without their texts.
+    pub(crate) fn cited(&self) -> Vec<CitedSource> {
+        let cited = |(number, source): (u32, &Source)| CitedSource {
+            number,
+            id: source.id.clone(),
+            title: source.title.clone(),
+            score: source.score,
+        };
+        self.numbered().map(cited).collect()
+    }
+
+    /// Returns the sources as a model is shown them. It names a source by its number, because nobody reads the ids of entries
+    /// in a sentence.
+    fn shown(&self) -> impl Iterator<Item = Source> {
+        let context = self.sources.iter().filter(|source| source.kind == SourceKind::Context).cloned();
+        context.chain(self.numbered().map(|(number, source)| Source { id: number.to_string(), ..source.clone() }))
+    }
+
+    /// Returns the knowledge that was given to the turn at its start. Each text has the name of its source in an answer.
     pub(crate) fn knowledge(&self) -> impl Iterator<Item = (String, String)> {
-        let of_kind = |source: &&Source| matches!(source.kind, SourceKind::Knowledge | SourceKind::File);
-        let sources = self.sources.iter().filter(of_kind);
-        sources.map(|source| (source.id.clone(), format!("{}. {}", source.title, source.text)))
+        let of_kind = |(_, source): &(u32, &Source)| matches!(source.kind, SourceKind::Knowledge | SourceKind::File);
+        let sources = self.numbered().filter(of_kind);
+        sources.map(|(number, source)| (format!("[{number}]"), format!("{}. {}", source.title, source.text)))
     }
 
     /// Returns the number of tokens that every request of this submission contains.
@@ -190,11 +213,7 @@ impl Background {
         Generate {
             model: None,
             system: self.system.clone(),
-            sources: summary
-                .map(|summary| of_summary(summary))
-                .into_iter()
-                .chain(self.sources.iter().cloned())
-                .collect(),
+            sources: summary.map(|summary| of_summary(summary)).into_iter().chain(self.shown()).collect(),
             now: caller.claim.started_at.map(clock::told),
             exchanges,
             messages: self.question.iter().chain(&state.messages).cloned().collect(),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
@@ -107,6 +108,8 @@ pub(crate) struct Caller {
     pub(crate) rules: Arc<Governance>,
     /// The origins of outside text that it has read.
     pub(crate) outside: Outside,
+    /// The highest number that a source of the submission has, workers' too.
+    pub(crate) last_source: Arc<AtomicU32>,
 }
 
 /// The maximum depth of workers that give tasks to workers.
@@ -123,6 +126,7 @@ impl Caller {
             task: None,
             depth: 0,
             rules: Arc::default(),
+            last_source: Arc::default(),
         }
     }
 
@@ -136,6 +140,7 @@ impl Caller {
             depth: self.depth + 1,
             rules: self.rules.clone(),
             outside: self.outside.clone(),
+            last_source: self.last_source.clone(),
         }
     }
 

@@ -6,9 +6,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ken_types::event::{Event, ModelName, Outcome};
+use ken_types::event::{CitedSource, Event, ModelName, Outcome, cited_numbers};
 use ken_types::id::Mint;
 use ken_types::ops::documents::Used;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind};
@@ -138,6 +139,10 @@ impl<S: Store, M: Model> Agent<S, M> {
                 (submission.plan.compaction, submission.plan.on_overflow) = background.compactions(claim, &budget);
                 submission.caller.rules = background.rules.clone();
                 submission.plan.duties = background.duties();
+                submission.plan.sources = background.cited();
+                let found = submission.journal.state.found_sources();
+                let numbers = submission.plan.sources.iter().chain(&found).map(|source| source.number);
+                submission.caller.last_source.fetch_max(numbers.max().unwrap_or_default(), Ordering::Relaxed);
                 submission.background = Some(background);
                 submission.budget = Some(budget);
             }
@@ -175,9 +180,7 @@ async fn settle<S: Store, M: Model>(submission: SubmissionLoop<'_, S, M>) -> Res
     if let Some(result) = &mut settlement.result {
         result.context_budget = report;
     }
-    if let Some(background) = &submission.background {
-        settlement.used = used(background, state);
-    }
+    settlement.used = used(&submission.plan.sources, state);
     let outcome = settlement.outcome;
     submission.journal.settle(settlement, usage).await?;
     Ok(outcome)
@@ -185,17 +188,17 @@ async fn settle<S: Store, M: Model>(submission: SubmissionLoop<'_, S, M>) -> Res
 
 /// Returns the knowledge entries that the turns were given at the start, those that their tools found, and those that
 /// the answer names.
-fn used(background: &Background, state: &TurnState) -> Vec<(String, Used)> {
-    let given = background.knowledge().map(|(id, _)| (id, Used::Given));
-    let found = state.found().into_iter().map(|(id, _)| (id, Used::Found));
-    let entries = given.chain(found).filter(|(id, _)| id.starts_with("kb-"));
+fn used(given: &[CitedSource], state: &TurnState) -> Vec<(String, Used)> {
+    let cited = cited_numbers(&state.text);
+    let found = state.found_sources();
+    let given = given.iter().map(|source| (source, Used::Given));
+    let sources = given.chain(found.iter().map(|source| (source, Used::Found)));
     let mut used = BTreeMap::new();
-    for (id, how) in entries {
-        let how = match state.text.contains(&id) {
-            true => Used::Cited,
-            false => how,
-        };
-        let known = used.entry(id).or_insert(how);
+    for (source, how) in sources.filter(|(source, _)| source.id.starts_with("kb-")) {
+        // A model may name an entry by its id, because the results of tools contain it.
+        let is_cited = cited.contains(&source.number) || state.text.contains(&source.id);
+        let how = if is_cited { Used::Cited } else { how };
+        let known = used.entry(source.id.clone()).or_insert(how);
         *known = how.max(*known);
     }
     used.into_iter().collect()

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use ken_types::Timestamp;
 use ken_types::event::{
-    Block, Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage, joined,
+    Block, Body, CitedSource, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage,
+    joined,
 };
 use ken_types::fence::Outside;
 use ken_types::rule::Patterns;
@@ -22,6 +23,7 @@ pub(crate) use session::SessionName;
 use turn::Stage;
 pub(crate) use turn::{Call, Draft, MessageState, Turn, task_end};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::governance::Requirement;
@@ -158,7 +160,12 @@ fn entries(details: &Value) -> Vec<(String, String)> {
     let entries = details.get("entries").and_then(Value::as_array);
     let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
     let entries = entries.into_iter().flatten();
-    entries.filter_map(|entry| Some((text(entry, "id")?, text(entry, "text")?))).collect()
+    let name = |entry: &Value| match entry.get("number").and_then(Value::as_u64) {
+        Some(number) => Some(format!("[{number}]")),
+        // Streams of earlier versions have no numbers.
+        None => text(entry, "id"),
+    };
+    entries.filter_map(|entry| Some((name(entry)?, text(entry, "text")?))).collect()
 }
 
 /// Returns the fields of an event without the envelope.
@@ -482,6 +489,17 @@ impl TurnState {
             _ => None,
         });
         results.flatten().collect()
+    }
+
+    /// Returns the knowledge entries that the turn itself has found.
+    pub(crate) fn found_sources(&self) -> Vec<CitedSource> {
+        let found = self.messages.iter().filter_map(|message| match message {
+            Message::ToolResult { tool_name, details, is_error: false, .. } if tool_name == SEARCH_TOOL => {
+                details.get("entries")?.as_array()
+            }
+            _ => None,
+        });
+        found.flatten().filter_map(|entry| CitedSource::deserialize(entry).ok()).collect()
     }
 
     /// Returns the task and worker to which an event of this agent belongs, for an agent that is a worker.

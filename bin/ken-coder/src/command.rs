@@ -176,8 +176,9 @@ impl Run {
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let timeout = self.timeout(settings, &argv, is_read_only)?.as_secs_f64();
-        let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": timeout,
-            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
+        let can_change: Vec<String> = write.iter().map(|folder| settings.shown(folder)).collect();
+        let action = json!({"argv": argv, "cwd": settings.shown(&self.cwd), "timeoutSeconds": timeout,
+            "stdin": self.stdin, "canChange": can_change, "network": network.as_ref().map_or(Value::Bool(false), Network::describe),
             "compared": listed(&inputs.files), "changedUnseen": listed(&inputs.unseen)});
         let risk = match (is_read_only, is_like_shell(&argv, self.stdin.as_deref()), &network) {
             (true, ..) => Risk::Low,

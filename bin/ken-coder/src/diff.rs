@@ -23,12 +23,20 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    pub(crate) fn add(&mut self, place: &Place, before: Option<&Node>, after: Option<&Node>) {
+    /// Adds a file. Returns the number of lines that were added and removed; none if the file is left out.
+    pub(crate) fn add(&mut self, place: &Place, before: Option<&Node>, after: Option<&Node>) -> (usize, usize) {
         if self.text.len() > MAX_DIFF {
             self.left_out += 1;
-        } else {
-            self.text.push_str(&one(place, before, after));
+            return (0, 0);
         }
+        let text = one(place, before, after);
+        self.text.push_str(&text);
+        let hunks = text.lines().skip_while(|line| !line.starts_with("@@"));
+        hunks.fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
+            Some(b'+') => (added + 1, removed),
+            Some(b'-') => (added, removed + 1),
+            _ => (added, removed),
+        })
     }
 
     /// Returns the text of the diff. At its end it says how much was left out.

@@ -12,7 +12,7 @@ use crate::change::Plan;
 use crate::diff::Diff;
 use crate::git_guard::is_executed_by_git;
 use crate::inputs::is_executed_by_tools;
-use crate::place::{Layout, Place};
+use crate::place::Place;
 use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
 use crate::settings::Settings;
 use crate::tree::digest;
@@ -58,11 +58,7 @@ impl Preview {
         (sandbox, state): (&str, &Value),
     ) -> Preview {
         let trusted = settings.trusts(target);
-        // A place in the workspace is found by its path there; one in a folder of the user's own, only by its whole path.
-        let target = match settings.layout {
-            Layout::Workspace => target.or_dot().to_owned(),
-            Layout::Folder => settings.root.join(target.as_str()).display().to_string(),
-        };
+        let target = settings.shown(target);
         let exact = FingerprintData {
             action_type,
             target: &target,

@@ -109,6 +109,15 @@ impl Settings {
         Ok(Settings { root: folder.to_owned(), folder: Arc::new(opened), layout: Layout::Folder, ..self })
     }
 
+    /// Returns a place as a person is shown it: by its path in the workspace, or by its whole path in a folder of the person's
+    /// own.
+    pub(crate) fn shown(&self, place: &Place) -> String {
+        match self.layout {
+            Layout::Workspace => place.or_dot().to_owned(),
+            Layout::Folder => place.names().fold(self.root.clone(), |path, name| path.join(name)).display().to_string(),
+        }
+    }
+
     /// Returns a file in the folder of the journal for what is known of this workspace or trusted folder alone. With one file
     /// for all, a session in another folder would replace it; and a file that was changed without anybody seeing it would
     /// count as seen.

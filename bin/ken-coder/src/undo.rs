@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::id::Mint;
+use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
@@ -59,22 +60,32 @@ impl RunChanges {
     }
 }
 
+/// The word that means the newest run.
+const LAST: &str = "last";
+/// The maximum number of runs that are listed if a word can mean several.
+const MAX_LISTED: usize = 10;
+
 /// Returns the settings for the folder in which a run worked: the workspace, or a trusted folder.
 fn settings_of(word: &str) -> Result<Settings, Error> {
     let settings = Settings::load()?;
-    let records = run_confined(&settings, Access::Read, || find(&Kept::reader(&settings.state), word))?.1;
+    let records = run_confined(&settings, Access::Read, || {
+        let journal = Kept::reader(&settings.state);
+        find(&settings, &journal, word).map(|(_, records)| records).or_else(|error| {
+            // The only change of the run may be one that was interrupted, which is completed in the settings of its folder.
+            let pending: Vec<Record> = journal.interrupted()?;
+            let pending: Vec<Record> = pending.into_iter().filter(|record| is_meant(&record.run, word)).collect();
+            if pending.is_empty() { Err(error) } else { Ok(pending) }
+        })
+    })?;
     match records.first() {
-        Some(record) if record.root != settings.root && record.layout == Layout::Folder => {
-            let root = record.root.clone();
-            settings.bound(&root)
-        }
+        Some(record) if record.root != settings.root && record.layout == Layout::Folder => settings.bound(&record.root),
         _ => Ok(settings),
     }
 }
 
 /// Returns the run that a word names, which must belong to this workspace.
 fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
-    let (run, records) = find(journal, word)?;
+    let (run, records) = find(settings, journal, word)?;
     match records.iter().find(|record| record.root != settings.root) {
         None => Ok((run, records)),
         Some(other) => {
@@ -85,19 +96,44 @@ fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String,
     }
 }
 
-/// Returns the run that a word names: its id, or an unambiguous beginning of it.
-fn find(journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+/// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that changed
+/// something in this workspace or in a trusted folder.
+fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
-    let mut like = runs.iter().map(|(run, _)| run).filter(|run| run.starts_with(word));
-    let run = match (runs.iter().find(|(run, _)| run == word), like.next(), like.next()) {
-        (Some((run, _)), ..) | (None, Some(run), None) => run.clone(),
-        (None, Some(_), Some(_)) => {
-            return Err(Error::conflict(format!("several runs begin with {word}")).hint("give more of the id"));
+    let hint = "`ken-coder journal` lists the runs that changed files";
+    if word == LAST {
+        for (run, _) in runs {
+            let records = journal.records(&run)?;
+            let changes = RunChanges::of(records.clone());
+            let is_one = |record: &Record| record.root == settings.root || record.layout == Layout::Folder;
+            let is_here = records.iter().all(is_one);
+            if is_here && !(changes.files.is_empty() && changes.git.is_empty()) {
+                return Ok((run, records));
+            }
         }
-        (None, None, _) => {
-            return Err(Error::not_found(format!("the journal has no changes of a run {word}"))
-                .hint("`ken-coder journal` lists the runs that changed files"));
+        return Err(Error::not_found("no run has changed files yet").hint(hint));
+    }
+    let like: Vec<_> = match runs.iter().find(|(run, _)| run == word) {
+        Some(exact) => vec![exact],
+        None => runs.iter().filter(|(run, _)| is_meant(run, word)).collect(),
+    };
+    let run = match like.as_slice() {
+        [(run, _)] => run.clone(),
+        [] => {
+            return Err(Error::not_found(format!("the journal has no changes of a run {word}")).hint(hint));
+        }
+        several => {
+            let mut message = format!("`{word}` can mean several runs:");
+            for (run, at) in several.iter().take(MAX_LISTED) {
+                let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                let at = Timestamp::from_millis(i64::try_from(at.as_millis()).unwrap_or(i64::MAX));
+                message += &format!("\n  {at}  {run}");
+            }
+            if several.len() > MAX_LISTED {
+                message += "\n  and more";
+            }
+            return Err(Error::invalid("RUN", message).hint("use more of the id"));
         }
     };
     let records = journal.records(&run)?;
@@ -106,7 +142,7 @@ fn find(journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
 
 #[derive(Args)]
 pub(crate) struct Undo {
-    /// Id of a run, or the beginning of it
+    /// Id of a run, its beginning or end, or `last`
     #[arg(value_name = "RUN")]
     run: String,
 }
@@ -268,7 +304,7 @@ impl Answer for UndoResult {
 
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// Id of a run, or the beginning of it
+    /// Id of a run, its beginning or end, or `last`
     #[arg(value_name = "RUN")]
     run: String,
 }
@@ -295,6 +331,9 @@ struct RefDifference {
 struct Difference {
     path: Place,
     action: &'static str,
+    /// The number of lines that were added and removed.
+    added: usize,
+    removed: usize,
     /// Whether the file still is as the run left it. Only then can it be restored.
     current: bool,
 }
@@ -324,8 +363,10 @@ impl Diff {
             let before = span.before.as_ref().and_then(|version| {
                 Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })
             });
-            shown.add(&path, before.as_ref(), now.as_ref());
+            let (added, removed) = shown.add(&path, before.as_ref(), now.as_ref());
             files.push(Difference {
+                added,
+                removed,
                 current: now.map(|node| node.version) == span.after,
                 action: action(span.before.as_ref(), span.after.as_ref()),
                 path,

@@ -9,6 +9,7 @@ mod dedup;
 mod health;
 mod idempotency;
 mod identity;
+mod ids;
 mod knowledge;
 mod messenger;
 mod openapi;

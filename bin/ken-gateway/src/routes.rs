@@ -7,7 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, telemetry, workflows,
+    agents, approvals, chat, health, ids, knowledge, messenger, openapi, runs, schedules, sessions, telemetry,
+    workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -74,6 +75,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/approvals/:requestId", approvals::get)
         .on("GET    /api/approvals/:requestId/diff", approvals::diff)
         .on("POST   /api/approvals/:requestId/decision", approvals::decide)
+        .on("GET    /api/ids", ids::find)
         .on("GET    /api/telemetry/runs", telemetry::list)
         .on("GET    /api/telemetry/runs/:runId", telemetry::get)
         .on("POST   /agents/:name/:id", agents::prompt)

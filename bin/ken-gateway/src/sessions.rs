@@ -55,8 +55,9 @@ impl NewSession {
     }
 }
 
-/// Fails if a session must not work in a folder: the person has not trusted it, or the caller cannot be known to be the person.
-fn check_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<(), Error> {
+/// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
+/// caller cannot be known to be the person.
+fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<String, Error> {
     let is_operator = match caller {
         Caller::Operator => true,
         Caller::Local { uid } => uid == Some(geteuid().as_raw()),
@@ -66,18 +67,22 @@ fn check_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<(), E
         let message = "only the user of the gateway, or a caller with the secret, can name a folder";
         return Err(Error::forbidden(message).at("/workspace"));
     }
-    let opened = Folders::read(&gateway.state).and_then(|folders| folders.open(Path::new(folder)));
-    opened.map(drop).map_err(|error| Error { code: Code::Forbidden, ..error }.at("/workspace"))
+    let path = Path::new(folder);
+    let find = || {
+        let folders = Folders::read(&gateway.state)?;
+        folders.open(path)?;
+        // The same path can be written in several ways, for instance with a slash at its end.
+        Ok(folders.around(path).unwrap_or(path).display().to_string())
+    };
+    find().map_err(|error: Error| Error { code: Code::Forbidden, ..error }.at("/workspace"))
 }
 
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let mut new = body::read::<NewSession>(&bytes)?;
-    let (workspace, memory) = (new.workspace.take(), new.memory);
-    if let Some(folder) = &workspace {
-        check_folder(&gateway, request.caller(), folder)?;
-    }
+    let (named, memory) = (new.workspace.take(), new.memory);
+    let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
     let scope = new.scope()?;
     let work = async |mut mint: Mint| {
         let fresh = FreshSession { workspace, memory, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };

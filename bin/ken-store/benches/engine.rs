@@ -246,6 +246,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
             model: ModelName { provider: "rules".into(), id: "rules-1".into() },
             context_budget: None,
             validation: None,
+            sources: Vec::new(),
         }),
         error: None,
         context_usage: None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Identity, Prompt, Session, Turn};
-use ken_client::{Events, Gateway, LiveText};
+use ken_client::{Events, Gateway, LiveText, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
 use serde_json::Value;
@@ -120,6 +120,10 @@ impl Plain {
             }
             if let Some(answer) = text("/assistant/text") {
                 put(&for_output(&format!("{answer}\n")))?;
+            }
+            let sources = exchange.get("assistant").map(source_lines).unwrap_or_default();
+            if !sources.is_empty() {
+                put(&for_output(&format!("\n{sources}\n")))?;
             }
             match status {
                 "cancelled" => put("(cancelled)\n")?,

@@ -6,23 +6,30 @@ use clap::Args;
 use ken_approval::{Request, one_line};
 use ken_client::Gateway;
 use ken_client::approvals::{Decision, user};
-use ken_types::Error;
+use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::uri::encode_query;
+use ken_types::{Code, Error};
 use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, only_one};
+use crate::ids::{LAST, Wanted, field};
 use crate::output::{Outcome, print_json, print_line, print_table, print_text};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
 const ALL: &str = "/api/approvals?limit=100";
-const PREFIX: &str = "apr_";
+const REQUEST: Wanted = Wanted {
+    kinds: &[IdKind::Approval],
+    last: &[IdKind::Approval],
+    name: "request",
+    hint: "`ken approvals --all` lists them",
+};
+const PENDING_REQUEST: Wanted = Wanted { name: "pending request", hint: "`ken approvals` lists them", ..REQUEST };
 
 #[derive(Debug, Args)]
 pub(crate) struct Approvals {
-    /// Show this request with its exact action and diff, even if it is decided
+    /// Show this request with its exact action and diff, even if it is decided: its id, its beginning or end, or `last`
     id: Option<String>,
     /// List the requests of the last 90 days, newest first, with how they ended
     #[arg(long, conflicts_with = "id")]
@@ -34,7 +41,7 @@ pub(crate) struct Approvals {
 
 #[derive(Debug, Args)]
 pub(crate) struct Approve {
-    /// Id of a request, or a unique prefix of it
+    /// Id of a request, its beginning or end, or `last` if only one waits
     id: String,
     /// Also approve further calls in this session with the same arguments and the same files
     #[arg(long)]
@@ -48,7 +55,7 @@ pub(crate) struct Approve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Deny {
-    /// Id of a request, or a unique prefix of it
+    /// Id of a request, its beginning or end, or `last` if only one waits
     id: String,
     #[command(flatten)]
     words: DecisionText,
@@ -69,7 +76,7 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     match &args.id {
         Some(word) => {
-            let id = find(&mut gateway, word)?;
+            let id = REQUEST.find(&mut gateway, word)?.id;
             show(globals, &mut gateway, &id, args.json)?;
         }
         None if args.all => list_all(&mut gateway, args.json)?,
@@ -98,17 +105,22 @@ fn list_all(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
         if as_json {
             records.iter().try_for_each(print_json)?;
         } else {
-            rows.extend(records.iter().filter_map(Request::of).map(|request| {
-                let outcome = request.outcome.unwrap_or(request.status);
-                [request.id, request.action_type, outcome, request.summary]
-            }));
+            rows.extend(records.iter().filter_map(row_with_outcome));
         }
         match page.pointer("/page/after").and_then(Value::as_str) {
             Some(next) => after = format!("&after={}", encode_query(next)),
             None if as_json => return Ok(()),
-            None => return print_table(["ID", "ACTION", "OUTCOME", "SUMMARY"], rows),
+            None => return print_table(["ID", "ASKED", "ACTION", "OUTCOME", "DECIDED", "SUMMARY"], rows),
         }
     }
+}
+
+fn row_with_outcome(record: &Value) -> Option<[String; 6]> {
+    let request = Request::of(record)?;
+    let outcome = request.outcome.unwrap_or(request.status);
+    let decided = record.pointer("/decision/decidedAt").and_then(Value::as_str).unwrap_or("-");
+    let [asked, decided] = [field(record, "createdAt"), decided].map(one_line);
+    Some([request.id, asked, request.action_type, outcome, decided, request.summary])
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
@@ -119,7 +131,7 @@ fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
 }
 
 /// Prints a whole request in the order in which a person reads it, and below it how it ended.
-fn show(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
+pub(crate) fn show(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
     let record = gateway.approval(id)?;
     if as_json {
         return print_json(&record);
@@ -165,20 +177,37 @@ fn decision(approved: bool, words: &DecisionText) -> Decision {
 
 fn decide(globals: &Globals, word: &str, decision: Decision) -> Outcome {
     let mut gateway = gateway::find(globals)?;
-    let id = find(&mut gateway, word)?;
+    let id = find_pending(&mut gateway, word)?;
     during("deciding", || gateway.decide(&id, &decision))?;
     let done = if decision.approved { "approved" } else { "denied" };
     print_line(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the id for a word: the word itself if it has the form of a whole id, else the only pending request whose id
-/// begins with it. Fails if no pending request matches, or several.
-fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
-    if word.len() == PREFIX.len() + 26 && word.starts_with(PREFIX) {
-        return Ok(word.to_owned());
+/// Returns the id of the only pending request that a word names. `last` names it only if no other one waits, so that
+/// nobody decides a request that has come after the one that was read. If none is pending, an ended one is named, and
+/// the decision fails with its outcome.
+fn find_pending(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
+    let known = |record: &Value| {
+        Some(FoundId {
+            kind: IdKind::Approval,
+            id: field(record, "requestId").to_owned(),
+            at: field(record, "createdAt").parse().ok()?,
+            label: Some(one_line(field(record, "description"))),
+            session_id: None,
+            submission_id: None,
+            offset: None,
+            scope: None,
+        })
+    };
+    let pending = pending(gateway)?.iter().filter_map(known).collect();
+    match PENDING_REQUEST.only_one(pending, word) {
+        Err(error) if error.code == Code::NotFound && word != LAST => {
+            REQUEST.find(gateway, word).map(|found| found.id).map_err(|other| match other.code {
+                Code::NotFound => error,
+                _ => other,
+            })
+        }
+        found => found.map(|found| found.id),
     }
-    let pending = pending(gateway)?;
-    let ids = pending.iter().map(|record| field(record, "requestId").to_owned());
-    only_one(ids.collect(), word, PREFIX, "pending request", "`ken approvals` lists them")
 }

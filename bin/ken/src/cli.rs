@@ -9,6 +9,7 @@ use crate::audit::AuditCommand;
 use crate::backup::{Backup, Restore};
 use crate::call::Call;
 use crate::chat::Chat;
+use crate::complete::Complete;
 use crate::completions::Completions;
 use crate::config::ConfigCommand;
 use crate::doctor::Doctor;
@@ -127,6 +128,9 @@ pub(crate) enum Command {
     },
     /// Print a completion script for a shell
     Completions(Completions),
+    /// Print the values that can stand at the end of a command line
+    #[command(hide = true)]
+    Complete(Complete),
     /// Show the options of a command, or the manual page of a program: `ken help esl`
     Help(Help),
     #[command(external_subcommand)]

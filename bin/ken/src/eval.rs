@@ -41,7 +41,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Add {
-    /// Id of a submission that has ended
+    /// Id of a turn that has ended, its beginning or end, or `last`
     run: String,
     /// Name of the case: a-z, 0-9, - and _ [default: the beginning of its id]
     #[arg(long)]

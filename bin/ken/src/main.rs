@@ -7,6 +7,7 @@ mod call;
 mod chat;
 mod cli;
 mod client;
+mod complete;
 mod completions;
 mod config;
 mod doctor;
@@ -35,6 +36,7 @@ mod sessions;
 mod skills;
 mod status;
 mod stream;
+mod turn;
 mod undo;
 mod up;
 mod usage;
@@ -102,6 +104,11 @@ fn run(cli: &Cli) -> Outcome {
         Command::Restore(restore) => backup::restore(&globals.places()?, restore),
         Command::Config { command: ConfigCommand::Show(show) } => config::show(&globals.places()?, show),
         Command::Completions(completions) => completions::run(completions, Cli::command()),
+        Command::Complete(complete) => {
+            let mut ken = Cli::command();
+            ken.build();
+            complete::run(globals, complete, ken)
+        }
         Command::Help(help) => help::run(help, Cli::command()),
         Command::Audit { command: AuditCommand::Verify(verify) } => audit::run(|| globals.places(), verify),
         Command::External(words) => external::run(globals, words, &Cli::command()),

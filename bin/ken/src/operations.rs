@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../../lib/types/src/ops/streams.rs"),
     include_str!("../../../lib/types/src/ops/model.rs"),
     include_str!("../../../lib/types/src/ops/telemetry.rs"),
+    include_str!("../../../lib/types/src/ops/ids.rs"),
     include_str!("../../../lib/types/src/ops/cognitive.rs"),
 ];
 

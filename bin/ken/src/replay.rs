@@ -15,6 +15,7 @@ use crate::client;
 use crate::external::{error_of, program};
 use crate::ids::field;
 use crate::output::{Outcome, one_line, print_json, print_line};
+use crate::runs::TURN;
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
@@ -24,7 +25,7 @@ const MAX_SHOWN_BYTES: usize = 400;
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1 says that the turn loop would do something else today.")]
 pub(crate) struct Replay {
-    /// Id of a submission that has ended
+    /// Id of a turn that has ended, its beginning or end, or `last`
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     run: Option<String>,
     /// Replay a saved record; no part needs to run
@@ -60,15 +61,12 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
 
 /// Returns the record of a turn, from ken-agent.
 pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
+    let id = TURN.find_in_store(places, id)?.id;
     let mut agent = client::connect(&places.socket(AGENT), AGENT)?;
     let mut events = Vec::new();
     let record = agent.call("agent.record", &json!({"id": id}), None, |event| {
         events.push(event);
         Ok(())
-    });
-    let record = record.map_err(|error| match error.code {
-        Code::NotFound => error.hint("`ken show --json SESSION` prints the ids of its submissions"),
-        _ => error,
     })?;
     Ok(json!({"record": record, "events": events}))
 }

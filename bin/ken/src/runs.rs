@@ -1,24 +1,23 @@
-//! `ken runs`, `ken show` and `ken cancel`: find runs, sessions and knowledge entries by id.
+//! `ken runs`, `ken show` and `ken cancel`.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use ken_client::Gateway;
 use ken_client::chat::Identity;
+use ken_client::{Gateway, source_lines};
+use ken_types::Error;
 use ken_types::id::Mint;
+use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::uri::encode_segment;
-use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, items, only_one};
+use crate::ids::{Wanted, field, items};
 use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
-use crate::{knowledge, sessions};
+use crate::{approvals, knowledge, sessions, turn};
 
-/// The number of recent runs that are searched for a shortened id.
-const RECENT: u32 = 1_000;
 /// The maximum number of exchanges that are shown of a session.
 const EXCHANGES: u32 = 100;
 
@@ -40,16 +39,17 @@ pub(crate) struct Runs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// Id of a session, run or knowledge entry, or the beginning of one
+    /// Id of a session, turn, run, approval, message, run of a schedule or knowledge entry, its beginning or end, or
+    /// `last`, the newest turn or run
     pub(crate) id: String,
-    /// Print JSON: the record, or one exchange per line
+    /// Print JSON: the page, the record, or one exchange per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
-    /// Id of a session or run, or the beginning of one
+    /// Id of a session, turn or run, its beginning or end, or `last`, the newest turn or run
     pub(crate) id: String,
 }
 
@@ -83,68 +83,73 @@ fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// The record that an id names.
-enum Named {
-    Session(Value),
-    Run(String),
-    Knowledge(String),
-}
-
-/// Looks for a word among sessions, runs and knowledge entries. A word with the prefix of one kind is looked for only
-/// among that kind.
-fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
-    let may_be = |prefix: &[&str]| prefix.iter().any(|prefix| word.starts_with(prefix));
-    let mut found = Vec::new();
-    let mut problem = None;
-    let mut keep = |result: Result<Named, Error>| match result {
-        Ok(named) => found.push(named),
-        Err(error) if error.code == Code::NotFound => {}
-        Err(error) => problem = Some(error),
-    };
-    if !may_be(&["run_", "kb-"]) {
-        keep(sessions::find(gateway, None, word).map(Named::Session));
-    }
-    if !may_be(&["tui-", "web-", "connector-", "kb-"]) {
-        keep(find_run(gateway, word).map(Named::Run));
-    }
-    if !may_be(&["tui-", "web-", "connector-", "run_"]) {
-        keep(knowledge::find(gateway, word).map(Named::Knowledge));
-    }
-    if let Some(problem) = problem {
-        return Err(problem);
-    }
-    let several = found.len() > 1;
-    match found.pop() {
-        Some(_) if several => {
-            let message = format!("`{word}` names things of several kinds");
-            Err(Error::new(Code::Conflict, message).hint("use more of the id, with its prefix"))
-        }
-        Some(named) => Ok(named),
-        None => Err(Error::not_found(format!("there is no session, run or knowledge entry `{word}`"))
-            .hint("`ken sessions`, `ken runs` and `ken knowledge list` list them")),
-    }
-}
-
-fn find_run(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
-    let runs = recent(gateway, &format!("/runs?limit={RECENT}"))?;
-    let ids = runs.iter().map(|run| field(run, "runId").to_owned()).collect();
-    only_one(ids, word, "run_", "run", "`ken runs` lists them")
-}
+/// What `ken show` takes.
+const SHOWN: Wanted = Wanted {
+    kinds: &[],
+    last: &[IdKind::Turn, IdKind::Run],
+    name: "session, turn, run, approval, message or knowledge entry",
+    hint: "`ken sessions`, `ken runs`, `ken approvals --all` and `ken knowledge list` list them",
+};
+/// What `ken cancel` takes.
+const CANCELLED: Wanted = Wanted {
+    kinds: &[IdKind::Session, IdKind::Turn, IdKind::Run],
+    last: &[IdKind::Turn, IdKind::Run],
+    name: "session, turn or run",
+    hint: "`ken sessions` and `ken runs` list them",
+};
+pub(crate) const TURN: Wanted = Wanted {
+    kinds: &[IdKind::Turn],
+    last: &[IdKind::Turn],
+    name: "turn",
+    hint: "`ken show SESSION` prints the ids of its turns",
+};
 
 pub(crate) fn show(globals: &Globals, args: &Show) -> Outcome {
     let mut gateway = gateway::find(globals)?;
-    match during("looking for it", || find(&mut gateway, &args.id))? {
-        Named::Run(id) => {
-            let record = gateway.get(&format!("/runs/{}?meta", encode_segment(&id)))?;
-            show_run(&record, args.json)?;
-        }
-        Named::Knowledge(id) => knowledge::show(&mut gateway, &id, args.json)?,
-        Named::Session(session) => show_session(&mut gateway, &session, args.json)?,
-    }
+    let found = during("looking for it", || SHOWN.find(&mut gateway, &args.id))?;
+    show_found(globals, &mut gateway, &found, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
+fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json: bool) -> Result<(), Error> {
+    let FoundId { id, label, submission_id, .. } = found;
+    match found.kind {
+        IdKind::Turn => turn::show(globals, gateway, found, as_json),
+        IdKind::Run => show_fields(&gateway.get(&format!("/runs/{}?meta", encode_segment(id)))?, as_json),
+        IdKind::Knowledge => knowledge::show(gateway, id, as_json),
+        IdKind::Session => {
+            let session = sessions::find(gateway, None, id)?;
+            show_session(gateway, &session, as_json)
+        }
+        IdKind::Approval => approvals::show(globals, gateway, id, as_json),
+        IdKind::ScheduleRun => {
+            let slug = label.as_deref().unwrap_or_default();
+            let record =
+                gateway.get(&format!("/api/schedules/{}/runs/{}", encode_segment(slug), encode_segment(id)))?;
+            show_fields(record.get("run").unwrap_or(&record), as_json)?;
+            match submission_id.as_ref().filter(|_| !as_json) {
+                Some(turn) => {
+                    print_line("")?;
+                    show_turn(globals, gateway, turn, false)
+                }
+                None => Ok(()),
+            }
+        }
+        IdKind::Event => match submission_id {
+            Some(turn) => show_turn(globals, gateway, turn, as_json),
+            None => Err(Error::not_found(format!("the message {id} started no turn"))
+                .hint(format!("`ken why {id}` says what became of it"))),
+        },
+    }
+}
+
+fn show_turn(globals: &Globals, gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
+    let turn = TURN.find(gateway, id)?;
+    turn::show(globals, gateway, &turn, as_json)
+}
+
+/// Prints the fields of a record, one per line.
+fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return print_json(record);
     }
@@ -157,7 +162,7 @@ fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints a conversation: each prompt after `> `, each answer unchanged.
+/// Prints a conversation: each prompt after `> `, each answer unchanged, and the id of the turn.
 fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
     let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
     let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;
@@ -177,37 +182,47 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
             "" => text("/status").to_owned(),
             why => format!("{}: {why}", text("/status")),
         };
-        match (text("/assistant/text"), status.as_str()) {
-            ("", status) => print_line(&format!("({status})"))?,
-            (answer, "completed") => print_line(answer)?,
-            (answer, status) => print_line(&format!("{answer}\n({status})"))?,
+        if !text("/assistant/text").is_empty() {
+            print_line(text("/assistant/text"))?;
         }
-        print_line("")?;
+        let sources = exchange.get("assistant").map(source_lines).unwrap_or_default();
+        if !sources.is_empty() {
+            print_line(&format!("\n{sources}"))?;
+        }
+        let turn = text("/submissionId");
+        match status.as_str() {
+            "completed" => print_line(&format!("(turn {turn})\n"))?,
+            status => print_line(&format!("(turn {turn}: {status})\n"))?,
+        }
     }
     Ok(())
 }
 
 pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
     let mut gateway = gateway::find(globals)?;
-    let (what, cancelled) = match during("looking for it", || find(&mut gateway, &args.id))? {
-        Named::Run(id) => {
-            let target = format!("/runs/{}/abort", encode_segment(&id));
+    let found = during("looking for it", || CANCELLED.find(&mut gateway, &args.id))?;
+    let cancelled = match found.kind {
+        IdKind::Run => {
+            let target = format!("/runs/{}/abort", encode_segment(&found.id));
             let answer = gateway.post(&target, &Mint::fresh()?.ulid(), &json!({}))?;
-            (id, answer.get("aborted") == Some(&json!(true)))
+            answer.get("aborted") == Some(&json!(true))
         }
-        Named::Session(session) => {
-            let identity = Identity::of(&session).ok_or_else(|| Error::internal("the session has no owner"))?;
-            let id = field(&session, "sessionId");
-            (id.to_owned(), gateway.cancel_turn(&identity, id)?)
-        }
-        Named::Knowledge(id) => {
-            let message = format!("{id} is a knowledge entry, which cannot be cancelled");
-            return Err(Error::invalid("ID", message).hint("`ken knowledge rm` deletes it"));
-        }
+        IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,
+        _ => cancel_session(&mut gateway, found.session_id.as_deref().unwrap_or_default(), Some(&found.id))?,
     };
     match cancelled {
-        true => print_line(&format!("{what} cancelled"))?,
-        false => return Err(Error::conflict(format!("nothing runs in {what}"))),
+        true => print_line(&format!("{} cancelled", found.id))?,
+        false => return Err(Error::conflict(format!("nothing runs in {}", found.id))),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Cancels the running turn of a session, or only this one. Returns whether there was one.
+fn cancel_session(gateway: &mut Gateway, session: &str, turn: Option<&str>) -> Result<bool, Error> {
+    let record = sessions::find(gateway, None, session)?;
+    let identity = Identity::of(&record).ok_or_else(|| Error::internal("the session has no owner"))?;
+    match turn {
+        None => gateway.cancel_turn(&identity, session),
+        Some(turn) => gateway.cancel_submission(&identity, session, turn),
+    }
 }

@@ -21,6 +21,7 @@ use crate::globals::Globals;
 use crate::input::words_or_stdin;
 use crate::output::{Outcome, print_json, print_line, print_note, print_table};
 use crate::progress::during;
+use crate::sessions;
 
 const TARGET: &str = "/api/schedules";
 
@@ -100,7 +101,7 @@ struct Add {
     /// What happens to slots that are due while a run is active: skip or queue
     #[arg(long, value_name = "POLICY", value_parser = policy::<Overlap>)]
     overlap: Option<Overlap>,
-    /// Add the results to this session
+    /// Add the results to this session: its id, its beginning or end, its name, or `last`
     #[arg(long, value_name = "ID")]
     deliver_to: Option<String>,
     /// Any other field of ken-schedule(5); may be repeated
@@ -377,13 +378,14 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     if prompt.len() > SCHEDULE_PROMPT_BYTES {
         return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
+    let deliver_to = new.deliver_to.as_ref().map(|word| sessions::find(gateway, None, word)).transpose()?;
     let mut body = json!({"slug": slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
             ("missed", new.missed.map(|policy| json!(policy))),
             ("overlap", new.overlap.map(|policy| json!(policy))),
-            ("deliverTo", new.deliver_to.as_ref().map(|id| json!({"session": id}))),
+            ("deliverTo", deliver_to.map(|session| json!({"session": session.get("sessionId")}))),
             ("replace", new.replace.then_some(json!(true))),
         ];
         let given = optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));

@@ -6,23 +6,24 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::chat::Identity;
 use ken_client::{Gateway, History};
+use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::places::Places;
-use ken_types::uri::encode_segment;
+use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::globals::Globals;
-use crate::ids::{field, is_short, items};
+use crate::ids::{Wanted, field, items};
 use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr, print_table, print_text};
 use crate::progress::during;
 use crate::{eval, gateway, undo};
 
-/// The number of recent sessions that are searched for a shortened id.
-const RECENT: u32 = 100;
 /// The beginnings of the ids of sessions.
 const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
 /// The number of exchanges in a page of a transcript.
 const PAGE: u32 = 100;
+pub(crate) const SESSION: Wanted =
+    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -153,12 +154,24 @@ fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
         }
     }
     // The record in lists says more than the page, which has only id and name.
-    let session = found.record.or(session).unwrap_or_default();
+    let session = listed(gateway, &found.id)?.or(session).unwrap_or_default();
     match args.format {
         Format::Json => print_json(&json!({"session": session, "exchanges": exchanges}))?,
         Format::Md => print_text(&markdown(&session, &exchanges))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the record of a session as lists have it.
+fn listed(gateway: &mut Gateway, id: &str) -> Result<Option<Value>, Error> {
+    for archived in [0, 1] {
+        let page = gateway.get(&format!("/api/chat/sessions?archived={archived}&q={}", encode_query(id)))?;
+        let mut found = items(&page, "sessions").iter().filter(|session| field(session, "sessionId") == id);
+        if let Some(session) = found.next() {
+            return Ok(Some(session.clone()));
+        }
+    }
+    Ok(None)
 }
 
 fn markdown(session: &Value, exchanges: &[Value]) -> String {
@@ -233,24 +246,17 @@ fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
     undo::remove_session(places, session)
 }
 
-/// A session that a person names. The record is absent if it is not among the recent ones.
+/// A session that a person names. The record is absent if the session has been deleted.
 struct Found {
     id: String,
     record: Option<Value>,
 }
 
-/// Returns the session that a word names. One that is archived, empty or old is found by its whole id.
+/// Returns the session that a word names.
 fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
-    let found = match find(gateway, None, word) {
-        Err(error) if error.code == Code::NotFound => {
-            let archived = gateway.sessions(None, true, RECENT)?;
-            only_one(archived, word).map_err(|_| error)
-        }
-        found => found,
-    };
-    match found {
+    match find(gateway, None, word) {
         Ok(record) => Ok(Found { id: field(&record, "sessionId").to_owned(), record: Some(record) }),
-        // The gateway knows all of them.
+        // Only the gateway knows whether this is one whose deletion was interrupted.
         Err(error) if error.code == Code::NotFound && ORIGINS.iter().any(|origin| word.starts_with(origin)) => {
             Ok(Found { id: word.to_owned(), record: None })
         }
@@ -276,58 +282,21 @@ pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
-/// Returns the only recent session that matches a word: by its id, the beginning or the last part of the id, or its
-/// name. An archived session is found only by its whole id.
+/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived session is
+/// named only by its whole id. `of` is the only one to whom it may belong.
 pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
-    let sessions = gateway.sessions(of, false, RECENT)?;
-    only_one(sessions, word)
-}
-
-fn only_one(sessions: Vec<Value>, word: &str) -> Result<Value, Error> {
-    let id = |session: &Value| field(session, "sessionId").to_owned();
-    if let Some(exact) = sessions.iter().find(|session| id(session) == word) {
-        return Ok(exact.clone());
-    }
-    let is_meant = |session: &&Value| {
-        let id = id(session);
-        let tail = id.rsplit('-').next().unwrap_or_default();
-        field(session, "displayName") == word || is_short(&id, word) || is_short(tail, word)
+    let found = match of {
+        None => SESSION.find(gateway, word)?,
+        Some(of) => SESSION.find_own(gateway, word, |found| identity(found).as_ref() == Some(of))?,
     };
-    let meant: Vec<&Value> = sessions.iter().filter(is_meant).collect();
-    match meant.as_slice() {
-        [one] => Ok((*one).clone()),
-        [] => Err(Error::not_found(format!("there is no session `{word}`")).hint("`ken sessions` lists them")),
-        several => {
-            let ids: Vec<String> = several.iter().take(5).map(|session| id(session)).collect();
-            let message = format!("`{word}` means {} sessions: {}", several.len(), ids.join(", "));
-            Err(Error::new(Code::Conflict, message))
-        }
+    let mut record = found.scope.map_or_else(|| Ok(json!({})), serde_json::to_value).unwrap_or_default();
+    if let Some(fields) = record.as_object_mut() {
+        fields.insert("sessionId".to_owned(), found.id.into());
+        fields.insert("title".to_owned(), found.label.into());
     }
+    Ok(record)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_session_is_meant_by_id_its_beginning_its_last_part_or_its_name() {
-        let sessions = || {
-            vec![
-                json!({"sessionId": "tui-2027-02-03T04-05-06-789Z-0f3c9a1e", "displayName": "nightly"}),
-                json!({"sessionId": "tui-2027-02-03T04-05-07-000Z-0f3cffff"}),
-            ]
-        };
-        let found = |word: &str| only_one(sessions(), word).map(|one| one["sessionId"].clone());
-        let first = Ok(json!("tui-2027-02-03T04-05-06-789Z-0f3c9a1e"));
-        for word in ["0f3c9", "0f3c9a1e", "nightly", "tui-2027-02-03T04-05-06", "tui-2027-02-03T04-05-06-789Z-0f3c9a1e"]
-        {
-            assert_eq!(found(word), first, "{word}");
-        }
-        for (word, code) in
-            [("0f3c", Code::Conflict), ("tui-2027", Code::Conflict), ("0f", Code::NotFound), ("night", Code::NotFound)]
-        {
-            assert_eq!(found(word).unwrap_err().code, code, "{word}");
-        }
-    }
+fn identity(found: &FoundId) -> Option<Identity> {
+    Identity::of(&serde_json::to_value(found.scope.as_ref()?).ok()?)
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
-use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
+use ken_types::ops::kend::{Listener, PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call};
 use crate::output::{
-    Outcome, fail, format_count, print_coloured, print_json, print_line, print_note, table, wants_colour,
+    Outcome, fail, format_count, print_coloured, print_json, print_line, print_note, print_table, table, wants_colour,
 };
 
 /// The exit statuses of `status` in LSB init scripts.
@@ -26,6 +26,9 @@ const APPROVALS_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Status {
     /// Show only this part
     pub(crate) name: Option<String>,
+    /// Show the addresses at which the system answers, instead of its parts
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) addresses: bool,
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -33,6 +36,7 @@ pub(crate) struct Status {
 
 pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
     match ask(places, args) {
+        Ok(status) if args.addresses => show_addresses(&status, args.json),
         Ok(status) => {
             if args.json {
                 status.parts.iter().try_for_each(print_json)?;
@@ -70,6 +74,16 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
 fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     let args = StatusArgs { name: args.name.clone() };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
+}
+
+fn show_addresses(status: &SystemStatus, as_json: bool) -> Outcome {
+    if as_json {
+        status.listeners.iter().try_for_each(print_json)?;
+    } else {
+        let row = |listener: &Listener| [listener.name.clone(), listener.url.clone()];
+        print_table(["NAME", "ADDRESS"], status.listeners.iter().map(row))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Says how many requests wait for a person. Without an answer of the approver nothing is said, because the table shows

@@ -6,7 +6,8 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use clap::Args;
 use ken_tool::find_program;
 use ken_types::places::Places;
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, json};
+use serde_json::Value;
 
 use crate::external::error_of;
 use crate::globals::Globals;
@@ -14,7 +15,7 @@ use crate::output::{Outcome, print_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Id of the submission or run that made the changes, or the beginning of it
+    /// Id of the turn or run that made the changes, its beginning or end, or `last`
     run: String,
     /// Print one JSON object
     #[arg(long)]
@@ -43,6 +44,15 @@ pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error
         true => Ok(()),
         false => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
     }
+}
+
+/// Returns what a run changed, in the form of `ken-coder diff --format compact`.
+pub(crate) fn changes(globals: &Globals, run: &str) -> Result<Value, Error> {
+    let output = coder(&globals.places()?, &["diff", "--format", "compact", "--", run])?;
+    if !output.status.success() {
+        return Err(error_of("ken-coder", &output.stderr, Code::Unavailable));
+    }
+    json::parse(&output.stdout, json::MAX_DEPTH)
 }
 
 fn coder(places: &Places, words: &[&str]) -> Result<Output, Error> {

@@ -4,17 +4,28 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use ken_types::Error;
 use ken_types::ops::budget::Sum;
+use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::ops::model::{BudgetState, ModelBudget, OfSession};
 use ken_types::places::Places;
+use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client::{ask, call};
-use crate::ids::{field, items};
+use crate::ids::{Wanted, field, items};
 use crate::output::{Outcome, one_line, print_json, print_line, print_note, print_table};
+use crate::sessions::SESSION;
 
 const STORE: &str = "store";
+/// What `ken why` takes.
+const EXPLAINED: Wanted = Wanted {
+    kinds: &[IdKind::Turn, IdKind::Run, IdKind::ScheduleRun, IdKind::Event, IdKind::Approval],
+    last: &[IdKind::Turn, IdKind::Run],
+    name: "turn, run, message or approval",
+    hint: "`ken show SESSION`, `ken runs` and `ken approvals --all` list them; what was refused before it was read has none",
+};
+/// Precedes the number in the id of an update of the messaging platform.
+const UPDATE: &str = "messenger:";
 const MODEL: &str = "model";
 /// The timeout of the call to ken-model for the budget. It is long enough for a part that is starting.
 const BUDGET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +36,7 @@ pub(crate) struct Usage {
     /// Group the totals by this
     #[arg(long, value_enum, default_value_t = By::Day)]
     by: By,
-    /// Show only what this session has used, and its budget
+    /// Show only what this session has used, and its budget: its id, its beginning or end, its name, or `last`
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Print one JSON object per line
@@ -52,7 +63,7 @@ impl By {
 
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// Id of an event, a submission, or a run of a workflow or a schedule
+    /// Id of a message, a turn, an approval, or a run of a workflow or a schedule, its beginning or end, or `last`
     id: String,
     /// Print one JSON object
     #[arg(long)]
@@ -60,19 +71,27 @@ pub(crate) struct Why {
 }
 
 pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
-    let by = json!({"by": args.by.name(), "session": args.session});
+    // The instance of an agent may be no session.
+    let found = args.session.as_ref().map(|word| SESSION.find_in_store(places, word)).transpose();
+    let (session, unknown) = match found {
+        Ok(found) => (found.map(|found| found.id), None),
+        Err(error) if error.code == Code::NotFound => (args.session.clone(), Some(error)),
+        Err(error) => return Err(error),
+    };
+    let by = json!({"by": args.by.name(), "session": session});
     let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
+    if let Some(unknown) = unknown.filter(|_| groups.is_empty()) {
+        return Err(unknown);
+    }
     match args.json {
         true => groups.iter().try_for_each(print_json)?,
         false => show_groups(args.by, groups)?,
     }
-    match budget(places, args.session.as_deref()) {
+    match budget(places, session.as_deref()) {
         Ok(None) => {}
         Ok(Some(budget)) if args.json => print_json(&json!({"budget": budget}))?,
-        Ok(Some(budget)) => {
-            budget_lines(&budget, args.session.as_deref()).iter().try_for_each(|line| print_line(line))?
-        }
+        Ok(Some(budget)) => budget_lines(&budget, session.as_deref()).iter().try_for_each(|line| print_line(line))?,
         // The usage has been printed, so a missing budget is not an error.
         Err(error) => print_note(&format!("the budget is not known: {error}")),
     }
@@ -130,7 +149,14 @@ fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
 }
 
 pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
-    let why = ask(places, STORE, "events.why", &json!({"id": args.id}), None)?;
+    let id = match EXPLAINED.find_in_store(places, &args.id) {
+        Ok(FoundId { kind: IdKind::Approval, submission_id: Some(turn), .. }) => turn,
+        Ok(found) => found.id,
+        // Updates of the messaging platform have ids of their own.
+        Err(error) if error.code == Code::NotFound && args.id.starts_with(UPDATE) => args.id.clone(),
+        Err(error) => return Err(error),
+    };
+    let why = ask(places, STORE, "events.why", &json!({"id": id}), None)?;
     if args.json {
         print_json(&why)?;
         return Ok(ExitCode::SUCCESS);
@@ -143,6 +169,23 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
             print_line(&format!("  {label}  {}", one_line(value)))?;
         }
     }
+    if let Some(attempts) = why.get("attempts").and_then(Value::as_u64).filter(|attempts| *attempts > 1) {
+        print_line(&format!(
+            "  attempts  {attempts}: the process that worked on it was lost, and another one continued"
+        ))?;
+    }
+    for failed in items(&why, "failures") {
+        let (model, next) = (field(failed, "model"), field(failed, "next"));
+        let then = match next {
+            "" => "no model was called after it".to_owned(),
+            next if next == model => "it was called again".to_owned(),
+            next => format!("{} was called instead", one_line(next)),
+        };
+        print_line(&format!("  failed  {}: {}; {then}", one_line(model), one_line(field(failed, "error"))))?;
+    }
+    for violation in items(&why, "violations").iter().filter_map(Value::as_str) {
+        print_line(&format!("  rule  {}", one_line(violation)))?;
+    }
     for approval in items(&why, "approvals").iter().filter_map(Value::as_str) {
         print_line(&format!("  approval  {}", one_line(approval)))?;
     }
@@ -152,6 +195,9 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
             output.get("bytes").and_then(Value::as_u64).unwrap_or_default(),
             one_line(field(output, "blob"))
         ))?;
+    }
+    if let Some(turn) = why.get("submissionId").and_then(Value::as_str) {
+        print_line(&format!("`ken show {}` shows each step", one_line(turn)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -349,8 +349,8 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn cancel_submission(&mut self, identity: &Identity, session: &str, turn: &Turn) -> Result<bool, Error> {
-        self.cancel(identity, session, Some(&turn.submission))
+    pub fn cancel_submission(&mut self, identity: &Identity, session: &str, submission: &str) -> Result<bool, Error> {
+        self.cancel(identity, session, Some(submission))
     }
 
     fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {

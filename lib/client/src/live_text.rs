@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use ken_types::event::CitedSource;
 use serde_json::Value;
 
 /// Converts the events of one turn to the text to print. If a message of the agent does not end with a line feed, one
@@ -37,8 +38,18 @@ impl LiveText {
                 self.cut_off = None;
                 Cow::Borrowed(self.end_line())
             }
+            "operation" => Cow::Owned(self.sources(event)),
             "submission_settled" => Cow::Borrowed(self.end_line()),
             _ => Cow::Borrowed(""),
+        }
+    }
+
+    /// Returns the sources that the answer names, in lines below it.
+    fn sources(&mut self, event: &Value) -> String {
+        let lines = source_lines(event.get("result").unwrap_or(&Value::Null));
+        match lines.as_str() {
+            "" => lines,
+            lines => format!("{}\n{lines}\n", self.end_line()),
         }
     }
 
@@ -81,6 +92,13 @@ impl LiveText {
     }
 }
 
+/// Returns the sources that a result or the answer of a transcript names, one per line, or an empty text if there are none.
+pub fn source_lines(result: &Value) -> String {
+    let sources = result.get("sources").and_then(Value::as_array).into_iter().flatten();
+    let sources: Vec<CitedSource> = sources.filter_map(|source| serde_json::from_value(source.clone()).ok()).collect();
+    CitedSource::lines(&sources)
+}
+
 /// Returns the text of the assistant's message in an event: that of its one block of text, before which thoughts can stand.
 pub fn message_text(event: &Value) -> &str {
     let blocks = event.pointer("/message/content").and_then(Value::as_array);
@@ -100,6 +118,16 @@ mod tests {
     fn end(text: &str, reason: &str) -> Value {
         json!({"type": "message_end",
             "message": {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": reason}})
+    }
+
+    #[test]
+    fn sources_stand_below_the_answer() {
+        let source =
+            json!({"number": 1, "id": "kb-876f7403acc0e0feb64fcb5bfacbde3", "title": "The\nrouter", "score": 0.5});
+        let ended = json!({"type": "operation", "result": {"text": "Kepler [1].", "sources": [source]}});
+        let shown = printed(&[delta("Kepler [1]."), end("Kepler [1].", "stop"), ended]);
+        assert_eq!(shown, "Kepler [1].\n\n[1] The router (kb-876f7403acc0)\n");
+        assert_eq!(printed(&[json!({"type": "operation", "result": {"text": "Hi."}})]), "");
     }
 
     fn printed(events: &[Value]) -> String {

@@ -4,6 +4,8 @@
 //! fields that they do not know. The recorded events of a submission also serve as its journal: after a crash, the next
 //! holder reads them to find out where to continue.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -598,6 +600,49 @@ pub struct TurnResult {
     /// The result of checking the text, if it was checked: `verdict`, `violations`, `scores`, `support`, and
     /// `revisions`, the number of times that the model was told to write it again.
     pub validation: Option<Value>,
+    /// The sources that the text names by their numbers, in the order of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<CitedSource>,
+}
+
+/// A source of an answer, which names it as `[number]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CitedSource {
+    /// Unique within the turn.
+    pub number: u32,
+    /// The id of a knowledge entry, or of the submission of a past exchange.
+    pub id: String,
+    pub title: String,
+    /// The score of the search, 0 to 1.
+    pub score: f64,
+}
+
+impl CitedSource {
+    /// Returns the source as a person reads it below an answer: `[1] The router (kb-876f7403acc1)`. Of the id of an entry as
+    /// much is shown as the commands need.
+    pub fn line(&self) -> String {
+        const ENTRY_ID_CHARACTERS: usize = 15;
+        let id = if self.id.starts_with("kb-") { self.id.get(..ENTRY_ID_CHARACTERS) } else { None };
+        let title = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("[{}] {title} ({})", self.number, id.unwrap_or(&self.id))
+    }
+
+    /// Returns the lines that stand below an answer, or an empty text if it has no sources.
+    pub fn lines(sources: &[CitedSource]) -> String {
+        let lines: Vec<String> = sources.iter().map(CitedSource::line).collect();
+        lines.join("\n")
+    }
+}
+
+/// Returns the numbers that a text names in brackets, as `[1]` or `[1, 2]`. A text that is JSON names none, because its brackets
+/// are lists.
+pub fn cited_numbers(text: &str) -> BTreeSet<u32> {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
+        return BTreeSet::new();
+    }
+    let groups = text.split('[').skip(1).filter_map(|rest| rest.split_once(']'));
+    let numbers = groups.filter_map(|(group, _)| group.split(',').map(|number| number.trim().parse().ok()).collect());
+    numbers.flat_map(|group: Vec<u32>| group).collect()
 }
 
 /// Reads and writes the `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier
@@ -635,6 +680,15 @@ mod output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_are_named_by_numbers_in_brackets() {
+        let cited = |text: &str| cited_numbers(text).into_iter().collect::<Vec<u32>>();
+        assert_eq!(cited("It closes at six [2], on Sundays at two [1, 3][12]."), [1, 2, 3, 12]);
+        for none in ["", "[kb-1]", "[a, 1]", "[]", "[1", "{\"ports\": [1]}", "[1, 2]", "[-1] [1.5]"] {
+            assert!(cited(none).is_empty(), "{none}");
+        }
+    }
 
     #[test]
     fn turns_that_nobody_waits_for_are_dispatched() {

@@ -1,5 +1,7 @@
 //! Knowledge tools: search within the scope of the turn's stored event, and adding entries.
 
+use std::sync::atomic::Ordering;
+
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search};
 use serde::Deserialize;
@@ -16,8 +18,8 @@ pub(super) fn tools() -> Vec<Builtin> {
     vec![
         tool(
             "knowledge_search",
-            "Search the knowledge base. Gives entries with id, title, source, text and score, best first. Name the id of each \
-             entry that an answer uses.",
+            "Search the knowledge base. Gives entries with number, id, title, source, text and score, best first. Name the number \
+             of each entry that an answer uses in brackets, as in [3].",
             search_properties(),
             &["query"],
             |parts, caller, given| Box::pin(search(parts, caller, given)),
@@ -79,9 +81,12 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         .map(|error| format!("The search was made by words alone, as no vector could be made: {}", error.message));
     query.vector = embedded.unwrap_or_default();
     let found = store::<KnowledgeSearch>(&parts, &query).await?.found;
-    let entries = found.iter().map(|found| {
+    let count = u32::try_from(found.len()).unwrap_or_default();
+    let before = caller.last_source.fetch_add(count, Ordering::Relaxed);
+    let entries = (before + 1..).zip(&found).map(|(number, found)| {
         let entry = &found.entry;
         json!({
+            "number": number,
             "id": entry.id,
             "title": entry.title,
             "source": place(entry),

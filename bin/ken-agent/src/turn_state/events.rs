@@ -3,11 +3,12 @@
 use ken_text::head;
 use ken_types::Timestamp;
 use ken_types::event::{
-    Block, Body, EMPTY_ANSWER, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage,
+    Block, Body, CitedSource, EMPTY_ANSWER, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage,
+    cited_numbers,
 };
 use ken_types::ops::documents::Used;
 use ken_types::ops::store::SubmissionKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::plan::{Plan, RULE, TASK_INTERRUPTED, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
@@ -122,7 +123,14 @@ impl TurnState {
             SubmissionKind::Compact => self.compaction_result(plan),
             _ => self.text.clone(),
         };
+        let cited = cited_numbers(&text);
+        let given = plan.sources.iter().cloned();
+        let mut sources: Vec<CitedSource> =
+            given.chain(self.found_sources()).filter(|source| cited.contains(&source.number)).collect();
+        sources.sort_by_key(|source| source.number);
+        sources.dedup_by_key(|source| source.number);
         TurnResult {
+            sources,
             text: shortened(text),
             usage: self.usage,
             model: self.model.clone().unwrap_or_else(|| plan.model(self.retry.provider)),
@@ -232,11 +240,20 @@ impl TurnState {
             operation_kind: operation.kind,
             duration_ms: since(operation.started, self.last_timestamp),
             is_error: error.is_some(),
-            result: error.is_none().then(|| serde_json::json!({ "text": result.text, "model": result.model })),
+            result: error.is_none().then(|| recorded(result)),
             usage: Some(self.usage),
             error,
         }
     }
+}
+
+/// Returns what the event of an operation holds of its result.
+fn recorded(result: TurnResult) -> Value {
+    let mut recorded = json!({ "text": result.text, "model": result.model });
+    if let (false, Some(fields)) = (result.sources.is_empty(), recorded.as_object_mut()) {
+        fields.insert("sources".to_owned(), json!(result.sources));
+    }
+    recorded
 }
 
 /// How a message of the model ended.

@@ -1,6 +1,6 @@
 //! The work that a submission still needs, and the steps that do this work.
 
-use ken_types::event::{Body, Failure, Message, ModelName, OperationKind, StopReason};
+use ken_types::event::{Body, CitedSource, Failure, Message, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{Claim, SubmissionKind, Verdict};
 use ken_types::rule::Patterns;
 
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     /// The prompt as readers of the stream are shown it, before the first turn. The model is given it in another form.
     /// `None` for a prompt that transcripts do not show either.
     pub(crate) shown: Option<Message>,
+    /// The sources that the model is given at the start, with the numbers by which an answer names them.
+    pub(crate) sources: Vec<CitedSource>,
     /// The requirements of governing rules on the answer.
     pub(crate) duties: Duties,
     /// Set when the submission has to be closed instead of continued.
@@ -129,6 +131,7 @@ impl Plan {
             models: Vec::new(),
             compaction: None,
             on_overflow: None,
+            sources: Vec::new(),
             prompt: None,
             shown: None,
             duties: Duties::default(),

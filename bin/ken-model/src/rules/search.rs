@@ -2,7 +2,7 @@
 //! higher weight.
 
 use ken_text::{expand, is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
-use ken_types::event::{Block, Message};
+use ken_types::event::{Block, Message, cited_numbers};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 
 use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL};
@@ -145,8 +145,10 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
         SourceKind::Memory => {
             of_user(&source.title, Origin::PastPrompt(source), terms, into);
             // An answer of this engine, or one that cites entries, only repeats sources that the search finds directly.
+            // Answers of earlier versions name the ids of entries.
             let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN, CANNOT_WRITE];
-            if !second_hand.iter().any(|mark| source.text.contains(mark)) {
+            let is_second_hand = second_hand.iter().any(|mark| source.text.contains(mark));
+            if !is_second_hand && cited_numbers(&source.text).is_empty() {
                 of_text(source, 0, terms, into);
             }
         }

@@ -12,6 +12,7 @@ mod entries;
 mod events;
 mod exchanges;
 mod governing;
+mod ids;
 mod keys;
 mod kinds;
 mod knowledge;
@@ -142,6 +143,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         probe::add,
         blobs::add,
         telemetry::add,
+        ids::add,
         notes::add,
         governing::add,
         budget::add,

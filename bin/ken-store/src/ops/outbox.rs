@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ken_types::event::Outcome;
+use ken_types::event::{CitedSource, Outcome};
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::{Draft, ReadUpTo};
 use ken_types::ops::outbox::*;
@@ -137,7 +137,11 @@ pub(super) fn answer(
     answer: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let text = text(found, ending, answer);
+    let mut text = text(found, ending, answer);
+    let sources = ending.result.map(|result| CitedSource::lines(&result.sources)).filter(|lines| !lines.is_empty());
+    if let (Some(text), Some(sources), Outcome::Completed) = (&mut text, sources, ending.outcome()) {
+        *text = format!("{}\n\n{sources}", text.trim_end());
+    }
     let Some(message) = to_chat(tables, found, text.unwrap_or_default())? else {
         return Ok(());
     };

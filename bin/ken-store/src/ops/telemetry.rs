@@ -14,7 +14,7 @@ use ken_types::{Error, Offset, Timestamp};
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
-use crate::rules::telemetry::Fold;
+use crate::rules::telemetry::{Fold, Troubles};
 use crate::rules::{check, record, stream_names};
 use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables};
 
@@ -310,6 +310,9 @@ impl Read for EventsWhy {
             refused: None,
             error: None,
             approvals: Vec::new(),
+            attempts: None,
+            failures: Vec::new(),
+            violations: Vec::new(),
             delivery: delivery(tables, &args.id)?,
             outputs: Vec::new(),
         };
@@ -435,6 +438,17 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.cause = cause;
     why.error = error;
     why.approvals = approvals;
+    why.attempts = (found.attempt > 0).then_some(found.attempt);
+    let ended = tables.exchange_end(found.key)?;
+    let mut troubles = Troubles::default();
+    // A submission that was never claimed has no events of its own.
+    if found.lease > 0 && found.kind != SubmissionKind::Workflow {
+        tables.entries(found.stream, found.recorded_from, ended.unwrap_or(row.entries), &mut |event| {
+            troubles.add_event(found.id.as_str(), event);
+            true
+        })?;
+    }
+    (why.failures, why.violations) = (troubles.failures, troubles.violations);
     why.outputs = tables.outputs_of(found.key)?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use ken_types::Timestamp;
-use ken_types::event::{Failure, Output};
+use ken_types::event::{CitedSource, Failure, Output};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::State;
 use serde::{Deserialize, Serialize, Serializer};
@@ -79,6 +79,16 @@ pub struct Assistant {
     id: String,
     pub text: String,
     completed_at: Timestamp,
+    /// The sources that the text names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<CitedSource>,
+}
+
+/// What the event of an operation says of its result.
+#[derive(Deserialize)]
+struct ResultFields {
+    #[serde(default)]
+    sources: Vec<CitedSource>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -295,7 +305,13 @@ impl Fold {
     fn take(&mut self, seen: EventFields<'_>) {
         let delegation = seen.tool_name.as_deref() == Some(DELEGATION);
         match seen.kind.as_ref() {
-            "operation_start" | "operation" if seen.operation_kind.as_deref() == Some("prompt") => {}
+            "operation_start" if seen.operation_kind.as_deref() == Some("prompt") => {}
+            "operation" if seen.operation_kind.as_deref() == Some("prompt") => {
+                let result = seen.result.and_then(|result| serde_json::from_str::<ResultFields>(result.get()).ok());
+                if let (Some(assistant), Some(result)) = (&mut self.assistant, result) {
+                    assistant.sources = result.sources;
+                }
+            }
             "operation_start" => {
                 self.start(Kind::Operation, seen.operation_id.as_deref(), seen.operation_kind.as_deref(), &seen);
             }
@@ -374,6 +390,7 @@ impl Fold {
                 id: format!("{}:message:{}", self.id, seen.event_index),
                 text,
                 completed_at: seen.timestamp,
+                sources: Vec::new(),
             });
         }
     }

@@ -2,7 +2,8 @@
 //! fields of [`EventSummary`], and only if they have the form of a name, a number or an id.
 
 use ken_types::Timestamp;
-use ken_types::ops::telemetry::{Counts, EventSummary, Tokens};
+use ken_types::event::{Failure, Judgement};
+use ken_types::ops::telemetry::{Counts, EventSummary, FailedCall, Tokens};
 use serde::{Deserialize, Serialize};
 
 use crate::rules::check::event_type;
@@ -210,6 +211,60 @@ impl Fold {
     }
 }
 
+/// What went wrong in a submission before its end: model calls that failed, and answers that had to be written again.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    pub failures: Vec<FailedCall>,
+    pub violations: Vec<String>,
+}
+
+/// The maximum number of failed calls and of violations that are listed.
+const MAX_TROUBLES: usize = 20;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TroubleFields {
+    submission_id: String,
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    provider: String,
+    error: Option<Failure>,
+    verdict: Option<Judgement>,
+    #[serde(default)]
+    violations: Vec<String>,
+}
+
+impl Troubles {
+    /// Takes an event of the stream into account, if it belongs to the submission.
+    pub(crate) fn add_event(&mut self, submission: &str, event: &str) {
+        let kind = event_type(event);
+        if !["turn", "validation"].contains(&kind) {
+            return;
+        }
+        let Ok(fields) = serde_json::from_str::<TroubleFields>(event) else {
+            return;
+        };
+        if fields.submission_id != submission {
+            return;
+        }
+        if kind == "validation" {
+            let is_bad = fields.verdict == Some(Judgement::Fail);
+            self.violations.extend(fields.violations.into_iter().filter(|_| is_bad));
+            self.violations.truncate(MAX_TROUBLES);
+            return;
+        }
+        let model = format!("{}/{}", fields.provider, fields.model);
+        if let Some(failed) = self.failures.last_mut().filter(|failed| failed.next.is_none()) {
+            failed.next = Some(model.clone());
+        }
+        if let Some(error) = fields.error.filter(|_| self.failures.len() < MAX_TROUBLES) {
+            let error = format!("{}: {}", error.name, error.message);
+            self.failures.push(FailedCall { model, error, next: None });
+        }
+    }
+}
+
 /// Replaces names that do not have the form of a name. A model can invent the name of a tool, so it could contain any text.
 fn replace_odd_names(summary: &mut EventSummary) {
     let is_tool =
@@ -267,6 +322,33 @@ mod tests {
         assert_eq!((fold.usage.total_tokens, fold.cost, fold.model.as_deref()), (7, Some(0.25), Some("openai/m")));
         assert!(fold.delegated && fold.researched && fold.started_at.is_some());
         assert_eq!(serde_json::from_str::<Fold>(&text).unwrap(), fold);
+    }
+
+    #[test]
+    fn failed_calls_name_the_next_model_and_violations_are_those_of_failed_checks() {
+        let turn = |model: &str, error: &str| {
+            format!(r#"{{"v":1,"type":"turn","submissionId":"s","provider":"p","model":"{model}"{error}}}"#)
+        };
+        let busy = r#","error":{"name":"busy","message":"later"}"#;
+        let check = |verdict: &str| {
+            format!(
+                r#"{{"v":1,"type":"validation","submissionId":"s","verdict":"{verdict}","violations":["too bold"]}}"#
+            )
+        };
+        let other = r#"{"v":1,"type":"turn","submissionId":"t","provider":"p","model":"x"}"#.to_owned();
+        let mut troubles = Troubles::default();
+        for event in
+            [turn("a", busy), other, turn("a", busy), turn("b", ""), check("pass"), check("fail"), turn("b", busy)]
+        {
+            troubles.add_event("s", &event);
+        }
+        let shown: Vec<_> =
+            troubles.failures.iter().map(|failed| (failed.model.as_str(), failed.next.as_deref())).collect();
+        assert_eq!(shown, [("p/a", Some("p/a")), ("p/a", Some("p/b")), ("p/b", None)]);
+        assert_eq!(
+            (troubles.failures[0].error.as_str(), troubles.violations),
+            ("busy: later", vec!["too bold".to_owned()])
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ken_types::ops::approvals::{
     Approval, CallWithApproval, Decision, ListAllApprovals, ListApprovals, Request, Status,
 };
 use ken_types::ops::documents::{Document, EntryUse};
+use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
 use ken_types::ops::rules::StoredRule;
@@ -82,6 +83,7 @@ pub trait Tables:
     + Messenger
     + Outbox
     + Telemetry
+    + Ids
     + Budgets
     + Purges
 {
@@ -427,6 +429,16 @@ pub struct SummaryRow {
     /// The summary that was stored when the submission ended, as JSON.
     pub body: Option<String>,
     pub settled_at: Option<Timestamp>,
+}
+
+/// Things by their ids. `see` is called with each, until it returns false.
+pub trait Ids {
+    /// Returns the thing with this id.
+    fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error>;
+    /// Those whose ids contain a word, and sessions of this name, newest first.
+    fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error>;
+    /// All that people know of, newest first.
+    fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error>;
 }
 
 pub trait Telemetry {

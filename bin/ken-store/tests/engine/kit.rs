@@ -68,6 +68,7 @@ pub(crate) fn result(text: &str) -> TurnResult {
         model: ModelName { provider: "rules".into(), id: "rules-1".into() },
         context_budget: None,
         validation: None,
+        sources: Vec::new(),
     }
 }
 

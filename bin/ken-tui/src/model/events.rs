@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ken_approval::decided;
-use ken_client::message_text;
+use ken_client::{message_text, source_lines};
 use serde_json::Value;
 
 use super::block::{Block, Kind, State, one_line};
@@ -76,6 +76,7 @@ impl Model {
                 let block = Block::activity("resumed after an interruption", "", State::Done);
                 exchange.blocks.push(block);
             }
+            "operation" => exchange.blocks.extend(event.get("result").and_then(sources)),
             "submission_settled" => self.settled(event),
             _ => {}
         }
@@ -267,6 +268,12 @@ fn step(item: &Value) -> (bool, String) {
         "doing" | "in_progress" => (false, format!("{name} (now)")),
         _ => (is_done, name),
     }
+}
+
+/// Returns the sources that an answer names.
+pub(super) fn sources(result: &Value) -> Option<Block> {
+    let lines = source_lines(result);
+    (!lines.is_empty()).then(|| Block::new(Kind::Note, &lines))
 }
 
 /// Returns the growing answer at the end of an exchange. Adds one if the last block is another one.

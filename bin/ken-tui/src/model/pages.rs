@@ -4,7 +4,7 @@ use ken_types::Error;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
-use super::events::{duration, failure, text, text_at};
+use super::events::{duration, failure, sources, text, text_at};
 use super::transcript::{Exchange, Status};
 use super::{Model, sentence};
 
@@ -88,6 +88,7 @@ fn exchange(record: &Value) -> Exchange {
         let answer = Block::new(Kind::Answer, text("/assistant/text"));
         exchange.blocks.push(answer);
     }
+    exchange.blocks.extend(record.get("assistant").and_then(sources));
     match status {
         Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
         Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, failure(record))),

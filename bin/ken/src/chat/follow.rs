@@ -37,6 +37,8 @@ pub(super) struct TurnResult {
     /// The model that answered, as `{provider, id}`.
     pub(super) model: Option<Value>,
     pub(super) usage: Option<Value>,
+    /// The sources that the text names.
+    pub(super) sources: Option<Value>,
 }
 
 /// Reads the events of one turn.
@@ -85,7 +87,7 @@ impl<'a> TurnFollower<'a> {
         let mut progress = None;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
-                gateway.clone().cancel_submission(&Identity::local(), session, self.turn)?;
+                gateway.clone().cancel_submission(&Identity::local(), session, &self.turn.submission)?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
@@ -164,6 +166,7 @@ impl<'a> TurnFollower<'a> {
             }
             "operation" if is_root => {
                 self.result.usage = event.get("usage").cloned();
+                self.result.sources = event.pointer("/result/sources").cloned();
                 Ok(false)
             }
             "submission_settled" => self.settle(event).map(|()| true),

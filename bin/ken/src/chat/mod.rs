@@ -237,6 +237,7 @@ impl ChatRun<'_> {
             "answer": answer,
             "model": result.map(|result| &result.model),
             "usage": result.map(|result| &result.usage),
+            "sources": result.and_then(|result| result.sources.as_ref()).unwrap_or(&json!([])),
             "sessionId": accepted.session(),
             "submissionId": accepted.turn().map(|turn| turn.submission),
         })

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ken_client::Gateway;
 use ken_types::Error;
 use ken_types::id::Mint;
+use ken_types::ops::ids::IdKind;
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::client::ask;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, items, only_one};
+use crate::ids::{Wanted, field, items};
 use crate::input::words_or_stdin;
 use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
@@ -23,9 +24,12 @@ use crate::progress::during;
 const TARGET: &str = "/api/knowledge";
 /// The maximum size of an entry's content, in bytes.
 const CONTENT_BYTES: usize = 512 * 1024;
-/// The number of entries on a page, and the maximum number of pages that are searched for a shortened id.
-const PAGE: u32 = 100;
-const PAGES: u32 = 20;
+const ENTRY: Wanted = Wanted {
+    kinds: &[IdKind::Knowledge],
+    last: &[IdKind::Knowledge],
+    name: "knowledge entry",
+    hint: "`ken knowledge list` lists them",
+};
 
 const EXAMPLES: &str = "Examples:
   ken knowledge add 'Deploy window' 'The site is deployed on Tuesdays at 14:00 UTC.'
@@ -110,7 +114,7 @@ struct Search {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Id of an entry, or the beginning of it
+    /// Id of an entry, its beginning or end, or `last`
     id: String,
     /// Print the record as JSON
     #[arg(long)]
@@ -119,7 +123,7 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Several {
-    /// Ids of entries, or their beginnings
+    /// Ids of entries, their beginnings or ends
     #[arg(required = true)]
     ids: Vec<String>,
 }
@@ -241,21 +245,7 @@ fn target(id: &str) -> String {
     format!("{TARGET}/{}", encode_segment(id))
 }
 
-/// Returns the id of the only entry that a word matches: a whole id, or the beginning of one, with or without `kb-`.
+/// Returns the id of the only entry that a word names: its id, a piece of it, or `last`.
 pub(crate) fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
-    if word.len() == 35 && word.starts_with("kb-") {
-        return Ok(word.to_owned());
-    }
-    let mut ids = Vec::new();
-    let mut after = String::new();
-    for _ in 0..PAGES {
-        let answer = gateway.get(&format!("{TARGET}?limit={PAGE}{after}"))?;
-        let records = items(&answer, "records").iter();
-        ids.extend(records.map(|record| field(record, "id").to_owned()));
-        match answer.pointer("/page/after").and_then(Value::as_str) {
-            Some(cursor) => after = format!("&after={}", encode_query(cursor)),
-            None => break,
-        }
-    }
-    only_one(ids, word, "kb-", "knowledge entry", "`ken knowledge list` lists them")
+    ENTRY.find(gateway, word).map(|found| found.id)
 }

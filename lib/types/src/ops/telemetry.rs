@@ -256,10 +256,33 @@ pub struct Why {
     /// The ids of the approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
+    /// How many processes have worked on it. Absent if none has yet.
+    pub attempts: Option<u32>,
+    /// The model calls that failed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailedCall>,
+    /// Answers that had to be written again, or could not be checked: what a governing rule or a source had against
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub violations: Vec<String>,
     /// The delivery state of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, followed by the
     /// error, if any.
     pub delivery: Option<String>,
     /// Outputs of tools that were shown to the model only in part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
+}
+
+/// A model call that failed, and the model that was called after it.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedCall {
+    /// `provider/model`.
+    pub model: String,
+    /// Why it failed.
+    pub error: String,
+    /// `provider/model` of the next call: the same model for another attempt, another one for a fall-back. Absent if no
+    /// model was called after it.
+    pub next: Option<String>,
 }

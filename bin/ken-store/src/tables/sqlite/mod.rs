@@ -10,6 +10,7 @@ mod exchanges;
 mod fault;
 mod files;
 mod governing;
+mod ids;
 mod keys;
 mod knowledge;
 mod logs;
