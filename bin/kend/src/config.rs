@@ -274,6 +274,16 @@ mod tests {
     }
 
     #[test]
+    fn times_to_keep_data_are_days() {
+        for value in ["\"0d\"", "-1", "1.5", "36501", "true"] {
+            let text = format!("[retention]\nsessions = {value}\n");
+            let expected = format!("f:2: retention.sessions: {value} is not a number of days: 0 (for ever) to 36500");
+            assert_eq!(problems(&text), [expected]);
+        }
+        assert_eq!(problems("[retention]\nsessions = 0\nschedule_runs = 36500\n"), Vec::<String>::new());
+    }
+
+    #[test]
     fn every_error_has_its_line_its_key_and_the_nearest_name() {
         let text = "[gateway]\nprot = 1\nport = 70000\n\n[part.store]\nenabled = 3\nlimit = { m = 1 }\n\n[cat]\n[chat]\nwait_ms = -1\n";
         let found = problems(text);

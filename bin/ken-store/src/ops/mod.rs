@@ -27,6 +27,7 @@ pub(crate) mod public;
 mod purges;
 mod queue;
 mod reindex;
+pub(crate) mod retention;
 mod runs;
 pub(crate) mod schedules;
 mod search;

@@ -151,6 +151,14 @@ impl Sessions for Database {
         run(self, "UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()]).map(drop)
     }
 
+    fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
+        // Both lists have an index of their own.
+        let sql = "SELECT id FROM (
+                     SELECT id FROM sessions WHERE archived_at IS NULL AND updated_at < ?1
+                     UNION ALL SELECT id FROM sessions WHERE archived_at IS NOT NULL AND updated_at < ?1) LIMIT ?2";
+        all(self, sql, [before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
+    }
+
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
         Ok(run(self, sql, [stream, now.millis()])? > 0)
