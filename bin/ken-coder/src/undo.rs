@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
+use ken_types::Code;
 use ken_types::id::Mint;
 use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
@@ -68,7 +69,12 @@ const MAX_LISTED: usize = 10;
 /// Returns the settings for the folder in which a run worked: the workspace, or a trusted folder.
 fn settings_of(word: &str) -> Result<Settings, Error> {
     let settings = Settings::load()?;
-    let records = run_confined(&settings, Access::Read, || find(&Kept::reader(&settings.state), word))?.1;
+    let records = match run_confined(&settings, Access::Read, || find(&Kept::reader(&settings.state), word)) {
+        Ok((_, records)) => records,
+        // An interrupted change gets into the journal when it is recovered, which the caller does next.
+        Err(error) if error.code == Code::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
     match records.first() {
         Some(record) if record.root != settings.root && record.layout == Layout::Folder => {
             let root = record.root.clone();

@@ -327,13 +327,15 @@ mod tests {
     #[test]
     fn failed_calls_name_the_next_model_and_violations_are_those_of_failed_checks() {
         let turn = |model: &str, error: &str| {
-            format!(r#"{{"type":"turn","submissionId":"s","provider":"p","model":"{model}"{error}}}"#)
+            format!(r#"{{"v":1,"type":"turn","submissionId":"s","provider":"p","model":"{model}"{error}}}"#)
         };
         let busy = r#","error":{"name":"busy","message":"later"}"#;
         let check = |verdict: &str| {
-            format!(r#"{{"type":"validation","submissionId":"s","verdict":"{verdict}","violations":["too bold"]}}"#)
+            format!(
+                r#"{{"v":1,"type":"validation","submissionId":"s","verdict":"{verdict}","violations":["too bold"]}}"#
+            )
         };
-        let other = r#"{"type":"turn","submissionId":"t","provider":"p","model":"x"}"#.to_owned();
+        let other = r#"{"v":1,"type":"turn","submissionId":"t","provider":"p","model":"x"}"#.to_owned();
         let mut troubles = Troubles::default();
         for event in
             [turn("a", busy), other, turn("a", busy), turn("b", ""), check("pass"), check("fail"), turn("b", busy)]
