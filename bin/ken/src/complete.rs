@@ -150,7 +150,9 @@ impl<'a> Line<'a> {
             }
             (["schedule", _], "slug" | "slugs") if self.path != ["schedule", "add"] => Value::Schedule,
             (["chat"] | ["eval", "run"], "model") => Value::Model,
-            (["chat" | "usage"], "session") | (["schedule", "add"], "deliver_to") => Value::Id(&[Session]),
+            (["chat" | "usage"], "session")
+            | (["sessions", _], "session" | "sessions")
+            | (["schedule", "add"], "deliver_to") => Value::Id(&[Session]),
             (["show"], "id") => Value::Id(&[Session, Turn, Run, Approval, ScheduleRun]),
             (["cancel"], "id") => Value::Id(&[Session, Turn, Run]),
             (["why"], "id") => Value::Id(&[Turn, Run, ScheduleRun, Event]),
@@ -211,7 +213,14 @@ mod tests {
             Line::read(&ken, &words).value()
         };
         let session = Some(Value::Id(&[IdKind::Session]));
-        for words in ["chat -s ", "chat --session tui-", "--home /x chat -m m/n -s ", "usage --by day --session "] {
+        for words in [
+            "sessions rm ",
+            "sessions rename ",
+            "chat -s ",
+            "chat --session tui-",
+            "--home /x chat -m m/n -s ",
+            "usage --by day --session ",
+        ] {
             assert_eq!(at(words), session, "{words}");
         }
         for words in ["status ", "--home=/x restart st", "logs store ", "call ", "logs -n 5 "] {

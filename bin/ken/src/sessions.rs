@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::chat::Identity;
-use ken_client::{Gateway, History};
+use ken_client::{Gateway, History, source_lines};
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
@@ -187,6 +187,10 @@ fn markdown(session: &Value, exchanges: &[Value]) -> String {
             if !said.is_empty() {
                 text.push_str(&format!("\n## {who}, {at}\n\n{}\n", said.trim_end()));
             }
+        }
+        let sources = exchange.get("assistant").map(source_lines).unwrap_or_default();
+        for line in sources.lines() {
+            text.push_str(&format!("\n{line}\n"));
         }
         if part("/status") != "completed" {
             text.push_str(&format!("\n*The turn is {}.*\n", part("/status")));
