@@ -33,6 +33,7 @@ const NEEDS: &[Needs] = &[
         page: "README.md",
         setup: "mkdir -p target/first && touch server.log && echo started >>server.log
                 git init -q . && git config user.email a@example.org && git config user.name A
+                mkdir -p ~/src/site && git init -q ~/src/site
                 git add server.log && git commit -q -m 'Keep a log of the server'
                 printf '%s\\n' '{\"text\":\"I love it\"}' '{\"text\":\"I hate it\"}' >comments.jsonl
                 ken chat hello >/dev/null && echo \"SESSION => $(ken sessions --json | jq -r .sessionId)\"",
@@ -89,6 +90,9 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("localhost:3940/workflows/research", "needs a search server; research.rs has one of its own"),
     ("ken-web research --format summary -v", "needs a search server; research.rs has one of its own"),
     ("ken tui ", "needs a terminal; tui.rs has one"),
+    ("ken chat \"Fix the", "needs a language model; journeys/my_repository.rs has one"),
+    ("ken diff last", "needs a run that changed files; journeys/what_it_did.rs has one"),
+    ("ken undo last", "needs a run that changed files; journeys/what_it_did.rs has one"),
     ("| ken chat", "needs a language model; journeys/pipe.rs has one"),
     ("photo.png", "needs a model that sees pictures; journeys/pipe.rs has one"),
     ("ken skills show release", "needs a skill of one's own; agent/skills.rs has one"),

@@ -227,3 +227,39 @@ fn a_kill_in_the_middle_is_made_up_for() {
     until("the store is back", || system.get(&format!("/agents/orchestrator/{id}")).status == 410);
     is_forgotten(&system);
 }
+
+#[test]
+fn a_session_that_gives_nothing_away_is_not_remembered_elsewhere() {
+    let (provider, system) = started();
+    let identity = json!({"connector": "tui", "actorId": "a", "conversationId": "c"});
+    let create = |memory: &str| {
+        let mut body = identity.clone();
+        body["memory"] = memory.into();
+        system.post("/api/chat/sessions", &body)
+    };
+    let say = |session: &str, text: &str| {
+        system.post(&format!("/agents/orchestrator/{session}?wait=result"), &json!({"message": text})).expect(200);
+        provider.received().last().unwrap().body.to_string()
+    };
+    let private = create("session").expect(201).text("/session/id");
+    say(&private, &format!("A tale of the {ASKED}"));
+    // It cannot teach others either: the tool says so, and the model answers without it.
+    assert!(say(&private, "Remember the tale").contains("gives nothing to others"));
+    let open = create("on").expect(201).text("/session/id");
+    assert!(!say(&open, &format!("What was the {ASKED}?")).contains("A tale of"));
+    let list = system.get("/api/chat/sessions").expect(200).json();
+    let shown: Vec<&Value> = list["sessions"].as_array().unwrap().iter().map(|session| &session["memory"]).collect();
+    assert_eq!(shown, [&json!("on"), &json!("session")]);
+    let target = format!("/api/chat/sessions/{private}");
+    let change = |body: Value| system.client().request("PATCH", &target).json(&body).send();
+    assert_eq!(change(json!({"memory": "on"})).expect(200).at("/session/memory"), "on");
+    assert!(say(&open, &format!("Once more, what was the {ASKED}?")).contains("A tale of"));
+    for (body, at) in [
+        (json!({"memory": "none"}), "/memory"),
+        (json!({"displayName": " "}), "/displayName"),
+        (json!({"displayName": "a\u{7}"}), "/displayName"),
+        (json!({"name": "x"}), "/name"),
+    ] {
+        change(body).refused(400, "invalid", at);
+    }
+}

@@ -298,6 +298,7 @@ pub(crate) fn search(claim: &Claim) -> Option<Search> {
         scope: claim.scope.clone(), // without a scope, only global knowledge is found
         limit: SOURCES,
         vector: None,
+        session: Some(claim.instance.clone()),
     })
 }
 

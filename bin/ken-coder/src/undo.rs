@@ -69,24 +69,24 @@ const MAX_LISTED: usize = 10;
 /// Returns the settings for the folder in which a run worked: the workspace, or a trusted folder.
 fn settings_of(word: &str) -> Result<Settings, Error> {
     let settings = Settings::load()?;
-    let records = match run_confined(&settings, Access::Read, || find(&Kept::reader(&settings.state), word)) {
-        Ok((_, records)) => records,
-        // An interrupted change gets into the journal when it is recovered, which the caller does next.
-        Err(error) if error.code == Code::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let records = run_confined(&settings, Access::Read, || {
+        let journal = Kept::reader(&settings.state);
+        find(&settings, &journal, word).map(|(_, records)| records).or_else(|error| {
+            // The only change of the run may be one that was interrupted, which is completed in the settings of its folder.
+            let pending: Vec<Record> = journal.interrupted()?;
+            let pending: Vec<Record> = pending.into_iter().filter(|record| is_meant(&record.run, word)).collect();
+            if pending.is_empty() { Err(error) } else { Ok(pending) }
+        })
+    })?;
     match records.first() {
-        Some(record) if record.root != settings.root && record.layout == Layout::Folder => {
-            let root = record.root.clone();
-            settings.bound(&root)
-        }
+        Some(record) if record.root != settings.root && record.layout == Layout::Folder => settings.bound(&record.root),
         _ => Ok(settings),
     }
 }
 
 /// Returns the run that a word names, which must belong to this workspace.
 fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
-    let (run, records) = find(journal, word)?;
+    let (run, records) = find(settings, journal, word)?;
     match records.iter().find(|record| record.root != settings.root) {
         None => Ok((run, records)),
         Some(other) => {
@@ -97,9 +97,9 @@ fn find_here(settings: &Settings, journal: &Kept, word: &str) -> Result<(String,
     }
 }
 
-/// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that
-/// changed something.
-fn find(journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+/// Returns the run that a word names: its id, an unambiguous beginning or end of it, or `last`, the newest one that changed
+/// something in this workspace or in a trusted folder.
+fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
     let hint = "`ken-coder journal` lists the runs that changed files";
@@ -107,7 +107,9 @@ fn find(journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
         for (run, _) in runs {
             let records = journal.records(&run)?;
             let changes = RunChanges::of(records.clone());
-            if !(changes.files.is_empty() && changes.git.is_empty()) {
+            let is_one = |record: &Record| record.root == settings.root || record.layout == Layout::Folder;
+            let is_here = records.iter().all(is_one);
+            if is_here && !(changes.files.is_empty() && changes.git.is_empty()) {
                 return Ok((run, records));
             }
         }

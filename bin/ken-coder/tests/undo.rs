@@ -128,13 +128,13 @@ fn what_a_program_has_spoilt_in_the_journal_is_refused_and_named() {
 #[test]
 fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     let home = Home::new();
-    as_run(&home, "abc1", "write", &json!({"path": "repos/site/a", "content": "x"}));
-    as_run(&home, "abd2", "write", &json!({"path": "repos/site/b", "content": "x"}));
-    for (word, code) in [("zzz", "not_found"), ("ab", "conflict"), ("../x", "invalid")] {
+    as_run(&home, "abcd1", "write", &json!({"path": "repos/site/a", "content": "x"}));
+    as_run(&home, "abcd2", "write", &json!({"path": "repos/site/b", "content": "x"}));
+    for (word, code) in [("zzzz", "not_found"), ("abc", "not_found"), ("abcd", "invalid"), ("../x", "invalid")] {
         let (status, error) = home.report(&["undo", word]);
         assert_eq!((status, &error["error"]["code"]), (Some(2), &json!(code)), "{word}");
     }
-    assert_eq!(home.report(&["undo", "abc"]).1["restored"], json!(["repos/site/a"]));
+    assert_eq!(home.report(&["undo", "abcd1"]).1["restored"], json!(["repos/site/a"]));
     let (_, runs) = home.report(&["journal"]);
     assert_eq!(runs["runs"].as_array().unwrap().len(), 3, "{runs}");
     let output = home
@@ -146,7 +146,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     // Another workspace can have files of the same names.
     let other = home.folder().join("elsewhere");
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
-    let output = home.command(&["undo", "abd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
+    let output = home.command(&["undo", "abcd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(common::output_text(&output).contains("worked in"), "{output:?}");
 }

@@ -239,7 +239,7 @@ impl Research {
             return Err(Error::unavailable(called.result.text()));
         }
         let material: Material = strict::from_value(called.result.details)?;
-        let query = Search { query: question.text.clone(), scope, limit: ENTRIES, vector: None };
+        let query = Search { query: question.text.clone(), scope, limit: ENTRIES, vector: None, session: None };
         let entries = self.store.call::<KnowledgeSearch>(&query, CALL_TIMEOUT).await?.found;
         let entries = entries.into_iter().map(|found| Source {
             id: found.entry.id,

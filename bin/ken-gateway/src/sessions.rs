@@ -8,9 +8,9 @@ use ken_trusted::Folders;
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
-    CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession, Scope,
-    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume, SessionsTranscript,
-    SessionsUpdate, UpdateSession,
+    CancelSession, CreateSession, FreshSession, ListSessions, Memory, OwnedSession, ReadTranscript, ResumeSession,
+    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume,
+    SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
 use nix::unistd::geteuid;
@@ -31,6 +31,8 @@ use crate::store::{CALL_TIMEOUT, CHANGE};
 struct NewSession {
     #[serde(default, deserialize_with = "given")]
     workspace: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    memory: Option<Memory>,
     #[serde(default, deserialize_with = "given")]
     connector: Option<String>,
     #[serde(default, deserialize_with = "given")]
@@ -79,11 +81,11 @@ fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<Str
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let mut new = body::read::<NewSession>(&bytes)?;
-    let named = new.workspace.take();
+    let (named, memory) = (new.workspace.take(), new.memory);
     let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
     let scope = new.scope()?;
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession { workspace, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };
+        let fresh = FreshSession { workspace, memory, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };
         let args = CreateSession { scope, fresh };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
@@ -204,20 +206,26 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
 struct Changes {
     #[serde(default, deserialize_with = "given")]
     display_name: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    memory: Option<Memory>,
 }
 
 /// PATCH /api/chat/sessions/:id
 pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let Changes { display_name } = body::read::<Changes>(&bytes)?;
+    let Changes { display_name, memory } = body::read::<Changes>(&bytes)?;
     if let Some(name) = &display_name {
         check_length("/displayName", name.trim(), 1, NAME_CHARACTERS)?;
         if name.chars().any(char::is_control) {
             return Err(Error::invalid("/displayName", "displayName has a control character").into());
         }
     }
-    let args =
-        UpdateSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request), display_name };
+    let args = UpdateSession {
+        scope: Identity::scope_or_none(&request.query()?)?,
+        id: session(&request),
+        display_name,
+        memory,
+    };
     let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
     Response::json(200, &json!({"session": session}))
 }

@@ -91,7 +91,14 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
     let is_pending = |id: &String| pending.iter().any(|approval| approval.request_id == *id);
     let no_longer_pending: Vec<String> = shown.iter().filter(|id| !is_pending(id)).cloned().collect();
     for id in no_longer_pending {
-        let approval = get(app, &id).await?;
+        let approval = match get(app, &id).await {
+            // It was deleted with its session, and with the messages about it.
+            Err(error) if error.code == Code::NotFound => {
+                shown.remove(&id);
+                continue;
+            }
+            approval => approval?,
+        };
         if approval.status != Status::Pending {
             if let Some(message) = outcome(&approval) {
                 app.put(&message).await?;

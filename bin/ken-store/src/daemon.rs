@@ -55,6 +55,8 @@ impl Daemon for Part {
 pub(crate) fn run() -> ExitCode {
     ken_service::run::<Own, _, _>(PROGRAM, async |start| {
         let part = Arc::new(open(start)?);
+        part.store.set_memory(start.config.chat.memory).await?;
+        part.store.set_retention(start.config.retention).await?;
         let (mut stop, stopping) = (start.stop.clone(), part.clone());
         start.tasks.spawn(async move {
             stop.stopped().await;

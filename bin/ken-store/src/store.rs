@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
+use ken_types::config::Retention;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals, Status};
 use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{DueList, DueMessages};
@@ -16,13 +17,14 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::ConnectionId;
+use crate::engine::change::{Change, Effect};
 use crate::engine::clock::Clock;
 use crate::engine::readers::Readers;
 use crate::engine::watch::{Condition, News, Subscription, Topic, Watch, stopping};
 use crate::engine::writer::{Counters, Writer};
 use crate::ops::{self, Host, Read, Write};
 use crate::rules::page;
-use crate::tables::Backend;
+use crate::tables::{Backend, Tables};
 
 const READERS: usize = 3;
 /// The maximum time for which one call can wait, in milliseconds.
@@ -53,6 +55,20 @@ impl Store {
         let readers = Readers::start(&mut backend, READERS)?;
         let writer = Writer::start(Box::new(backend), clock.clone(), watch.clone())?;
         Ok(Store { readers, writer, watch, clock })
+    }
+
+    /// Sets what sessions remember for which nothing else is set.
+    pub async fn set_memory(&self, memory: Memory) -> Result<(), Error> {
+        self.writer.write(true, move |tables, _| ops::memory::set_default(tables, memory)).await
+    }
+
+    /// Sets for how long data is kept.
+    pub async fn set_retention(&self, retention: Retention) -> Result<(), Error> {
+        let set = move |tables: &dyn Tables, change: &mut Change| {
+            change.push(Effect::Background);
+            ops::retention::set(tables, retention)
+        };
+        self.writer.write(true, set).await
     }
 
     /// Makes all waiting calls return an error. Operations that have begun continue.

@@ -8,7 +8,7 @@ use ken_client::chat::Identity;
 use ken_client::{Gateway, History, source_lines};
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::places::Places;
-use ken_types::uri::encode_segment;
+use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
@@ -18,14 +18,12 @@ use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr
 use crate::progress::during;
 use crate::{eval, gateway, undo};
 
-pub(crate) const SESSION: Wanted =
-    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
-/// The number of recent sessions whose whole records are read.
-const RECENT: u32 = 100;
 /// The beginnings of the ids of sessions.
 const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
 /// The number of exchanges in a page of a transcript.
 const PAGE: u32 = 100;
+pub(crate) const SESSION: Wanted =
+    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -65,7 +63,7 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Rename {
-    /// Id of the session, its beginning or end, its name, or `last`
+    /// Id of the session, its beginning or last part, or its name
     session: String,
     /// The new name: 1 to 120 characters
     name: String,
@@ -73,14 +71,14 @@ struct Rename {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Id of a session, its beginning or end, its name, or `last`
+    /// Id of a session, its beginning or last part, or its name
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct Export {
-    /// Id of the session, its beginning or end, its name, or `last`
+    /// Id of the session, its beginning or last part, or its name
     session: String,
     /// Markdown for people, or JSON with every detail of the transcript
     #[arg(long, value_enum, default_value_t = Format::Md)]
@@ -156,12 +154,24 @@ fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
         }
     }
     // The record in lists says more than the page, which has only id and name.
-    let session = found.record.or(session).unwrap_or_default();
+    let session = listed(gateway, &found.id)?.or(session).unwrap_or_default();
     match args.format {
         Format::Json => print_json(&json!({"session": session, "exchanges": exchanges}))?,
         Format::Md => print_text(&markdown(&session, &exchanges))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the record of a session as lists have it.
+fn listed(gateway: &mut Gateway, id: &str) -> Result<Option<Value>, Error> {
+    for archived in [0, 1] {
+        let page = gateway.get(&format!("/api/chat/sessions?archived={archived}&q={}", encode_query(id)))?;
+        let mut found = items(&page, "sessions").iter().filter(|session| field(session, "sessionId") == id);
+        if let Some(session) = found.next() {
+            return Ok(Some(session.clone()));
+        }
+    }
+    Ok(None)
 }
 
 fn markdown(session: &Value, exchanges: &[Value]) -> String {
@@ -240,32 +250,22 @@ fn remove_files(places: &Places, session: &str) -> Result<(), Error> {
     undo::remove_session(places, session)
 }
 
-/// A session that a person names.
+/// A session that a person names. The record is absent if the session has been deleted.
 struct Found {
     id: String,
-    /// As in a list, if it is among the recent ones of its owner. Absent for a deleted one.
     record: Option<Value>,
 }
 
-/// Returns the session that a word names. The id of a deleted one is taken, so that an interrupted deletion can be
-/// completed.
+/// Returns the session that a word names.
 fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
-    let found = match find(gateway, None, word) {
-        Ok(found) => found,
+    match find(gateway, None, word) {
+        Ok(record) => Ok(Found { id: field(&record, "sessionId").to_owned(), record: Some(record) }),
+        // Only the gateway knows whether this is one whose deletion was interrupted.
         Err(error) if error.code == Code::NotFound && ORIGINS.iter().any(|origin| word.starts_with(origin)) => {
-            return Ok(Found { id: word.to_owned(), record: None });
+            Ok(Found { id: word.to_owned(), record: None })
         }
-        Err(error) => return Err(error),
-    };
-    let id = field(&found, "sessionId").to_owned();
-    let owner = Identity::of(&found);
-    for archived in [false, true] {
-        let recent = gateway.sessions(owner.as_ref(), archived, RECENT)?;
-        if let Some(record) = recent.into_iter().find(|session| field(session, "sessionId") == id) {
-            return Ok(Found { id, record: Some(record) });
-        }
+        Err(error) => Err(error),
     }
-    Ok(Found { id, record: Some(found) })
 }
 
 fn target(id: &str) -> String {
@@ -286,8 +286,8 @@ pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
-/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived one has no
-/// name. `of` is the only one to whom it may belong.
+/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived session is
+/// named only by its whole id. `of` is the only one to whom it may belong.
 pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
     let found = match of {
         None => SESSION.find(gateway, word)?,

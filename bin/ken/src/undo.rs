@@ -34,15 +34,6 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
     }
 }
 
-/// Returns what a run changed, in the form of `ken-coder diff --format compact`.
-pub(crate) fn changes(globals: &Globals, run: &str) -> Result<Value, Error> {
-    let output = coder(&globals.places()?, &["diff", "--format", "compact", "--", run])?;
-    if !output.status.success() {
-        return Err(error_of("ken-coder", &output.stderr, Code::Unavailable));
-    }
-    json::parse(&output.stdout, json::MAX_DEPTH)
-}
-
 /// Removes what undoing the changes of a session would need.
 pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error> {
     if !places.state.join("coder").is_dir() {
@@ -53,6 +44,15 @@ pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error
         true => Ok(()),
         false => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
     }
+}
+
+/// Returns what a run changed, in the form of `ken-coder diff --format compact`.
+pub(crate) fn changes(globals: &Globals, run: &str) -> Result<Value, Error> {
+    let output = coder(&globals.places()?, &["diff", "--format", "compact", "--", run])?;
+    if !output.status.success() {
+        return Err(error_of("ken-coder", &output.stderr, Code::Unavailable));
+    }
+    json::parse(&output.stdout, json::MAX_DEPTH)
 }
 
 fn coder(places: &Places, words: &[&str]) -> Result<Output, Error> {

@@ -244,7 +244,8 @@ mod tests {
                 assert!(file[section].get(key).is_some(), "[{section}] {key} is not in etc/ken.toml");
             }
         }
-        let store = Part { sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
+        let store =
+            Part { reads: Vec::new(), sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
         assert_eq!(store, Part::default());
         // The built-in file enables the watchdog for every part of ken, while the type's default is 0.
         let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;
@@ -270,6 +271,16 @@ mod tests {
             let line = format!(".It Cm {key} No = {value}");
             assert!(manual.contains(&line), "{line} is not in ken.toml(5)");
         }
+    }
+
+    #[test]
+    fn times_to_keep_data_are_days() {
+        for value in ["\"0d\"", "-1", "1.5", "36501", "true"] {
+            let text = format!("[retention]\nsessions = {value}\n");
+            let expected = format!("f:2: retention.sessions: {value} is not a number of days: 0 (for ever) to 36500");
+            assert_eq!(problems(&text), [expected]);
+        }
+        assert_eq!(problems("[retention]\nsessions = 0\nschedule_runs = 36500\n"), Vec::<String>::new());
     }
 
     #[test]

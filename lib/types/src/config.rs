@@ -2,12 +2,14 @@
 //! Each part reads only the sections that concern it, and only `kend` reads `[part.*]`. ken.toml(5) documents the file.
 
 use crate::address::Allowed;
+use crate::ops::store::Memory;
 use crate::proxy::Host;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Component, Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The contents of `ken.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,7 @@ pub struct Config {
     pub gateway: Gateway,
     pub cognitive: Cognitive,
     pub chat: Chat,
+    pub retention: Retention,
     pub model: Model,
     pub telemetry: Telemetry,
     pub approvals: Approvals,
@@ -139,11 +142,55 @@ impl Default for Cognitive {
 pub struct Chat {
     /// How long the gateway waits for the end of a turn before it replies 202, in milliseconds, at most 600,000.
     pub wait_ms: u32,
+    /// Which past turns a session remembers if nothing else is set for it.
+    pub memory: Memory,
 }
 
 impl Default for Chat {
     fn default() -> Chat {
-        Chat { wait_ms: 200_000 }
+        Chat { wait_ms: 200_000, memory: Memory::On }
+    }
+}
+
+/// For how many days data is kept. 0 is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Sessions, after their last use.
+    pub sessions: Days,
+    /// Runs of schedules and their conversations, after their end.
+    pub schedule_runs: Days,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention { sessions: Days(0), schedule_runs: Days(30) }
+    }
+}
+
+/// A number of days, at most a hundred years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Days(u16);
+
+impl Days {
+    /// Returns the time in milliseconds; `None` for ever.
+    pub fn millis(self) -> Option<i64> {
+        (self.0 > 0).then(|| i64::from(self.0) * 24 * 3_600_000)
+    }
+
+    pub fn count(self) -> u16 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Days {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Days, D::Error> {
+        const MAX: u16 = 36_500;
+        // Any value, so that the error can show it.
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let days = value.as_u64().and_then(|days| u16::try_from(days).ok()).filter(|days| *days <= MAX);
+        days.map(Days)
+            .ok_or_else(|| D::Error::custom(format!("{value} is not a number of days: 0 (for ever) to {MAX}")))
     }
 }
 

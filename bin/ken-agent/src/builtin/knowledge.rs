@@ -66,6 +66,7 @@ impl SearchArgs {
             scope: caller.claim.scope.clone(),
             limit: self.limit.unwrap_or(MAX_ENTRIES).clamp(1, MAX_ENTRIES),
             vector: None,
+            session: Some(caller.claim.instance.clone()),
         }
     }
 }

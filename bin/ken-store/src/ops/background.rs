@@ -5,7 +5,7 @@ use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
 use crate::ops::{
-    approvals, blobs, calls, keys, messenger, outbox, public, purges, reindex, schedules, system, telemetry,
+    approvals, blobs, calls, keys, messenger, outbox, public, purges, reindex, retention, schedules, system, telemetry,
 };
 use crate::tables::Tables;
 
@@ -24,6 +24,7 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         outbox::prune(tables, change.now)?,
         telemetry::prune(tables, change.now)?,
         approvals::prune(tables, change.now)?,
+        retention::slice(tables, change)?,
     ];
     if slices.contains(&true) || purging == Left::More {
         return Ok(Left::More);

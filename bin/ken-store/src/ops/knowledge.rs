@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::search::candidates;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write, memory};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
@@ -23,6 +23,9 @@ const MAX_EXAMINED: u32 = 24;
 const MAX_COMPARED: u32 = 50_000;
 /// The maximum number of matches in a list with a query. They are the best ones.
 const MAX_RANKED: u32 = 1_000;
+
+/// The source of entries that agents have written.
+const AGENT: &str = "agent";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
@@ -85,7 +88,11 @@ fn written_by(tables: &dyn Tables, turn: Option<&SubmissionId>) -> Result<(Outsi
     let Some(found) = tables.submission(turn.as_str())? else {
         return Err(Error::gone(format!("the submission {turn} is no longer stored")).at("/turn"));
     };
-    tables.log(&tables.log_by_key(found.stream)?.name)?;
+    let log = tables.log_by_key(found.stream)?;
+    tables.log(&log.name)?;
+    if memory::of_instance(tables, Some(log.instance()))? != Memory::On {
+        return Err(Error::forbidden("this session gives nothing to others, so it adds nothing to the knowledge"));
+    }
     Ok((found.outside, Some(found.stream)))
 }
 
@@ -132,12 +139,15 @@ impl Read for KnowledgeSearch {
 
 pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
     let query = Query::of(&args.query);
+    let memory = memory::of_instance(tables, args.session.as_deref())?;
     let scope_words = scope_words::visible_to(args.scope.as_ref());
     let max = (args.limit, MAX_EXAMINED.max(args.limit));
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), max)?;
     let mut found = Vec::with_capacity(hits.len());
+    // What agents wrote is what they learned in other sessions.
+    let is_used = |entry: &KnowledgeRecord| memory == Memory::On || entry.source != AGENT;
     for key in hits {
-        if let Some(entry) = tables.knowledge_by_key(key)? {
+        if let Some(entry) = tables.knowledge_by_key(key)?.filter(is_used) {
             let score = score(&query, &weights, &entry);
             found.push((key, Match { score, entry }));
         }
@@ -146,6 +156,7 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
     found.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     if let Some(vector) = &args.vector {
         found = fused(tables, found, vector, &scope_words)?;
+        found.retain(|(_, found)| is_used(&found.entry));
     }
     let found = found.into_iter().map(|(_, found)| found);
     let found = found.take(args.limit as usize).collect();

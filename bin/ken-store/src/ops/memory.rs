@@ -1,7 +1,7 @@
 //! Past exchanges, and the search for them by their words.
 
 use ken_types::Error;
-use ken_types::ops::store::{Found, Match, MemorySearch, PastExchange, Scope, Search};
+use ken_types::ops::store::{Found, Match, Memory, MemorySearch, PastExchange, Scope, Search};
 
 use crate::ops::Read;
 use crate::ops::search::candidates;
@@ -11,11 +11,38 @@ use crate::tables::{Index, SubmissionRow, Tables};
 
 /// The maximum number of exchanges with some of the words that are examined if few exchanges contain all words.
 const MAX_EXAMINED: u32 = 24;
+/// The maximum number of exchanges that are examined for a session that remembers only its own.
+const MAX_OF_SESSION: u32 = 200;
 /// The maximum number of conversations of an actor that are searched. They are the newest ones, and each makes a search about 0.1 ms
 /// slower.
 const MAX_CONVERSATIONS: usize = 50;
 /// The name of the messaging connector.
 const MESSENGER: &str = "messenger";
+
+/// The name under which the default of the configuration is stored.
+const DEFAULT: &str = "memory";
+
+/// Stores the default of the configuration.
+pub(crate) fn set_default(tables: &dyn Tables, memory: Memory) -> Result<(), Error> {
+    match default(tables)? == memory {
+        true => Ok(()),
+        false => tables.set_stored_value(DEFAULT, memory.name()),
+    }
+}
+
+fn default(tables: &dyn Tables) -> Result<Memory, Error> {
+    let stored = tables.stored_value(DEFAULT)?;
+    Ok(stored.and_then(|name| Memory::named(&name)).unwrap_or_default())
+}
+
+/// Returns what an instance remembers.
+pub(super) fn of_instance(tables: &dyn Tables, instance: Option<&str>) -> Result<Memory, Error> {
+    let session = instance.map(|instance| tables.session(instance)).transpose()?.flatten();
+    match session.and_then(|session| session.memory) {
+        Some(memory) => Ok(memory),
+        None => default(tables),
+    }
+}
 
 /// Indexes a settled exchange. One without an actor is not indexed.
 pub(super) fn index(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
@@ -64,13 +91,22 @@ impl Read for MemorySearch {
 pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExchange>, Error> {
     let mut found = Vec::new();
     let query = Query::of(&args.query);
-    if let Some(scope) = &args.scope {
+    let own = args.session.as_deref();
+    let memory = of_instance(tables, own)?;
+    if let Some(scope) = args.scope.as_ref().filter(|_| memory != Memory::Off) {
         let scope_words: Vec<String> =
             conversations(tables, scope)?.iter().map(|conversation| scope_word(scope, conversation)).collect();
-        let max = (args.limit, MAX_EXAMINED.max(args.limit));
+        // The exchanges of other sessions are dropped afterwards.
+        let max = match memory {
+            Memory::On => (args.limit, MAX_EXAMINED.max(args.limit)),
+            _ => (MAX_OF_SESSION, MAX_OF_SESSION),
+        };
         let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), max)?;
         for hit in hits {
-            if let Some(entry) = tables.past_exchange(hit)? {
+            if let Some(entry) = tables.past_exchange(hit)?
+                && (own == Some(entry.instance.as_str())
+                    || memory == Memory::On && of_instance(tables, Some(&entry.instance))? == Memory::On)
+            {
                 let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));
                 found.push(Match { score, entry });
             }

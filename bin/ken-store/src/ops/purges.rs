@@ -3,6 +3,7 @@
 //! are overwritten. So the files do not contain it any more once the write-ahead log has been truncated.
 
 use ken_types::Error;
+use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{OwnedSession, SessionsPurge, Verdict};
 use serde_json::json;
@@ -10,7 +11,7 @@ use serde_json::json;
 use crate::engine::change::{Change, Effect, Left};
 use crate::ops::{Host, Operations, Write, knowledge, queue, sessions, turns};
 use crate::rules::stream_names;
-use crate::tables::{Phase, PurgeRow, Tables};
+use crate::tables::{LogRow, Phase, PurgeRow, Tables};
 
 /// The maximum number of submissions, of entries, and of events to examine, in one slice.
 const SUBMISSIONS: usize = 4;
@@ -30,23 +31,27 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 
 impl Write for SessionsPurge {
     fn run(tables: &dyn Tables, args: &OwnedSession, change: &mut Change) -> Result<Nothing, Error> {
-        let session = match &args.scope {
-            Some(scope) => Some(sessions::owned(tables, &args.id, scope)?),
-            None => tables.session(args.id.as_str())?,
-        };
-        let name = stream_names::of_instance(args.id.as_str());
+        if let Some(scope) = &args.scope {
+            sessions::owned(tables, &args.id, scope)?;
+        }
         // An instance that was used without an actor has a stream, but no session.
-        let log = tables.log(&name)?.ok_or_else(|| sessions::missing(&args.id))?;
-        let scope = session.map(|session| tables.scope(session.scope)).transpose()?.flatten();
-        queue::stop_all(tables, log.key, change)?;
-        tables.begin_purge(log.key, change.now)?;
-        tables.purge_keys(args.id.as_str())?;
-        change
-            .publish("session.purged", json!({"sessionId": args.id, "connector": scope.map(|scope| scope.connector)}));
-        change.push(Effect::Changed(name));
-        change.push(Effect::Background);
+        let log = tables.log(&stream_names::of_instance(args.id.as_str()))?;
+        begin(tables, &log.ok_or_else(|| sessions::missing(&args.id))?, &args.id, change)?;
         Ok(Nothing {})
     }
+}
+
+/// Makes a session and its stream `gone`, and stops its turn.
+pub(super) fn begin(tables: &dyn Tables, log: &LogRow, id: &SessionId, change: &mut Change) -> Result<(), Error> {
+    let session = tables.session(id.as_str())?;
+    let scope = session.map(|session| tables.scope(session.scope)).transpose()?.flatten();
+    queue::stop_all(tables, log.key, change)?;
+    tables.begin_purge(log.key, change.now)?;
+    tables.purge_keys(id.as_str())?;
+    change.publish("session.purged", json!({"sessionId": id, "connector": scope.map(|scope| scope.connector)}));
+    change.push(Effect::Changed(log.name.clone()));
+    change.push(Effect::Background);
+    Ok(())
 }
 
 /// Does one slice of the deletion.

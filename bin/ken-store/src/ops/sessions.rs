@@ -176,6 +176,9 @@ impl Write for SessionsUpdate {
         if let Some(name) = &args.display_name {
             set_name(tables, &mut found, &check::name(name, "/display_name")?, change)?;
         }
+        if let Some(memory) = args.memory {
+            tables.set_session_memory(found.stream, memory)?;
+        }
         touch(tables, &found, change)?;
         tables.session_record(found.stream)
     }
@@ -234,6 +237,7 @@ pub(super) fn insert(
         name: None,
         archived: false,
         workspace: fresh.workspace.clone(),
+        memory: fresh.memory,
     };
     tables.insert_session(&session, change.now)?;
     publish(tables, "session.created", &session, change)?;

@@ -105,9 +105,10 @@ impl Read for SubmissionsHistory {
     fn run(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
         let mut history = history(tables, args)?;
         if let Some(search) = &args.search {
-            history.known = knowledge::search(tables, search)?.found;
+            let search = Search { session: Some(args.instance.clone()), ..search.clone() };
+            history.known = knowledge::search(tables, &search)?.found;
             let scope = search.scope.as_ref().map(|scope| scope.of_memory(&args.instance));
-            history.remembered = memory::search(tables, &Search { scope, ..search.clone() })?.found;
+            history.remembered = memory::search(tables, &Search { scope, ..search })?.found;
         }
         history.rules = governing::enabled(tables)?;
         Ok(history)

@@ -121,6 +121,8 @@ pub struct SessionRow {
     pub archived: bool,
     /// The trusted folder in which it works.
     pub workspace: Option<String>,
+    /// What it remembers, if that was set for it.
+    pub memory: Option<Memory>,
 }
 
 /// Selects a page of sessions, newest first, that begins after the position `after`.
@@ -149,6 +151,9 @@ pub trait Sessions {
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
+    fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error>;
+    /// Returns the ids of at most `max` sessions, archived or not, that were last used before a time.
+    fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error>;
     /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with the stream key and the record of each session, until it returns false.
@@ -1070,6 +1075,9 @@ pub trait Schedules {
         limit: u32,
         text: usize,
     ) -> Result<Vec<(i64, ScheduleRun)>, Error>;
+    /// Returns at most `max` runs that have finished before a time.
+    fn schedule_runs_before(&self, before: Timestamp, max: usize) -> Result<Vec<ScheduleRunRow>, Error>;
+    fn delete_schedule_run(&self, key: i64) -> Result<(), Error>;
     /// Deletes the finished runs of a schedule, except the newest `keep`.
     fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error>;
 }

@@ -20,7 +20,7 @@ fn entry(title: &str, content: &str) -> PutKnowledge {
 }
 
 fn search(query: &str, actor: Option<&str>) -> Search {
-    Search { query: query.into(), scope: actor.map(scope), limit: 5, vector: None }
+    Search { query: query.into(), scope: actor.map(scope), limit: 5, vector: None, session: None }
 }
 
 async fn titles(kit: &Kit, query: &str, actor: Option<&str>) -> Vec<String> {

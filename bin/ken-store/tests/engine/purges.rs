@@ -1,11 +1,13 @@
 //! Sessions that are deleted for good.
 
+use ken_types::config::Retention;
 use ken_types::ops::store::*;
 use ken_types::{Code, Offset};
 
 use crate::kit::*;
 
 const WORD: &str = "zyzzogeton";
+const DAY_MS: i64 = 24 * 3_600_000;
 const ANSWER: &str = "quoxapith";
 
 fn of(id: &str) -> OwnedSession {
@@ -76,7 +78,7 @@ async fn secret(kit: &Kit) {
 }
 
 async fn found(kit: &Kit, query: &str) -> usize {
-    let args = Search { query: query.into(), scope: Some(scope("a")), limit: 5, vector: None };
+    let args = Search { query: query.into(), scope: Some(scope("a")), limit: 5, vector: None, session: None };
     let memory = kit.read::<MemorySearch>(args.clone()).await.unwrap().found.len();
     memory + kit.read::<KnowledgeSearch>(args).await.unwrap().found.len()
 }
@@ -173,4 +175,28 @@ async fn an_idempotency_key_of_it_is_gone_and_those_of_others_are_not() {
     for key in ["k3", "k4"] {
         assert!(kit.write::<KeysBegin>(begin(key)).await.unwrap().answer.is_some(), "{key}");
     }
+}
+
+#[tokio::test]
+async fn sessions_are_deleted_when_they_are_older_than_the_configuration_allows() {
+    let kit = Kit::new();
+    for id in ["tui-1", "tui-2", "tui-3"] {
+        kit.session(id, "a").await;
+        kit.talk(id, &format!("of-{id}"), WORD, ANSWER).await;
+    }
+    kit.write::<SessionsArchive>(of("tui-2")).await.unwrap();
+    let retention = |text: &str| serde_json::from_str::<Retention>(text).unwrap();
+    let is_gone = async |id: &str| kit.page(id, Offset::Start).await.is_err_and(|error| error.code == Code::Gone);
+    kit.set_retention(Retention::default()).await.unwrap();
+    kit.turn_clock(20 * DAY_MS).await;
+    kit.prompt_with("tui-3", "later", "again", Policy::Queue).await;
+    kit.turn_clock(15 * DAY_MS).await;
+    settle(&kit).await;
+    assert!(!is_gone("tui-1").await, "by default they are kept for ever");
+    kit.set_retention(retention(r#"{"sessions": 30}"#)).await.unwrap();
+    settle(&kit).await;
+    assert!(is_gone("tui-1").await && is_gone("tui-2").await && !is_gone("tui-3").await);
+    kit.turn_clock(31 * DAY_MS).await;
+    settle(&kit).await;
+    assert!(is_gone("tui-3").await, "there is a round every day");
 }

@@ -317,3 +317,64 @@ async fn lists_leave_out_what_has_neither_a_prompt_nor_a_name_and_search_the_res
     name(&kit, "tui-3", "Named only").await;
     assert_eq!(found(Some("named")).await, "tui-3");
 }
+
+/// Returns the sessions whose turns about harbours a session remembers, and the titles of the knowledge that it uses.
+async fn remembered(kit: &Kit, session: &str) -> (Vec<String>, Vec<String>) {
+    let search = Search { query: "harbour".into(), scope: Some(scope("a")), limit: 9, vector: None, session: None };
+    let args =
+        ReadHistory { instance: session.into(), before: sub("none"), limit: 9, after: None, search: Some(search) };
+    let history = kit.read::<SubmissionsHistory>(args).await.unwrap();
+    let mut sessions: Vec<String> = history.remembered.into_iter().map(|found| found.entry.instance).collect();
+    sessions.sort();
+    let mut known: Vec<String> = history.known.into_iter().map(|found| found.entry.title).collect();
+    known.sort();
+    (sessions, known)
+}
+
+async fn learn(kit: &Kit, title: &str, source: &str, turn: Option<&str>) -> Result<KnowledgeRecord, ken_types::Error> {
+    let args = PutKnowledge {
+        title: title.into(),
+        content: "A harbour.".into(),
+        tags: Vec::new(),
+        actor_id: Some("a".into()),
+        conversation_id: None,
+        source: source.into(),
+        created_by: "test".into(),
+        turn: turn.map(sub),
+    };
+    kit.write::<KnowledgePut>(args).await
+}
+
+#[tokio::test]
+async fn a_session_remembers_what_its_memory_allows() {
+    let mut kit = Kit::new();
+    let modes =
+        [("tui-1", None), ("tui-2", Some(Memory::On)), ("tui-3", Some(Memory::Session)), ("tui-4", Some(Memory::Off))];
+    for (number, (id, memory)) in modes.into_iter().enumerate() {
+        let fresh = FreshSession { memory, ..fresh(id) };
+        kit.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh }).await.unwrap();
+        kit.talk(id, &format!("s{number}"), "Which harbour?", "The old harbour.").await;
+    }
+    learn(&kit, "By a person", "api", None).await.unwrap();
+    learn(&kit, "By an agent", "agent", Some("s0")).await.unwrap();
+    assert_eq!(learn(&kit, "By another", "agent", Some("s2")).await.unwrap_err().code, Code::Forbidden);
+    let all = |sessions: &[&str], known: &[&str]| {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        (owned(sessions), owned(known))
+    };
+    let both = ["By a person", "By an agent"];
+    assert_eq!(remembered(&kit, "tui-1").await, all(&["tui-1", "tui-2"], &both));
+    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-1", "tui-2"], &both));
+    assert_eq!(remembered(&kit, "tui-3").await, all(&["tui-3"], &["By a person"]));
+    assert_eq!(remembered(&kit, "tui-4").await, all(&[], &["By a person"]));
+    // The default of the configuration counts where nothing else is set, also after a restart.
+    kit.set_memory(Memory::Session).await.unwrap();
+    kit.restart();
+    assert_eq!(remembered(&kit, "tui-1").await, all(&["tui-1"], &["By a person"]));
+    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-2"], &both));
+    let id = SessionId("tui-1".into());
+    let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::On) };
+    let record = kit.write::<SessionsUpdate>(update).await.unwrap();
+    assert_eq!(record.memory, Some(Memory::On));
+    assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-1", "tui-2"], &both));
+}

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
+use ken_types::config::{Days, Retention};
 use ken_types::ops::Nothing;
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
@@ -108,6 +109,28 @@ fn check_store(places: &Places, findings: &mut Findings) {
     if stat("writable") == Some(0) {
         let why = "cannot be written now; nothing is accepted until it can";
         findings.error("not-writable", database.display(), why, "make room on the disk; see `ken logs store`");
+    }
+}
+
+/// Says when conversations are deleted without anybody asking for it.
+pub(super) fn check_retention(places: &Places, retention: Retention, findings: &mut Findings) {
+    let days = |days: Days| match days.count() {
+        0 => "for ever".to_owned(),
+        1 => "for a day".to_owned(),
+        count => format!("for {count} days"),
+    };
+    if retention.sessions.count() > 0 {
+        let why = format!(
+            "sessions are kept {} after their last use, runs of schedules {}",
+            days(retention.sessions),
+            days(retention.schedule_runs)
+        );
+        findings.note(
+            "retention",
+            places.config.display(),
+            why,
+            "to keep them longer, change [retention]: ken.toml(5)",
+        );
     }
 }
 

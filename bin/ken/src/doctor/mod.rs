@@ -129,6 +129,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     }
     progress.set("checking the data");
     data::check(places, is_up, &mut findings);
+    data::check_retention(places, config.retention, &mut findings);
     Ok(findings.0)
 }
 

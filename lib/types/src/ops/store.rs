@@ -35,7 +35,7 @@ crate::operations! {
     /// Deletes a session for good, with everything that was said in it. A running turn is aborted. When this replies, the
     /// session and its stream are `gone`; the rest of the data is deleted soon afterwards.
     SessionsPurge, "sessions.purge": OwnedSession => Nothing;
-    /// Changes the name of a session. Returns its record.
+    /// Changes the name or the memory of a session. Returns its record.
     SessionsUpdate, "sessions.update": UpdateSession => Session;
 
     /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
@@ -169,6 +169,8 @@ pub struct Session {
     pub archived_at: Option<Timestamp>,
     /// The trusted folder in which it works. Without one, it works in the workspace of the system.
     pub workspace: Option<String>,
+    /// What it remembers, if that was set for it.
+    pub memory: Option<Memory>,
 }
 
 /// A session as the responses of `/api/chat` show it.
@@ -211,11 +213,41 @@ pub struct FreshSession {
     /// The trusted folder in which it works. The gateway has checked that the caller may name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// What it remembers; if absent, what the configuration says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
 }
 
 impl FreshSession {
     pub fn new(id: SessionId, origin: Origin) -> FreshSession {
-        FreshSession { id, origin, workspace: None }
+        FreshSession { id, origin, workspace: None, memory: None }
+    }
+}
+
+/// Which past turns a session remembers, besides its own history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Memory {
+    /// Those of all conversations that its actor has alone with the agent.
+    #[default]
+    On,
+    /// Its own. It uses nothing that agents learned in other sessions, and gives nothing to others.
+    Session,
+    /// None. Otherwise as [`Memory::Session`].
+    Off,
+}
+
+impl Memory {
+    pub fn name(self) -> &'static str {
+        match self {
+            Memory::On => "on",
+            Memory::Session => "session",
+            Memory::Off => "off",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Memory> {
+        [Memory::On, Memory::Session, Memory::Off].into_iter().find(|memory| memory.name() == name)
     }
 }
 
@@ -239,6 +271,7 @@ pub struct UpdateSession {
     pub scope: Option<Scope>,
     pub id: SessionId,
     pub display_name: Option<String>,
+    pub memory: Option<Memory>,
 }
 
 #[serde_with::skip_serializing_none]
@@ -927,6 +960,8 @@ pub struct Search {
     pub limit: u32,
     /// The query as a vector. If set, knowledge is also ranked by it.
     pub vector: Option<QueryVector>,
+    /// The instance that searches. Its memory limits what is found.
+    pub session: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

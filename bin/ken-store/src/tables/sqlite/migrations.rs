@@ -40,10 +40,16 @@ pub(crate) const STEPS: &[&str] = &[
     ENDED_SCHEDULES,
     FOLDERS,
     PURGES,
+    MEMORY,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What a session remembers, if that was set for it.
+const MEMORY: &str = "
+ALTER TABLE sessions ADD COLUMN memory TEXT;
+";
 
 /// Sessions that are deleted for good. What is left of one is the row of its stream, which has only its name and this time. A row of
 /// `purges` stands for the work that is left: phase is that of tables::Phase, and reached the last event that was examined. With the

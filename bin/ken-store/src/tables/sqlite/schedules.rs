@@ -363,6 +363,15 @@ impl Schedules for Database {
         Ok(shown.collect())
     }
 
+    fn schedule_runs_before(&self, before: Timestamp, max: usize) -> Result<Vec<ScheduleRunRow>, Error> {
+        let sql = format!("{RUN} WHERE r.active = 0 AND r.finished_at < ?1 LIMIT ?2");
+        all(self, &sql, [before.millis(), rows(max)], run_row)
+    }
+
+    fn delete_schedule_run(&self, key: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM schedule_runs WHERE run = ?1", [key]).map(drop)
+    }
+
     fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error> {
         let sql = "DELETE FROM schedule_runs WHERE schedule = ?1 AND active = 0 AND run <= (
                      SELECT run FROM schedule_runs WHERE schedule = ?1 AND active = 0

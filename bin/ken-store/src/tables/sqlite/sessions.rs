@@ -1,12 +1,14 @@
 //! Scopes, sessions and events.
 
 use ken_types::id::{EventId, Origin, SessionId};
-use ken_types::ops::store::{Scope, Session};
+use ken_types::ops::store::{Memory, Scope, Session};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
 use super::logs::purged;
-use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json, unique, word};
+use super::{
+    Database, all, first, insert, json, optional_word, rows, run, scope, statement, stored, time, to_json, unique, word,
+};
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
@@ -58,6 +60,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         name: row.get("name")?,
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
         workspace: row.get("workspace")?,
+        memory: optional_word(row, "sessions.memory", Memory::named)?,
     })
 }
 
@@ -78,6 +81,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         updated_at: time(row, "updated_at")?,
         archived_at: archived_at.map(Timestamp::from_millis),
         workspace: found.workspace,
+        memory: found.memory,
     };
     Ok((found.stream, session))
 }
@@ -120,10 +124,11 @@ impl Sessions for Database {
     }
 
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
-        let SessionRow { stream, id, scope, origin, workspace, .. } = session;
-        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace];
+        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace, memory)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)";
+        let SessionRow { stream, id, scope, origin, workspace, memory, .. } = session;
+        let memory = memory.map(Memory::name);
+        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory];
         run(self, sql, values).map(drop)
     }
 
@@ -140,6 +145,18 @@ impl Sessions for Database {
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET name = ?2 WHERE stream = ?1";
         run(self, sql, params![stream, name]).map(drop)
+    }
+
+    fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error> {
+        run(self, "UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()]).map(drop)
+    }
+
+    fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
+        // Both lists have an index of their own.
+        let sql = "SELECT id FROM (
+                     SELECT id FROM sessions WHERE archived_at IS NULL AND updated_at < ?1
+                     UNION ALL SELECT id FROM sessions WHERE archived_at IS NOT NULL AND updated_at < ?1) LIMIT ?2";
+        all(self, sql, [before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
     }
 
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
