@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
-use ken_types::Code;
 use ken_types::id::Mint;
 use ken_types::ops::ids::is_meant;
 use ken_types::time::Timestamp;
