@@ -93,6 +93,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         "CREATE INDEX prompts ON submissions (stream, submission) WHERE kind = 'prompt'",
         "ALTER TABLE streams DROP COLUMN purged_at",
         "ALTER TABLE sessions DROP COLUMN workspace",
+        "ALTER TABLE sessions DROP COLUMN memory",
         "ALTER TABLE knowledge DROP COLUMN stream",
         "DROP INDEX shown_by_scope",
         "DROP INDEX shown_by_time",
