@@ -209,9 +209,8 @@ fn wrong_options_are_refused() {
 #[test]
 fn control_c_cancels_the_turn_and_then_ends_the_program() {
     let system = ken_tests::scripted();
-    let interrupted = |times: usize| {
-        let mut child =
-            system.command(&["chat", "hold on"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let interrupted = |words: &[&str], times: usize| {
+        let mut child = system.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut part = [0; 4];
         child.stdout.as_mut().unwrap().read_exact(&mut part).unwrap();
         assert_eq!(&part, b"part");
@@ -233,14 +232,17 @@ fn control_c_cancels_the_turn_and_then_ends_the_program() {
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = interrupted(1);
-    assert!(said.contains("the turn was cancelled; what was said is kept"), "{said}");
-    let exchanges = system.ken(&["sessions", "--json"]);
-    let session: Value = serde_json::from_slice(&exchanges.stdout).unwrap();
-    let shown = system.ken(&["show", session["sessionId"].as_str().unwrap()]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
-    assert_eq!(interrupted(2), "");
+    for words in [&["chat", "hold on"][..], &["tui", "--print", "hold on"]] {
+        let said = interrupted(words, 1);
+        assert!(said.contains("the turn was cancelled; what was said is kept"), "{said}");
+        let exchanges = system.ken(&["sessions", "--json"]);
+        let newest = exchanges.stdout.split(|byte| *byte == b'\n').next().unwrap();
+        let session: Value = serde_json::from_slice(newest).unwrap();
+        let shown = system.ken(&["show", session["sessionId"].as_str().unwrap()]);
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
+        assert_eq!(interrupted(words, 2), "");
+    }
 }
 
 #[test]

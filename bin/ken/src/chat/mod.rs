@@ -2,7 +2,6 @@
 
 mod compose;
 mod follow;
-mod interrupt;
 mod schema;
 mod template;
 
@@ -15,6 +14,7 @@ use clap::Args;
 use ken_client::Gateway;
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt};
+use ken_client::interrupt::{self, Interrupt};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
@@ -27,7 +27,6 @@ use crate::output::{Outcome, fail, print_json, print_line, print_note, print_on_
 use crate::progress::Progress;
 use crate::workspace;
 use follow::{Show, TurnFollower, TurnResult};
-use interrupt::Interrupt;
 use schema::Schema;
 
 #[derive(Debug, Args)]
