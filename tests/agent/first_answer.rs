@@ -13,7 +13,8 @@ fn an_answer_cites_added_knowledge() {
     let session = system.session();
     let answer = system.say(&session, "When is the site deployed?").expect(200);
     let text = answer.text("/result/text");
-    assert!(text.contains("Tuesdays") && text.contains(&id), "{text}");
+    assert!(text.contains("Tuesdays") && text.contains("[1]"), "{text}");
+    assert_eq!(answer.text("/result/sources/0/id"), id);
     assert_eq!(answer.at("/status"), "completed");
     assert_eq!(answer.at("/offset"), "-1");
     assert_eq!(answer.text("/streamUrl"), format!("{}/agents/orchestrator/{session}", system.url()));

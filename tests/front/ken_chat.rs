@@ -209,9 +209,8 @@ fn wrong_options_are_refused() {
 #[test]
 fn control_c_cancels_the_turn_and_then_ends_the_program() {
     let system = ken_tests::scripted();
-    let interrupted = |times: usize| {
-        let mut child =
-            system.command(&["chat", "hold on"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let interrupted = |words: &[&str], times: usize| {
+        let mut child = system.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut part = [0; 4];
         child.stdout.as_mut().unwrap().read_exact(&mut part).unwrap();
         assert_eq!(&part, b"part");
@@ -233,14 +232,17 @@ fn control_c_cancels_the_turn_and_then_ends_the_program() {
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = interrupted(1);
-    assert!(said.contains("the turn was cancelled; what was said is kept"), "{said}");
-    let exchanges = system.ken(&["sessions", "--json"]);
-    let session: Value = serde_json::from_slice(&exchanges.stdout).unwrap();
-    let shown = system.ken(&["show", session["sessionId"].as_str().unwrap()]);
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
-    assert_eq!(interrupted(2), "");
+    for words in [&["chat", "hold on"][..], &["tui", "--print", "hold on"]] {
+        let said = interrupted(words, 1);
+        assert!(said.contains("the turn was cancelled; what was said is kept"), "{said}");
+        let exchanges = system.ken(&["sessions", "--json"]);
+        let newest = exchanges.stdout.split(|byte| *byte == b'\n').next().unwrap();
+        let session: Value = serde_json::from_slice(newest).unwrap();
+        let shown = system.ken(&["show", session["sessionId"].as_str().unwrap()]);
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains("part") && !shown.contains("(running)"), "{shown}");
+        assert_eq!(interrupted(words, 2), "");
+    }
 }
 
 #[test]
@@ -269,4 +271,59 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.starts_with("I am ken") && printed.ends_with('\n'), "{printed}");
     assert_eq!(provider.received().len(), 1);
+}
+
+/// `/model` chooses the model of a session, in every client and over HTTP, until it is taken back.
+#[test]
+fn a_session_keeps_the_model_that_was_chosen_for_it() {
+    let provider = Provider::answering(|_| Reply::Stream(openai(&["An answer."], &[])));
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/first,openai/second")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=k\n")
+        .start();
+    let chat = |words: &[&str]| {
+        let output = system.ken(&[&["chat"], words].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr))
+    };
+    let asked = || provider.received().last().unwrap().body["model"].clone();
+    assert_eq!(chat(&["hello"]).0, Some(0));
+    assert_eq!(asked(), "first");
+    let (status, said) = chat(&["-c", "/model"]);
+    assert!(status == Some(0) && said.contains("the configured models answer"), "{said}");
+    let (status, said) = chat(&["-c", "/model openai/second"]);
+    assert!(status == Some(0) && said.contains("`openai/second` answers"), "{said}");
+    assert_eq!(chat(&["-c", "hello"]).0, Some(0));
+    assert_eq!(asked(), "second");
+    assert!(chat(&["-c", "/model"]).1.contains("`openai/second` answers"));
+    // A prompt that names a model has its way, once.
+    assert_eq!(chat(&["-c", "-m", "openai/first", "hello"]).0, Some(0));
+    assert_eq!(asked(), "first");
+    assert_eq!(chat(&["-c", "hello"]).0, Some(0));
+    assert_eq!(asked(), "second");
+    // Another session has the configured ones.
+    assert_eq!(chat(&["hello"]).0, Some(0));
+    assert_eq!(asked(), "first");
+    let session = &system.get("/api/chat/sessions").expect(200).json()["sessions"][1];
+    assert_eq!(session["model"], "openai/second", "{session}");
+    let session = session["sessionId"].as_str().unwrap();
+    for (text, why) in [("/model openai/third", "no model `openai/third`"), ("/model second", "provider/model")] {
+        let (status, said) = chat(&["-s", session, text]);
+        assert!(status == Some(2) && said.contains(why), "{text}: {said}");
+    }
+    let target = format!("/api/chat/sessions/{session}");
+    let patch = |model: &str| {
+        let body = serde_json::json!({"model": model});
+        system.client().request("PATCH", &target).json(&body).send()
+    };
+    patch("openai/third").refused(400, "invalid", "/model");
+    assert!(patch("default").expect(200).at("/session/model").is_null());
+    assert_eq!(chat(&["-s", session, "hello"]).0, Some(0));
+    assert_eq!(asked(), "first");
+    // A session can begin with one.
+    let body = serde_json::json!({"connector": "tui", "actorId": "a", "conversationId": "c", "model": "openai/second"});
+    let made = system.post("/api/chat/sessions", &body).expect(201);
+    assert_eq!(made.at("/session/model"), "openai/second");
+    system.say(&made.text("/session/id"), "hello").expect(200);
+    assert_eq!(asked(), "second");
 }

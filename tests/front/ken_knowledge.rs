@@ -233,7 +233,8 @@ fn an_entry_posted_over_http_is_cited_in_the_next_answer() {
     let entry = json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
     let id = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     let answer = system.say(&system.session(), "When is the site deployed?").expect(200);
-    assert!(answer.text("/result/text").contains(&format!("[{id}]")), "{}", answer.json());
+    assert!(answer.text("/result/text").contains("[1]"), "{}", answer.json());
+    assert_eq!(answer.text("/result/sources/0/id"), id);
     let used = &lines(&system, &["knowledge", "why", "--json", &id])[0];
     assert_eq!((&used["how"], &used["prompt"]), (&json!("cited"), &json!("When is the site deployed?")));
     assert_eq!(used["submissionId"], answer.json()["submissionId"]);

@@ -297,8 +297,13 @@ fn of_the_transcript(system: &System, session: &str, [failed, silent, queued]: &
     assert_eq!(queued["prompt"]["text"], "never mind");
     let output = system.ken(&["show", session]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("> refused\nI \n(failed: ") && printed.contains("the key is not taken"), "{printed}");
-    assert!(printed.contains("> silence\n(failed: ") && printed.contains("gave an empty answer twice"), "{printed}");
+    assert!(
+        printed.contains("> refused\nI \n(turn ")
+            && printed.contains(": failed: ")
+            && printed.contains("the key is not taken"),
+        "{printed}"
+    );
+    assert!(printed.contains("> silence\n(turn ") && printed.contains("gave an empty answer twice"), "{printed}");
     for prompt in ["think", "refused", "silence", "hold", "never mind", "leave a note"] {
         assert_eq!(printed.matches(&format!("> {prompt}\n")).count(), 1, "{prompt}: {printed}");
     }

@@ -258,6 +258,7 @@ fn a_folder_that_was_replaced_is_not_entered() {
     assert!(told, "{:?}", provider.received().last().unwrap().body);
     assert_eq!(fs::read_to_string(site.join("sum.sh")).unwrap(), WRONG);
     holds(&person.run(&system, &site, &["workspace", "list"]), 0, "was replaced by another folder");
+    holds(&person.run(&system, &site, &["doctor"]), 1, &format!("ken workspace forget {}", site.display()));
     let noted = person.run(&system, &site, &["chat", "hello"]);
     holds(&noted, 0, "the agent does not work in this folder");
     holds(&person.run(&system, &site, &["chat", "-w", ".", "hello"]), 2, "ken workspace trust");

@@ -157,9 +157,10 @@ impl<S: Store, M: Model> Agent<S, M> {
     }
 }
 
-/// Returns the model that the prompt requests. If there is one, no other model is called.
+/// Returns the model that the prompt requests, or else its session. If there is one, no other model is called.
 fn requested_model(claim: &Claim) -> Option<&str> {
-    claim.context.as_ref()?.get("model")?.as_str()
+    let of_prompt = claim.context.as_ref().and_then(|context| context.get("model")?.as_str());
+    of_prompt.or(claim.model.as_deref())
 }
 
 /// The turns of the submission's own agent.

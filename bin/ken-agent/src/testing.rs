@@ -44,6 +44,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         mark: "the-mark".into(),
         outside: Outside::new(),
         workspace: None,
+        model: None,
     }
 }
 

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use ken_trusted::{Folders, check_apart};
 use ken_types::Error;
 use ken_types::config::Workspace;
+use ken_types::hex;
 use ken_types::id::Mint;
 use ken_types::places::Places;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::place::{FOLDERS, Layout, Place};
-use crate::tree::digest;
 
 /// The maximum length of a run's id, in bytes.
 const RUN_BYTES: usize = 64;
@@ -122,7 +123,7 @@ impl Settings {
     /// for all, a session in another folder would replace it; and a file that was changed without anybody seeing it would
     /// count as seen.
     pub(crate) fn file_of_root(&self, name: &str) -> PathBuf {
-        let root = digest(self.root.as_os_str().as_encoded_bytes());
+        let root = hex::encode(&Sha256::digest(self.root.as_os_str().as_encoded_bytes()));
         self.state.join(match self.layout {
             Layout::Workspace => format!("{name}.json"),
             Layout::Folder => format!("{name}-{}.json", root.get(..16).unwrap_or_default()),

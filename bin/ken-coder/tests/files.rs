@@ -26,7 +26,9 @@ fn an_installation_offers_the_documents_of_one_folder() {
     put("knowledge/harbour.md", "# Harbour\n\nThe harbour is open at noon.\n");
     let program = installed.join("bin/ken-coder");
     std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_ken-coder"), &program).unwrap();
+    // Another process copies it: a test beside this one that forks while the file is open to write would keep it from being run.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_ken-coder")).arg(&program).status();
+    assert!(copied.unwrap().success());
     let call = json!({"collection": "share", "known": {"agents/research-worker.md": "0"}}).to_string();
     let output = std::process::Command::new(program)
         .args(["documents", "--format", "compact", "--json", &call])

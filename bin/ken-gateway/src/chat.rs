@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ken_chat::{Connector, Effect, Inbound, Received, Reply};
+use ken_chat::{Connector, Effect, Inbound, Received, Reply, chosen_model};
 use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Response, plain};
 use ken_types::event::{Failure as Cause, TurnResult};
@@ -166,7 +166,7 @@ impl Preference {
 pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let message = body::read::<Message>(&bytes)?;
-    let model = message.model.clone();
+    let model = message.model.clone().or_else(|| chosen_model(message.text.as_deref()?).map(str::to_owned));
     let inbound = message.into_inbound()?;
     let preference = Preference::of(&request, gateway.wait);
     check_model(&gateway).await.map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;

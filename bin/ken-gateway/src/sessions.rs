@@ -23,6 +23,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
 use crate::page;
 use crate::store::{CALL_TIMEOUT, CHANGE};
+use crate::turn::check_named_model;
 
 /// The body of a request for a new session. The identity is not flattened into it, because serde would then accept unknown
 /// fields.
@@ -33,6 +34,9 @@ struct NewSession {
     workspace: Option<String>,
     #[serde(default, deserialize_with = "given")]
     memory: Option<Memory>,
+    /// `provider/model`, one of the configured ones.
+    #[serde(default, deserialize_with = "given")]
+    model: Option<String>,
     #[serde(default, deserialize_with = "given")]
     connector: Option<String>,
     #[serde(default, deserialize_with = "given")]
@@ -81,11 +85,17 @@ fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<Str
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let mut new = body::read::<NewSession>(&bytes)?;
-    let (named, memory) = (new.workspace.take(), new.memory);
+    let (named, memory, model) = (new.workspace.take(), new.memory, new.model.take());
+    check_named_model(&gateway, model.as_deref()).await?;
     let workspace = named.map(|folder| trusted_folder(&gateway, request.caller(), &folder)).transpose()?;
     let scope = new.scope()?;
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession { workspace, memory, ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui) };
+        let fresh = FreshSession {
+            workspace,
+            memory,
+            model: model.clone(),
+            ..FreshSession::new(mint.session(Origin::Tui), Origin::Tui)
+        };
         let args = CreateSession { scope, fresh };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
@@ -200,6 +210,9 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
 }
 
+/// The name that stands for the configured models.
+const DEFAULT_MODEL: &str = "default";
+
 /// The body of a change of a session.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -208,23 +221,29 @@ struct Changes {
     display_name: Option<String>,
     #[serde(default, deserialize_with = "given")]
     memory: Option<Memory>,
+    /// `default` stands for the configured models.
+    #[serde(default, deserialize_with = "given")]
+    model: Option<String>,
 }
 
 /// PATCH /api/chat/sessions/:id
 pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let Changes { display_name, memory } = body::read::<Changes>(&bytes)?;
+    let Changes { display_name, memory, model } = body::read::<Changes>(&bytes)?;
     if let Some(name) = &display_name {
         check_length("/displayName", name.trim(), 1, NAME_CHARACTERS)?;
         if name.chars().any(char::is_control) {
             return Err(Error::invalid("/displayName", "displayName has a control character").into());
         }
     }
+    let model = model.map(|model| if model == DEFAULT_MODEL { String::new() } else { model });
+    check_named_model(&gateway, model.as_deref().filter(|model| !model.is_empty())).await?;
     let args = UpdateSession {
         scope: Identity::scope_or_none(&request.query()?)?,
         id: session(&request),
         display_name,
         memory,
+        model,
     };
     let session = gateway.store.change::<SessionsUpdate>(&args, CHANGE).await?;
     Response::json(200, &json!({"session": session}))

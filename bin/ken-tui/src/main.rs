@@ -52,7 +52,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         None if cli.resume => Selector::Last,
         None => {
             let (places, ken) = (finder.local_places(), finder.command());
-            let say = |text: &str| eprintln!("ken-tui: {}", ken_text::for_terminal(text));
+            let say = |text: &str| print::print_note(text);
             Selector::Fresh(of_new_session(places, cli.workspace.as_deref(), &ken, say)?)
         }
     };

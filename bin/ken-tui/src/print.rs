@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_client::interrupt::{Interrupt, STATUS};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
@@ -19,6 +20,8 @@ use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::net::open;
 
+/// The longest wait for events before it is checked whether Ctrl+C was pressed.
+const GLANCE: Duration = Duration::from_millis(200);
 /// How long standard input may be silent before its end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -44,9 +47,21 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
         Selector::Named(name) => Some(gateway.existing_session(&Identity::local(), name)?.id),
         selector => Some(open(&mut gateway, selector)?.id),
     };
+    let interrupt = Interrupt::catch()?;
     let accepted = gateway.chat(&prompt)?;
     match accepted.turn() {
-        Some(turn) => follow(&gateway, &turn, finder.command(), question.as_json),
+        Some(turn) => {
+            interrupt.turn_begins();
+            let session = accepted.session().unwrap_or_default();
+            let followed = follow(&gateway, (&turn, &session), finder.command(), question.as_json, &interrupt);
+            match followed {
+                Err(_) if interrupt.was_for_turn() => {
+                    print_note("the turn was cancelled; what was said is kept");
+                    Ok(ExitCode::from(STATUS))
+                }
+                followed => followed,
+            }
+        }
         None => command(&accepted, question.as_json),
     }
 }
@@ -72,13 +87,22 @@ fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a turn from its first event to its last.
-fn follow(gateway: &Gateway, turn: &Turn, ken: String, as_json: bool) -> Result<ExitCode, Error> {
+/// Prints a turn from its first event to its last. Ctrl+C cancels the turn in its session.
+fn follow(
+    gateway: &Gateway,
+    (turn, session): (&Turn, &str),
+    ken: String,
+    as_json: bool,
+    interrupt: &Interrupt,
+) -> Result<ExitCode, Error> {
     let mut events = gateway.events(&turn.stream, &turn.offset);
     let note = |text: &str| print_note(text.trim_end());
     let mut questions = Questions::new(gateway.clone(), Asking::Nobody, ken, note);
     let mut live = LiveText::default();
-    while let Some(batch) = events.next(None)? {
+    while let Some(batch) = events.next(Some(GLANCE))? {
+        if interrupt.take() {
+            gateway.clone().cancel_submission(&Identity::local(), session, &turn.submission)?;
+        }
         for event in batch {
             let text = |name: &str| text(&event, name);
             if text("submissionId") != turn.submission {

@@ -23,6 +23,7 @@ mod input;
 mod knowledge;
 mod logs;
 mod messenger;
+mod named_session;
 mod needed;
 mod operations;
 mod output;

@@ -16,7 +16,7 @@ use crate::globals::Globals;
 use crate::ids::{Wanted, field, items};
 use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
-use crate::{approvals, knowledge, sessions, turn};
+use crate::{approvals, knowledge, named_session, turn};
 
 /// The maximum number of exchanges that are shown of a session.
 const EXCHANGES: u32 = 100;
@@ -118,7 +118,7 @@ fn show_found(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json
         IdKind::Run => show_fields(&gateway.get(&format!("/runs/{}?meta", encode_segment(id)))?, as_json),
         IdKind::Knowledge => knowledge::show(gateway, id, as_json),
         IdKind::Session => {
-            let session = sessions::find(gateway, None, id)?;
+            let session = named_session::find(gateway, None, id)?;
             show_session(gateway, &session, as_json)
         }
         IdKind::Approval => approvals::show(globals, gateway, id, as_json),
@@ -219,7 +219,7 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
 
 /// Cancels the running turn of a session, or only this one. Returns whether there was one.
 fn cancel_session(gateway: &mut Gateway, session: &str, turn: Option<&str>) -> Result<bool, Error> {
-    let record = sessions::find(gateway, None, session)?;
+    let record = named_session::find(gateway, None, session)?;
     let identity = Identity::of(&record).ok_or_else(|| Error::internal("the session has no owner"))?;
     match turn {
         None => gateway.cancel_turn(&identity, session),

@@ -19,9 +19,9 @@ use crate::external::{error_of, program};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
+use crate::named_session;
 use crate::output::{Outcome, print_json, print_line, print_note, print_table};
 use crate::progress::during;
-use crate::sessions;
 
 const TARGET: &str = "/api/schedules";
 
@@ -378,7 +378,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     if prompt.len() > SCHEDULE_PROMPT_BYTES {
         return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
-    let deliver_to = new.deliver_to.as_ref().map(|word| sessions::find(gateway, None, word)).transpose()?;
+    let deliver_to = new.deliver_to.as_ref().map(|word| named_session::find(gateway, None, word)).transpose()?;
     let mut body = json!({"slug": slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [

@@ -1,4 +1,4 @@
-//! `ken sessions`, and the search for the session that a person names.
+//! `ken sessions`: lists, names, exports and deletes sessions.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ken_client::chat::Identity;
 use ken_client::{Gateway, History, source_lines};
-use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::globals::Globals;
-use crate::ids::{Wanted, field, items};
+use crate::ids::{field, items};
+use crate::named_session::find;
 use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr, print_table, print_text};
 use crate::progress::during;
 use crate::{eval, gateway, undo};
@@ -22,8 +22,6 @@ use crate::{eval, gateway, undo};
 const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
 /// The number of exchanges in a page of a transcript.
 const PAGE: u32 = 100;
-pub(crate) const SESSION: Wanted =
-    Wanted { kinds: &[IdKind::Session], last: &[IdKind::Session], name: "session", hint: "`ken sessions` lists them" };
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -277,30 +275,4 @@ fn row(session: &Value) -> [String; 4] {
         "" => "-".to_owned(),
         text => text.to_owned(),
     })
-}
-
-/// Returns the id of the session that was used last.
-pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
-    let sessions = gateway.sessions(Some(&Identity::local()), false, 1)?;
-    let last = sessions.first().map(|session| field(session, "sessionId").to_owned());
-    last.ok_or_else(|| Error::not_found("there is no session to continue"))
-}
-
-/// Returns the only session that a word names: by its id, a piece of it, its name, or `last`. An archived session is
-/// named only by its whole id. `of` is the only one to whom it may belong.
-pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
-    let found = match of {
-        None => SESSION.find(gateway, word)?,
-        Some(of) => SESSION.find_own(gateway, word, |found| identity(found).as_ref() == Some(of))?,
-    };
-    let mut record = found.scope.map_or_else(|| Ok(json!({})), serde_json::to_value).unwrap_or_default();
-    if let Some(fields) = record.as_object_mut() {
-        fields.insert("sessionId".to_owned(), found.id.into());
-        fields.insert("title".to_owned(), found.label.into());
-    }
-    Ok(record)
-}
-
-fn identity(found: &FoundId) -> Option<Identity> {
-    Identity::of(&serde_json::to_value(found.scope.as_ref()?).ok()?)
 }

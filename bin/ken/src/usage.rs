@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::client::{ask, call};
 use crate::ids::{Wanted, field, items};
+use crate::named_session::SESSION;
 use crate::output::{Outcome, one_line, print_json, print_line, print_note, print_table};
-use crate::sessions::SESSION;
 
 const STORE: &str = "store";
 /// What `ken why` takes.

@@ -15,6 +15,7 @@ pub enum CommandName<'a> {
     Clear,
     Resume,
     Rename,
+    Model,
     Compact,
     Session,
     Help,
@@ -22,11 +23,12 @@ pub enum CommandName<'a> {
 }
 
 /// All commands: name, arguments, and a description.
-pub const COMMANDS: [(&str, &str, &str); 7] = [
+pub const COMMANDS: [(&str, &str, &str); 8] = [
     ("new", "[name]", "start a fresh session; the old one stays"),
     ("clear", "[name]", "the same as /new"),
     ("resume", "<id or name>", "go back to a session"),
     ("rename", "<name>", "name this session"),
+    ("model", "[provider/model | default]", "have one model answer in this session, or tell which does"),
     ("compact", "", "summarise the history to make room"),
     ("session", "", "tell which session this is"),
     ("help", "", "list the commands"),
@@ -52,6 +54,7 @@ impl<'a> CommandName<'a> {
             "clear" => CommandName::Clear,
             "resume" => CommandName::Resume,
             "rename" => CommandName::Rename,
+            "model" => CommandName::Model,
             "compact" => CommandName::Compact,
             "session" => CommandName::Session,
             "help" => CommandName::Help,
@@ -66,6 +69,7 @@ impl<'a> CommandName<'a> {
             CommandName::Clear => "clear".to_owned(),
             CommandName::Resume => "resume".to_owned(),
             CommandName::Rename => "rename".to_owned(),
+            CommandName::Model => "model".to_owned(),
             CommandName::Compact => "compact".to_owned(),
             CommandName::Session => "session".to_owned(),
             CommandName::Help => "help".to_owned(),

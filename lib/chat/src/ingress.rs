@@ -115,6 +115,9 @@ pub struct Ingress {
     store: Pool,
 }
 
+/// The maximum length of the name of a model, in bytes.
+const MODEL_BYTES: usize = 256;
+
 /// How long a message may wait in the store's queue. If the store has not begun to accept it by then, it never does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -261,6 +264,16 @@ impl Plan {
                 Err(error) => Plan::invalid(&format!("`/rename <name>`: {}", error.message)),
                 Ok(name) => Plan::current("/rename", inbound, mint, Action::Name { name }),
             },
+            CommandName::Model => {
+                let action = match command.rest {
+                    "" => Action::Find,
+                    // The name of a model has a provider, so this is none.
+                    DEFAULT => Action::Model { name: String::new() },
+                    name if is_model(name) => Action::Model { name: name.to_owned() },
+                    _ => return Plan::invalid("`/model provider/model` chooses a model, `/model default` none"),
+                };
+                Plan::current("/model", inbound, mint, action)
+            }
             CommandName::Compact => {
                 let submission_id = mint.submission();
                 Plan::current("/compact", inbound, mint, Action::Compact { submission_id })
@@ -327,6 +340,21 @@ impl Plan {
     }
 }
 
+/// Returns the model that a text chooses with `/model`.
+pub fn chosen_model(text: &str) -> Option<&str> {
+    let command = Command::parse(text)?;
+    (command.name == CommandName::Model && is_model(command.rest)).then_some(command.rest)
+}
+
+/// The argument of `/model` that stands for the configured models.
+const DEFAULT: &str = "default";
+
+/// Whether a text can be the name of a model.
+fn is_model(text: &str) -> bool {
+    let is_plain = |letter: char| !letter.is_whitespace() && !letter.is_control();
+    text.len() <= MODEL_BYTES && text.contains('/') && text.chars().all(is_plain)
+}
+
 /// Returns the list of the commands that do something for a connector, as Markdown.
 fn list(connector: Connector) -> String {
     // Web callers start a session by not naming one; see `Plan::open`.
@@ -355,6 +383,13 @@ fn success_text(command: &Command<'_>, session: Option<&OpenSession>) -> String 
         CommandName::New | CommandName::Clear => format!("Started session {called}."),
         CommandName::Resume => format!("Resumed session {called}."),
         CommandName::Rename => format!("This session is now called {}.", name.unwrap_or_default()),
+        CommandName::Model => match &session.model {
+            Some(model) => format!("In this session {} answers. `/model default` ends that.", code(model)),
+            None => {
+                "In this session the configured models answer, in their order. `/model provider/model` chooses one."
+                    .to_owned()
+            }
+        },
         CommandName::Compact => format!("Compacted the history of session {called}."),
         _ => format!("This is session {called}."),
     }

@@ -6,5 +6,5 @@ mod ingress;
 mod name;
 
 pub use command::{COMMANDS, Command, CommandName};
-pub use ingress::{Connector, Effect, FORWARDED, Inbound, Ingress, Prepared, QUOTED, Received, Reply};
+pub use ingress::{Connector, Effect, FORWARDED, Inbound, Ingress, Prepared, QUOTED, Received, Reply, chosen_model};
 pub use name::check_name;

@@ -26,6 +26,7 @@ mod endpoint;
 mod events;
 mod gateway;
 mod history;
+pub mod interrupt;
 mod live_text;
 mod nearest;
 pub mod piped;

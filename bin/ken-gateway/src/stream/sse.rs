@@ -18,7 +18,7 @@ use super::live_readers::{Arrival, Waiting};
 use super::page::{PAUSE, page};
 use super::piece::Piece;
 use super::reading::Reading;
-use super::subject::{Form, Subject};
+use super::subject::{Form, Kind, Subject};
 use crate::app::Gateway;
 
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
@@ -111,8 +111,11 @@ impl Reader {
                 Arrival::Behind(pieces) => self.pass_on(&pieces, position).await,
                 Arrival::Lost => self.catch_up(position).await?,
                 Arrival::Over => {
-                    // The stream was deleted. The last offset tells the client that it missed nothing before that.
-                    self.send(Bytes::new(), position).await;
+                    // The session was deleted. The last offset tells the client that it missed nothing before that. A stream
+                    // below /streams only ends: another one can have its name at once, and offsets of its own.
+                    if self.subject.kind == Kind::Agent {
+                        self.send(Bytes::new(), position).await;
+                    }
                     break;
                 }
             };

@@ -57,6 +57,9 @@ impl Write for ChatAccept {
         if let (Some(found), Some(name)) = (&mut session, name) {
             sessions::set_name(tables, found, &name, change)?;
         }
+        if let (Some(found), Action::Model { name }) = (&mut session, &args.action) {
+            sessions::set_model(tables, found, name)?;
+        }
         let log = session.as_ref().map(|found| tables.log_by_key(found.stream)).transpose()?;
         let queued = log.as_ref().zip(entry_of(args));
         let accepted = Accepted {
@@ -115,7 +118,7 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     let (id, kind, policy) = match &args.action {
         Action::Prompt { submission_id, policy } => (submission_id, SubmissionKind::Prompt, *policy),
         Action::Compact { submission_id } => (submission_id, SubmissionKind::Compact, Policy::Queue),
-        Action::Find | Action::Name { .. } => return None,
+        Action::Find | Action::Name { .. } | Action::Model { .. } => return None,
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));

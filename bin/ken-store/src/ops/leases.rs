@@ -7,7 +7,7 @@ use crate::ConnectionId;
 use crate::engine::change::{Change, Effect};
 use crate::ops::{kinds, logs, turns};
 use crate::rules::queue::{time_left as left, verdict};
-use crate::tables::{OpenRow, SubmissionRow, Tables};
+use crate::tables::{OpenRow, SessionSettings, SubmissionRow, Tables};
 
 /// The number of claims to end a submission that can be lost before the store ends the submission itself.
 const MAX_CLOSINGS: u32 = 2;
@@ -51,6 +51,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         }
     }
     tables.take_submission(&taken, verdict.is_some(), change.now)?;
+    let SessionSettings { workspace, model } = tables.session_settings(found.stream)?;
     Ok(Some(Claim {
         lease: Lease { submission_id: found.id.clone(), number: found.lease + 1 },
         attempt: found.attempt + 1,
@@ -71,7 +72,8 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         stream: log.name,
         mark: turns::mark(tables, &found.id)?,
         outside: found.outside.clone(),
-        workspace: tables.workspace(found.stream)?,
+        workspace,
+        model,
     }))
 }
 

@@ -36,6 +36,7 @@ impl SessionRow {
             created,
             title: self.name.clone(),
             workspace: self.workspace.clone(),
+            model: self.model.clone(),
         }
     }
 
@@ -179,6 +180,9 @@ impl Write for SessionsUpdate {
         if let Some(memory) = args.memory {
             tables.set_session_memory(found.stream, memory)?;
         }
+        if let Some(model) = &args.model {
+            set_model(tables, &mut found, model)?;
+        }
         touch(tables, &found, change)?;
         tables.session_record(found.stream)
     }
@@ -238,6 +242,7 @@ pub(super) fn insert(
         archived: false,
         workspace: fresh.workspace.clone(),
         memory: fresh.memory,
+        model: fresh.model.clone(),
     };
     tables.insert_session(&session, change.now)?;
     publish(tables, "session.created", &session, change)?;
@@ -270,6 +275,12 @@ pub(super) fn set_name(
     tables.set_session_name(session.stream, name)?;
     session.name = Some(name.to_owned());
     publish(tables, "session.renamed", session, change)
+}
+
+/// An empty name stands for the configured models.
+pub(super) fn set_model(tables: &dyn Tables, session: &mut SessionRow, name: &str) -> Result<(), Error> {
+    session.model = Some(name.to_owned()).filter(|name| !name.is_empty());
+    tables.set_session_model(session.stream, session.model.as_deref())
 }
 
 pub(super) fn missing(id: &SessionId) -> Error {

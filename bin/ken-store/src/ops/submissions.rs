@@ -12,7 +12,7 @@ use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write, documents, governing, knowledge, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
-use crate::tables::Tables;
+use crate::tables::{SessionSettings, Tables};
 
 /// The maximum number of exchanges in a history.
 const HISTORY: u32 = 1_000;
@@ -125,6 +125,7 @@ impl Read for SubmissionsRecord {
         }
         let log = tables.log_by_key(found.stream)?;
         let mark = turns::mark(tables, &found.id)?;
+        let SessionSettings { workspace, model } = tables.session_settings(found.stream)?;
         Ok(Claim {
             lease: Lease { submission_id: found.id, number: 0 },
             attempt: 1,
@@ -145,7 +146,8 @@ impl Read for SubmissionsRecord {
             verdict: None,
             mark,
             outside: found.outside,
-            workspace: tables.workspace(found.stream)?,
+            workspace,
+            model,
         })
     }
 }

@@ -123,6 +123,15 @@ pub struct SessionRow {
     pub workspace: Option<String>,
     /// What it remembers, if that was set for it.
     pub memory: Option<Memory>,
+    /// The only model that answers.
+    pub model: Option<String>,
+}
+
+/// The settings of a session that its turns need.
+#[derive(Debug, Clone, Default)]
+pub struct SessionSettings {
+    pub workspace: Option<String>,
+    pub model: Option<String>,
 }
 
 /// Selects a page of sessions, newest first, that begins after the position `after`.
@@ -138,8 +147,8 @@ pub struct SessionList {
 pub trait Sessions {
     /// Fails with `gone` if the session was deleted for good.
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
-    /// Returns the trusted folder in which the session of a stream works. A stream without a session has none.
-    fn workspace(&self, stream: i64) -> Result<Option<String>, Error>;
+    /// Returns what the turns of a session need. A stream without a session has no settings.
+    fn session_settings(&self, stream: i64) -> Result<SessionSettings, Error>;
     /// Returns the sessions of this name that are not archived, the most recently used one first.
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error>;
     /// Returns the most recently used session of a scope that is not archived.
@@ -152,6 +161,7 @@ pub trait Sessions {
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
     fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error>;
+    fn set_session_model(&self, stream: i64, model: Option<&str>) -> Result<(), Error>;
     /// Returns the ids of at most `max` sessions, archived or not, that were last used before a time.
     fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error>;
     /// Archives a session. Returns false if it was archived already.

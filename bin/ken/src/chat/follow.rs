@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
 use ken_client::chat::{Identity, Turn};
+use ken_client::interrupt::Interrupt;
 use ken_client::{Gateway, LiveText, message_text};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
-use super::interrupt::Interrupt;
 use crate::needed::NeededParts;
 use crate::output::{print_json, print_note, print_text};
 use crate::progress::Progress;

@@ -2,7 +2,6 @@
 
 mod compose;
 mod follow;
-mod interrupt;
 mod schema;
 mod template;
 
@@ -15,19 +14,19 @@ use clap::Args;
 use ken_client::Gateway;
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt};
+use ken_client::interrupt::{self, Interrupt};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
+use crate::named_session;
 use crate::needed::NeededParts;
 use crate::output::{Outcome, fail, print_json, print_line, print_note, print_on_stderr};
 use crate::progress::Progress;
-use crate::sessions;
 use crate::workspace;
 use follow::{Show, TurnFollower, TurnResult};
-use interrupt::Interrupt;
 use schema::Schema;
 
 #[derive(Debug, Args)]
@@ -120,12 +119,12 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
 /// creates a session together with the prompt.
 fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> {
     if chat.resume {
-        return sessions::last(gateway).map(Some);
+        return named_session::last(gateway).map(Some);
     }
     let Some(word) = &chat.session else {
         return Ok(None);
     };
-    match sessions::find(gateway, Some(&Identity::local()), word) {
+    match named_session::find(gateway, Some(&Identity::local()), word) {
         Ok(session) => Ok(session.get("sessionId").and_then(Value::as_str).map(str::to_owned)),
         // The session may be older, archived or belong to somebody else. The gateway's error says which.
         Err(error) if error.code == Code::NotFound => {

@@ -1,5 +1,8 @@
 //! Reports skills and project rules that agents do not get: broken ones, and ones that nobody has accepted.
 
+use ken_skills::{PROJECT_FILE, Project};
+use ken_trusted::Folders;
+use ken_types::Error;
 use ken_types::places::Places;
 
 use super::Findings;
@@ -26,10 +29,35 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         let fix = format!("ken skills show {name}, then ken skills accept {name}");
         findings.warning("skill-waits", name, why, fix);
     }
-    match sources.project(None, &accepted) {
+    check_project(sources.project(None, &accepted), "AGENTS.md", findings);
+    let folders = match Folders::read(&places.state) {
+        Ok(folders) => folders,
+        Err(error) => {
+            let place = error.at.clone().unwrap_or_default();
+            let fix = "repair the file, or remove it and trust the folders again";
+            return findings.error("trusted-folders", place, error.message, fix);
+        }
+    };
+    for folder in folders.trusted.keys() {
+        let name = folder.display();
+        match folders.open(folder) {
+            Ok(_) => {
+                let file = folder.join(PROJECT_FILE).display().to_string();
+                check_project(sources.project(Some(folder), &accepted), &file, findings);
+            }
+            Err(error) => {
+                let fix = format!("ken workspace forget {name}, or, if it is yours, ken workspace trust {name}");
+                findings.warning("trusted-folder", name, error.message, fix);
+            }
+        }
+    }
+}
+
+fn check_project(project: Result<Option<Project>, Error>, name: &str, findings: &mut Findings) {
+    match project {
         Ok(Some(project)) if !project.state.is_in_force() => {
             let why = format!("the project rules are {} and not used", project.state.name());
-            let fix = "ken skills show AGENTS.md, then ken skills accept AGENTS.md";
+            let fix = format!("ken skills show {name}, then ken skills accept {name}");
             findings.warning("project-rules-wait", project.file.display(), why, fix);
         }
         Ok(_) => {}

@@ -171,6 +171,8 @@ pub struct Session {
     pub workspace: Option<String>,
     /// What it remembers, if that was set for it.
     pub memory: Option<Memory>,
+    /// The only model that answers, as `provider/model`. Without it, the configured ones do in their order.
+    pub model: Option<String>,
 }
 
 /// A session as the responses of `/api/chat` show it.
@@ -186,6 +188,8 @@ pub struct OpenSession {
     pub title: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -216,11 +220,14 @@ pub struct FreshSession {
     /// What it remembers; if absent, what the configuration says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
+    /// As in [`Session`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 impl FreshSession {
     pub fn new(id: SessionId, origin: Origin) -> FreshSession {
-        FreshSession { id, origin, workspace: None, memory: None }
+        FreshSession { id, origin, workspace: None, memory: None, model: None }
     }
 }
 
@@ -272,6 +279,9 @@ pub struct UpdateSession {
     pub id: SessionId,
     pub display_name: Option<String>,
     pub memory: Option<Memory>,
+    /// An empty text stands for the configured models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 #[serde_with::skip_serializing_none]
@@ -395,6 +405,10 @@ pub enum Action {
     },
     /// Give the session a name.
     Name {
+        name: String,
+    },
+    /// Have one model answer in the session; with an empty name, the configured ones in their order.
+    Model {
         name: String,
     },
     /// Compact the history when the queued work before it has ended.
@@ -613,6 +627,8 @@ pub struct Claim {
     pub outside: Outside,
     /// The trusted folder in which its session works.
     pub workspace: Option<String>,
+    /// The only model that answers in its session, if the prompt names none.
+    pub model: Option<String>,
 }
 
 crate::named! {

@@ -41,10 +41,16 @@ pub(crate) const STEPS: &[&str] = &[
     FOLDERS,
     PURGES,
     MEMORY,
+    MODELS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// The only model that answers in a session.
+const MODELS: &str = "
+ALTER TABLE sessions ADD COLUMN model TEXT;
+";
 
 /// What a session remembers, if that was set for it.
 const MEMORY: &str = "

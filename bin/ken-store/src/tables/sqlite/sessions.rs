@@ -9,7 +9,7 @@ use super::logs::purged;
 use super::{
     Database, all, first, insert, json, optional_word, rows, run, scope, statement, stored, time, to_json, unique, word,
 };
-use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
+use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, SessionSettings, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
     to_json(&(&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id))
@@ -61,6 +61,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
         workspace: row.get("workspace")?,
         memory: optional_word(row, "sessions.memory", Memory::named)?,
+        model: row.get("model")?,
     })
 }
 
@@ -82,6 +83,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         archived_at: archived_at.map(Timestamp::from_millis),
         workspace: found.workspace,
         memory: found.memory,
+        model: found.model,
     };
     Ok((found.stream, session))
 }
@@ -101,8 +103,12 @@ impl Sessions for Database {
         }
     }
 
-    fn workspace(&self, stream: i64) -> Result<Option<String>, Error> {
-        Ok(first(self, "SELECT workspace FROM sessions WHERE stream = ?1", [stream], |row| row.get(0))?.flatten())
+    fn session_settings(&self, stream: i64) -> Result<SessionSettings, Error> {
+        let sql = "SELECT workspace, model FROM sessions WHERE stream = ?1";
+        let found = first(self, sql, [stream], |row| {
+            Ok(SessionSettings { workspace: row.get("workspace")?, model: row.get("model")? })
+        })?;
+        Ok(found.unwrap_or_default())
     }
 
     fn sessions_named(&self, scope: Option<i64>, name: &str, max: usize) -> Result<Vec<SessionRow>, Error> {
@@ -124,11 +130,11 @@ impl Sessions for Database {
     }
 
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace, memory)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)";
-        let SessionRow { stream, id, scope, origin, workspace, memory, .. } = session;
+        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at, workspace, memory, model)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8)";
+        let SessionRow { stream, id, scope, origin, workspace, memory, model, .. } = session;
         let memory = memory.map(Memory::name);
-        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory];
+        let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory, model];
         run(self, sql, values).map(drop)
     }
 
@@ -149,6 +155,10 @@ impl Sessions for Database {
 
     fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error> {
         run(self, "UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()]).map(drop)
+    }
+
+    fn set_session_model(&self, stream: i64, model: Option<&str>) -> Result<(), Error> {
+        run(self, "UPDATE sessions SET model = ?2 WHERE stream = ?1", params![stream, model]).map(drop)
     }
 
     fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {

@@ -1,4 +1,4 @@
-//! Ctrl+C during `ken chat`.
+//! Ctrl+C while a program follows a turn.
 
 use std::cell::Cell;
 use std::io;
@@ -10,17 +10,22 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// The exit status of a program that Ctrl+C has ended: 128 + SIGINT.
-pub(super) const STATUS: u8 = 130;
+pub const STATUS: u8 = 130;
 
 /// Whether Ctrl+C ends the program. It does until a turn runs; then the first one is for the turn, and the second one ends
 /// the program.
-pub(super) struct Interrupt {
+#[derive(Debug)]
+pub struct Interrupt {
     ends: Arc<AtomicBool>,
     was_for_turn: Cell<bool>,
 }
 
 impl Interrupt {
-    pub(super) fn catch() -> Result<Interrupt, Error> {
+    /// Catches Ctrl+C from now on.
+    ///
+    /// # Errors
+    /// `internal` if the signal cannot be caught.
+    pub fn catch() -> Result<Interrupt, Error> {
         let ends = Arc::new(AtomicBool::new(true));
         let failed = |error: io::Error| Error::internal(format!("Ctrl+C cannot be caught: {error}"));
         // In this order, so that one signal does not both set the flag and act on it.
@@ -30,22 +35,22 @@ impl Interrupt {
     }
 
     /// From now on, the next Ctrl+C is for the turn.
-    pub(super) fn turn_begins(&self) {
+    pub fn turn_begins(&self) {
         self.ends.store(false, Ordering::Relaxed);
     }
 
     /// From now on, Ctrl+C ends the program.
-    pub(super) fn turn_ends(&self) {
+    pub fn turn_ends(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
 
     /// Returns true once after Ctrl+C was pressed during the turn.
-    pub(super) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.ends.load(Ordering::Relaxed) && !self.was_for_turn.replace(true)
     }
 
     /// Whether Ctrl+C has been taken for the turn.
-    pub(super) fn was_for_turn(&self) -> bool {
+    pub fn was_for_turn(&self) -> bool {
         self.was_for_turn.get()
     }
 }
