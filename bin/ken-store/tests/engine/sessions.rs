@@ -373,7 +373,7 @@ async fn a_session_remembers_what_its_memory_allows() {
     assert_eq!(remembered(&kit, "tui-1").await, all(&["tui-1"], &["By a person"]));
     assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-2"], &both));
     let id = SessionId("tui-1".into());
-    let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::On) };
+    let update = UpdateSession { scope: None, id, display_name: None, memory: Some(Memory::On), model: None };
     let record = kit.write::<SessionsUpdate>(update).await.unwrap();
     assert_eq!(record.memory, Some(Memory::On));
     assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-1", "tui-2"], &both));

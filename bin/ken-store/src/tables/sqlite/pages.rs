@@ -130,11 +130,11 @@ mod tests {
     fn a_database_stays_sound_and_keeps_what_was_not_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");
-        let database = Connection::open(&path).unwrap();
+        let database = Database(Connection::open(&path).unwrap());
         let setup = "PRAGMA journal_mode = WAL; PRAGMA secure_delete = ON;
             CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL); CREATE INDEX by_text ON texts (text);
             CREATE VIRTUAL TABLE words USING fts5 (text, content = '', contentless_delete = 1);";
-        database.execute_batch(setup).unwrap();
+        database.0.execute_batch(setup).unwrap();
         let mut seed = 0x2545_f491_4f6c_dd1d_u64;
         let mut random = move |limit: usize| {
             seed ^= seed << 13;
@@ -144,23 +144,22 @@ mod tests {
         };
         let (mut kept, mut gone) = (BTreeMap::new(), Vec::new());
         for round in 0..30 {
-            database.execute_batch("BEGIN").unwrap();
+            database.0.execute_batch("BEGIN").unwrap();
             for number in 0..60 {
                 let id = i64::try_from(random(200)).unwrap();
                 if let Some(old) = kept.remove(&id) {
-                    database.execute("DELETE FROM texts WHERE id = ?1", [id]).unwrap();
-                    database.execute("DELETE FROM words WHERE rowid = ?1", [id]).unwrap();
+                    database.0.execute("DELETE FROM texts WHERE id = ?1", [id]).unwrap();
+                    database.0.execute("DELETE FROM words WHERE rowid = ?1", [id]).unwrap();
                     gone.push(old);
                 } else {
                     let word = format!("canary{round}x{number}x");
                     let text = format!("{word} {}", "z".repeat([3, 40, 400, 5_000, 40_000][random(5)]));
-                    database.execute("INSERT INTO texts VALUES (?1, ?2)", params![id, text]).unwrap();
-                    database.execute("INSERT INTO words (rowid, text) VALUES (?1, ?2)", params![id, text]).unwrap();
+                    database.0.execute("INSERT INTO texts VALUES (?1, ?2)", params![id, text]).unwrap();
+                    database.0.execute("INSERT INTO words (rowid, text) VALUES (?1, ?2)", params![id, text]).unwrap();
                     kept.insert(id, text);
                 }
             }
-            database.execute_batch("COMMIT").unwrap();
-            let database = Database(&database);
+            database.0.execute_batch("COMMIT").unwrap();
             run(&database, "INSERT INTO words (words, rank) VALUES ('merge', -500)", []).unwrap();
             database.0.execute_batch("BEGIN").unwrap();
             assert_eq!(Purges::scrub_pages(&database, 0, usize::MAX).unwrap(), None);
@@ -168,10 +167,10 @@ mod tests {
             let sound: String = database.0.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
             assert_eq!(sound, "ok", "round {round}");
         }
-        let mut found = database.prepare("SELECT id, text FROM texts").unwrap();
+        let mut found = database.0.prepare("SELECT id, text FROM texts").unwrap();
         let found = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(found.collect::<Result<BTreeMap<i64, String>, _>>().unwrap(), kept);
-        let _: i64 = database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
+        let _: i64 = database.0.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
         let file = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
         let word = |text: &String| text.split(' ').next().unwrap().to_owned();
         let left: Vec<String> = gone.iter().map(word).filter(|word| file.contains(word)).collect();
