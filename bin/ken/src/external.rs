@@ -52,10 +52,36 @@ pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
     })
 }
 
+/// What other programs call a command.
+const HABITS: [(&str, &str); 16] = [
+    ("ask", "ken chat TEXT"),
+    ("continue", "ken chat -c TEXT"),
+    ("delete", "ken sessions rm SESSION"),
+    ("exec", "ken chat TEXT"),
+    ("export", "ken sessions export SESSION"),
+    ("forget", "ken sessions rm SESSION"),
+    ("history", "ken sessions"),
+    ("list", "ken sessions"),
+    ("ls", "ken sessions"),
+    ("models", "ken model list"),
+    ("prompt", "ken chat TEXT"),
+    ("ps", "ken status"),
+    ("resume", "ken chat -s SESSION TEXT"),
+    ("rm", "ken sessions rm SESSION"),
+    ("run", "ken chat TEXT"),
+    ("version", "ken --version"),
+];
+
 /// Returns the error for a command that is neither built in nor a program.
 pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
     let names = names(ken);
     let error = Error::not_found(format!("there is no command `{name}`: no ken-{name} beside ken or on PATH"));
+    if name.contains(char::is_whitespace) {
+        return error.hint("`ken chat TEXT` asks the agent");
+    }
+    if let Some((_, meant)) = HABITS.iter().find(|(habit, _)| *habit == name) {
+        return error.hint(format!("did you mean `{meant}`?"));
+    }
     match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean `ken {near}`?")),
         None => error.hint("`ken --help` lists the commands"),

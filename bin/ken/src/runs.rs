@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{Wanted, field, items};
+use crate::ids::{LAST, Wanted, field, items};
 use crate::output::{Outcome, print_json, print_line, print_table};
 use crate::progress::during;
 use crate::{approvals, knowledge, named_session, turn};
@@ -41,6 +41,7 @@ pub(crate) struct Runs {
 pub(crate) struct Show {
     /// Id of a session, turn, run, approval, message, run of a schedule or knowledge entry, its beginning or end, or
     /// `last`, the newest turn or run
+    #[arg(default_value = LAST)]
     pub(crate) id: String,
     /// Print JSON: the page, the record, or one exchange per line
     #[arg(long)]

@@ -35,6 +35,7 @@ pub(crate) struct Sessions {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List sessions, newest first
+    #[command(alias = "ls")]
     List(List),
     /// Give a session a name
     Rename(Rename),
@@ -43,6 +44,7 @@ enum Action {
     /// Print a session with all its prompts and answers
     Export(Export),
     /// Delete sessions for good, with everything that was said in them
+    #[command(aliases = ["delete", "remove"])]
     Rm(Rm),
 }
 

@@ -11,12 +11,13 @@ use serde_json::Value;
 
 use crate::external::error_of;
 use crate::globals::Globals;
+use crate::ids::LAST;
 use crate::output::{Outcome, print_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Id of the turn or run that made the changes, its beginning or end, or `last`
-    run: String,
+    run: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -26,7 +27,16 @@ pub(crate) struct RunArgs {
 /// refused some files.
 pub(crate) fn run(globals: &Globals, what: &str, of: &RunArgs) -> Outcome {
     let format = if of.json { "compact" } else { "summary" };
-    let output = coder(&globals.places()?, &[what, "--format", format, "--", &of.run])?;
+    let run = match &of.run {
+        Some(run) => run,
+        None if what == "diff" => LAST,
+        // What changes files is named by the person.
+        None => {
+            let error = Error::invalid("RUN", "it is not said what to undo");
+            return Err(error.hint("`ken diff last` shows what the newest run changed, `ken undo last` takes it back"));
+        }
+    };
+    let output = coder(&globals.places()?, &[what, "--format", format, "--", run])?;
     print_text(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),

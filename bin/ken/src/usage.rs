@@ -12,7 +12,7 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client::{ask, call};
-use crate::ids::{Wanted, field, items};
+use crate::ids::{LAST, Wanted, field, items};
 use crate::named_session::SESSION;
 use crate::output::{Outcome, one_line, print_json, print_line, print_note, print_table};
 
@@ -64,6 +64,7 @@ impl By {
 #[derive(Debug, Args)]
 pub(crate) struct Why {
     /// Id of a message, a turn, an approval, or a run of a workflow or a schedule, its beginning or end, or `last`
+    #[arg(default_value = LAST)]
     id: String,
     /// Print one JSON object
     #[arg(long)]

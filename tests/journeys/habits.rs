@@ -1,0 +1,107 @@
+//! Lines that people type who know other programs: each does what was meant, or the error says how to.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Stdio};
+
+use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};
+use ken_tests::{Builder, binary};
+use serde_json::json;
+
+/// A line, its exit status, and a part of what it prints.
+const LINES: [(&str, i32, &str); 45] = [
+    ("ken chat what is 2+2", 0, "An answer."),
+    ("ken chat 'what is 2+2'", 0, "An answer."),
+    ("ken 'what is 2+2'", 2, "ken chat TEXT"),
+    ("ken ask what", 2, "ken chat TEXT"),
+    ("ken run 'fix it'", 2, "ken chat TEXT"),
+    ("echo hello | ken chat", 0, "An answer."),
+    ("cat x.log | ken chat 'what is wrong here?'", 0, "An answer."),
+    ("ken chat 'what is wrong here?' < x.log", 0, "An answer."),
+    ("git diff | ken chat -t review", 0, "An answer."),
+    ("git log --oneline | ken chat summarize this", 0, "An answer."),
+    ("ken chat -f x.log explain", 0, "An answer."),
+    ("ken chat -a x.log explain", 0, "An answer."),
+    ("ken chat -c 'and again'", 0, "An answer."),
+    ("ken chat --continue again", 0, "An answer."),
+    ("ken chat -s last hi", 0, "An answer."),
+    ("ken continue", 2, "ken chat -c"),
+    ("ken resume", 2, "ken chat -s SESSION"),
+    ("ken chat -m openai/second hi", 0, "An answer."),
+    ("ken chat -m second hi", 2, "openai/first, openai/second"),
+    ("ken chat -c '/model openai/second'", 0, "openai/second"),
+    ("ken models", 2, "ken model"),
+    ("ken chat --json hi | jq -r .answer", 0, "An answer."),
+    ("ken tui --print hi", 0, "An answer."),
+    ("ken workspace trust", 0, "trusted: "),
+    ("ken chat 'write a note'", 0, "An answer."),
+    ("cat NOTE", 0, "made"),
+    ("ken show", 0, "write_file"),
+    ("ken show last", 0, "write_file"),
+    ("ken why", 0, "completed"),
+    ("ken diff", 0, "+made"),
+    ("ken undo", 2, "ken undo last"),
+    ("ken undo last", 0, "put back NOTE"),
+    ("ken sessions", 0, "write a note"),
+    ("ken sessions ls -n 1", 0, "write a note"),
+    ("ken ls", 2, "ken sessions"),
+    ("ken history", 2, "ken sessions"),
+    ("ken sessions rename last note", 0, ""),
+    ("ken sessions export note", 0, "# note"),
+    ("ken sessions rm note", 2, "--yes"),
+    ("ken sessions rm note --yes", 0, "deleted "),
+    ("ken ps", 2, "ken status"),
+    ("ken status", 0, "gateway"),
+    ("ken usage", 0, "INPUT"),
+    ("ken version", 2, "ken --version"),
+    ("ken help chat", 0, "Usage: ken chat"),
+];
+
+fn reply(request: &ReceivedRequest) -> Reply {
+    let messages = request.body["messages"].as_array().unwrap();
+    let is_worker = messages[0]["content"].as_str().unwrap().contains("# You are the coding worker");
+    let is_first = messages.last().unwrap()["role"] == "user";
+    let call =
+        |name: &str, arguments: serde_json::Value| Reply::Stream(openai(&[], &[("c", name, &arguments.to_string())]));
+    let wants_note = request.prompt().as_str().is_some_and(|text| text.contains("write a note"));
+    match (is_worker, is_first) {
+        (true, true) => call("write_file", json!({"path": "NOTE", "content": "made\n"})),
+        (false, true) if wants_note => call("task", json!({"agent": "coding-worker", "prompt": "write a note"})),
+        _ => Reply::Stream(openai(&["An answer."], &[])),
+    }
+}
+
+#[test]
+fn each_line_does_what_was_meant_or_says_how() {
+    let provider = Provider::answering(reply);
+    let person = tempfile::tempdir().unwrap();
+    let site = person.path().join("src/site");
+    std::fs::create_dir_all(&site).unwrap();
+    let rule = format!("[workspace]\nrules = [{{ path = \"{}\", policy = \"auto-edit\" }}]\n", site.display());
+    let system = Builder::default()
+        .config(&rule)
+        .env("KEN_MODEL", "openai/first,openai/second")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=k\n")
+        .start();
+    let programs = binary("ken").parent().unwrap().display().to_string();
+    let run = |line: &str| {
+        let mut shell = Command::new("bash");
+        shell.env_clear().env("PATH", format!("{programs}:/usr/bin:/bin")).env("KEN_HOME", system.home());
+        shell.env("HOME", person.path()).args(["-o", "pipefail", "-c", line]).current_dir(&site);
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (output.status.code(), said)
+    };
+    let git = "git init -q . && git config user.name A && git config user.email a@example.org && echo ENOSPC >x.log \
+               && git add . && git commit -q -m first && echo more >>x.log";
+    assert_eq!(run(git).0, Some(0));
+    let mut wrong = Vec::new();
+    for (line, status, part) in LINES {
+        let (ended, said) = run(line);
+        if ended != Some(status) || !said.contains(part) {
+            wrong.push(format!("$ {line}: {ended:?}: {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
