@@ -348,7 +348,7 @@ fn large_logs_missing_keys_and_low_limits() {
     sparse(&home.path("state/log/agent.log"), 1_100 << 20);
     let (found, status) = home.doctor();
     let ids: Vec<&str> = found.iter().filter_map(|found| found["id"].as_str()).collect();
-    assert_eq!((ids, status), (vec!["model-key-missing", "logs-size"], 1), "{found:?}");
+    assert_eq!((ids, status), (vec!["logs-size", "model-key-missing"], 1), "{found:?}");
     home.write("secrets.env", "OPENAI_API_KEY=k\n");
     std::fs::remove_dir_all(home.path("state/log")).unwrap();
     assert_eq!(home.doctor(), (vec![], 0));

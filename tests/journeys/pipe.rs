@@ -87,10 +87,10 @@ fn errors_are_sentences_unless_json_is_asked_for() {
         ("ken show nothing", "ken: "),
         ("ken undo nothing", "ken: "),
         ("ken lawz --json '{}'", "ken: there is no command `lawz`"),
-        ("ken laws --lies", "ken-laws: unexpected argument '--lies' found (at --lies)\n"),
+        ("ken laws --lies", "ken-laws: unexpected argument '--lies' found (at --lies); "),
         ("ken laws --json '{\"text\":7}'", "ken-laws: "),
         ("ken model try rules/x", "ken-model: "),
-        ("ken tui -c nothing --print hello", "ken-tui: "),
+        ("ken tui --session nothing --print hello", "ken-tui: "),
         ("ken sandbox", "ken-sandbox: "),
     ] {
         let output = shell(&system, line);
