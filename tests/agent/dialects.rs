@@ -24,6 +24,7 @@ fn events(format: &str, reply: Reply) -> Value {
     let mut child = Command::new(binary("ken-model"))
         .arg("events")
         .env_clear()
+        .env("KEN_ERRORS", "json")
         .env("KEN_MODEL", format!("{format}/m"))
         .env("OPENAI_BASE_URL", format!("{}/v1", provider.url()))
         .env("ANTHROPIC_BASE_URL", provider.url())

@@ -22,7 +22,7 @@ fn stream(pieces: Vec<Piece>) -> Reply {
 /// A command that runs ken-model as a filter, with this provider for both wire formats.
 fn filter(provider: &Provider, models: &str, words: &[&str]) -> Command {
     let mut command = Command::new(binary("ken-model"));
-    command.env_clear().args(words);
+    command.env_clear().env("KEN_ERRORS", "json").args(words);
     command
         .env("KEN_MODEL", models)
         .env("OPENAI_BASE_URL", format!("{}/v1", provider.url()))

@@ -287,6 +287,20 @@ fn faults_of_models() {
     }
 }
 
+/// A server of one's own that needs no key: ken-model knows its address, and the environment of `ken doctor` has none.
+#[test]
+fn a_model_server_that_needs_no_key_is_no_fault() {
+    let used = Builder::default()
+        .config("[model]\nuse = \"openai/m,rules\"\njudge = \"openai/judge\"\n")
+        .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+        .start();
+    let doctor = || {
+        let mut command = used.command(&["doctor", "--json"]);
+        String::from_utf8(command.env_remove("OPENAI_BASE_URL").output().unwrap().stdout).unwrap()
+    };
+    assert!(!doctor().contains("model-"), "{}", doctor());
+}
+
 #[test]
 fn faults_of_the_data() {
     // After `down`, other programs can use the default ports.
@@ -334,10 +348,24 @@ fn large_logs_missing_keys_and_low_limits() {
     sparse(&home.path("state/log/agent.log"), 1_100 << 20);
     let (found, status) = home.doctor();
     let ids: Vec<&str> = found.iter().filter_map(|found| found["id"].as_str()).collect();
-    assert_eq!((ids, status), (vec!["model-key-missing", "logs-size"], 1), "{found:?}");
+    assert_eq!((ids, status), (vec!["logs-size", "model-key-missing"], 1), "{found:?}");
     home.write("secrets.env", "OPENAI_API_KEY=k\n");
     std::fs::remove_dir_all(home.path("state/log")).unwrap();
     assert_eq!(home.doctor(), (vec![], 0));
+    // An empty key is none, and a server of one's own may need none, for the judge as well.
+    let ids = |home: &Home| {
+        let (found, _) = home.doctor();
+        found.iter().map(|found| found["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for config in ["use = \"openai/m,rules\"", "judge = \"openai/m\""] {
+        let home = Home::new(&format!("[model]\n{config}\n"));
+        home.write("secrets.env", "OPENAI_API_KEY=\n");
+        assert_eq!(ids(&home), ["secret-empty", "model-key-missing"], "{config}");
+        home.write("secrets.env", "OPENAI_BASE_URL=https://api.openai.com/v1/\n");
+        assert_eq!(ids(&home), ["model-key-missing"], "{config}");
+        home.write("secrets.env", "OPENAI_BASE_URL=http://127.0.0.1:11434/v1\n");
+        assert_eq!(home.doctor(), (vec![], 0), "{config}");
+    }
     let doctor = home.command(&["doctor", "--json"]);
     let mut limited = Command::new("/bin/sh");
     limited.args(["-c", "ulimit -n 1000 && exec \"$@\"", "sh"]).arg(doctor.get_program()).args(doctor.get_args());

@@ -756,16 +756,19 @@ fn one_turn_in_a_pipe() {
     assert_eq!(events.first().unwrap()["type"], "operation_start");
     assert_eq!(events.last().unwrap()["type"], "submission_settled");
     let (stdout, stderr, status) = printed(&piped(&system, &["--print", "refused"], ""));
+    assert_eq!((stdout.as_str(), status), ("", Some(75)), "{stderr}");
+    assert!(stderr.starts_with("ken-tui: ") && stderr.contains("the key is not taken"), "{stderr}");
+    let (_, stderr, status) = printed(&piped(&system, &["--print", "refused", "--json"], ""));
     let error: Value = serde_json::from_str(&stderr).unwrap();
-    assert_eq!((stdout.as_str(), status), ("", Some(75)), "{error}");
+    assert_eq!((error["error"]["message"].is_string(), status), (true, Some(75)), "{error}");
     let (_, stderr, status) = printed(&piped(&system, &[], ""));
     assert!(status == Some(2) && stderr.contains("a question is missing"), "{stderr}");
     // No greeting, and a new session each time, except with -c.
     let sessions = system.ken(&["sessions", "--json"]).stdout;
-    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
+    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 7);
     piped(&system, &["-c", "--print", "again"], "");
     let sessions = system.ken(&["sessions", "--json"]).stdout;
-    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
+    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 7);
 }
 
 /// The provider refuses the key. Such a request is not repeated, and the reason is reported at once.

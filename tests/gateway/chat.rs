@@ -377,7 +377,7 @@ fn texts_are_markdown(system: &System) {
         let help = say(system, &session, text, &[]).expect(200).text("/result/text");
         assert!(help.contains("- `/resume <id or name>`: "), "{help}");
         let lines = help.lines().filter(|line| !line.is_empty());
-        assert!(lines.filter(|line| line.starts_with("- `/")).count() == 7, "{help}");
+        assert!(lines.filter(|line| line.starts_with("- `/")).count() == 8, "{help}");
     }
     let named = say(system, &session, "/rename <b>`x`", &[]).expect(200).text("/result/text");
     assert!(named.contains("`` <b>`x` ``"), "{named}");

@@ -3,10 +3,11 @@
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
 
-/// Runs a program with this standard input. The program need not read it to the end.
+/// Runs a program with this standard input, and its errors as JSON. The program need not read its input to the end.
 #[track_caller]
 pub fn run_with_input(command: &mut Command, stdin: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("KEN_ERRORS", "json");
     let mut child = loop {
         match command.spawn() {
             // Another test has forked while the program was being copied, and its child keeps the file open until it calls

@@ -35,7 +35,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a command on a new terminal, as the leader of a session.
+    /// Runs a command on a new terminal, as the leader of a session. Its errors are sentences.
     pub fn start(command: &Command, columns: u16, rows: u16) -> Terminal {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let terminal = openpty(Some(&size), None).expect("a terminal");
@@ -51,7 +51,7 @@ impl Terminal {
         let mut leader = Command::new("setsid");
         leader.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
         leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        leader.env("TERM", "xterm-256color").env("PATH", "/usr/bin:/bin");
+        leader.env("TERM", "xterm-256color").env("PATH", "/usr/bin:/bin").env_remove("KEN_ERRORS");
         // Not the folder of this test, which is in a repository: a person at a terminal is asked about that.
         leader.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
         let of_child = || Stdio::from(terminal.slave.try_clone().expect("a descriptor"));

@@ -170,10 +170,10 @@ impl System {
         self.up = Some(child);
     }
 
-    /// A `ken` command for this home.
+    /// A `ken` command for this home, which writes its errors as JSON.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("ken"));
-        command.env_clear().envs(self.env.iter().cloned()).env("PATH", "/usr/bin:/bin");
+        command.env_clear().env("KEN_ERRORS", "json").envs(self.env.iter().cloned()).env("PATH", "/usr/bin:/bin");
         command.arg("--home").arg(self.home()).args(arguments).stdin(Stdio::null());
         if let Some(uid) = self.user {
             command.uid(uid).gid(uid);

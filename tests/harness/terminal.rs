@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use nix::pty::openpty;
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
-/// Runs a command with a terminal as its standard output and standard error. Returns its output, which the terminal passes
+/// Runs a command with a terminal as its standard output and standard error, and its errors as sentences. Returns its output, which the terminal passes
 /// on unchanged, and its exit status.
 pub fn on_terminal(mut command: Command) -> (String, i32) {
     let terminal = openpty(None, None).expect("a terminal");
@@ -16,6 +16,7 @@ pub fn on_terminal(mut command: Command) -> (String, i32) {
     tcsetattr(&terminal.slave, SetArg::TCSANOW, &modes).expect("modes");
     let output = terminal.slave.try_clone().expect("a descriptor");
     let mut child = command
+        .env_remove("KEN_ERRORS")
         .stdin(Stdio::null())
         .stdout(Stdio::from(output))
         .stderr(Stdio::from(terminal.slave))

@@ -77,6 +77,47 @@ fn without_a_pipe_nothing_is_read() {
     }
 }
 
+/// A person reads sentences, in a pipe too; a program asks for JSON.
+#[test]
+fn errors_are_sentences_unless_json_is_asked_for() {
+    let provider = Provider::start(Vec::new());
+    let system = system(&provider);
+    for (line, begin) in [
+        ("ken chat --colour hello", "error: unexpected argument '--colour' found\n"),
+        ("ken show nothing", "ken: "),
+        ("ken undo nothing", "ken: "),
+        ("ken lawz --json '{}'", "ken: there is no command `lawz`"),
+        ("ken laws --lies", "ken-laws: unexpected argument '--lies' found (at --lies); "),
+        ("ken laws --json '{\"text\":7}'", "ken-laws: "),
+        ("ken model try rules/x", "ken-model: "),
+        ("ken tui --session nothing --print hello", "ken-tui: "),
+        ("ken sandbox", "ken-sandbox: "),
+    ] {
+        let output = shell(&system, line);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{line}: {output:?}");
+        assert!(stderr.starts_with(begin) && !stderr.contains("\"code\""), "{line}: {stderr}");
+        let asked = shell(&system, &format!("KEN_ERRORS=json {line}"));
+        assert_eq!(asked.status.code(), output.status.code(), "{line}");
+        is_json(&asked, line);
+    }
+    for line in [
+        "ken chat --colour --json hello",
+        "ken show nothing --json",
+        "ken undo nothing --json",
+        "ken model list --x --json",
+    ] {
+        is_json(&shell(&system, line), line);
+    }
+}
+
+#[track_caller]
+fn is_json(output: &Output, line: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let error: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{line}: {text}"));
+    assert!(error["error"]["code"].is_string() && error["error"]["message"].is_string(), "{line}: {text}");
+}
+
 #[test]
 fn what_cannot_be_sent_is_refused_before_anything_is_sent() {
     let provider = Provider::start(Vec::new());

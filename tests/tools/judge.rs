@@ -40,7 +40,7 @@ impl Files {
 
 fn laws(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("ken-laws"));
-    command.args(arguments).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.args(arguments).env_clear().env("KEN_ERRORS", "json").env("PATH", std::env::var_os("PATH").unwrap());
     command
 }
 

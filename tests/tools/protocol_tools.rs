@@ -38,7 +38,9 @@ const NOBODY: u32 = 65_534;
 
 impl Tool {
     fn command(&self) -> Command {
-        Command::new(binary(self.name))
+        let mut command = Command::new(binary(self.name));
+        command.env("KEN_ERRORS", "json");
+        command
     }
 
     fn run(&self, args: &[&str], stdin: &[u8]) -> Output {

@@ -19,7 +19,12 @@ const PAGE: &str = "<html><head><title>Ferries of the coast</title></head><body>
 /// A command of ken-web with this double as its search service and its web.
 fn ken_web(web: &Pages, command: &str) -> Command {
     let mut program = Command::new(binary("ken-web"));
-    program.arg(command).env_clear().env("KEN_SEARCH_URL", web.url()).env("KEN_WEB_ALLOW", web.host());
+    program
+        .arg(command)
+        .env_clear()
+        .env("KEN_ERRORS", "json")
+        .env("KEN_SEARCH_URL", web.url())
+        .env("KEN_WEB_ALLOW", web.host());
     program
 }
 

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ken_tool::{Error, find_program};
 use ken_types::config::WorkspaceRule;
+use ken_types::error::JSON_ERRORS;
 use ken_types::proxy::{Host, ProxyReady, ProxyRules};
 use ken_types::secrets;
 use serde_json::{Value, json};
@@ -107,6 +108,7 @@ impl Proxy {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .current_dir("/")
+            .env(JSON_ERRORS.0, JSON_ERRORS.1)
             .spawn()
             .map_err(|error| cannot_start(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ken_tool::{Error, find_program};
+use ken_types::error::JSON_ERRORS;
 use rustix::fs::{Mode, OFlags, fstatvfs};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
@@ -133,7 +134,8 @@ fn program() -> Result<Command, Error> {
     let sandbox = find_program("ken-sandbox")
         .ok_or_else(|| Error::unavailable("the program ken-sandbox is not installed, so no command can be run"))?;
     let mut command = Command::new(sandbox);
-    command.current_dir("/");
+    // The sandbox does not pass the variable on to its command.
+    command.current_dir("/").env(JSON_ERRORS.0, JSON_ERRORS.1);
     Ok(command)
 }
 

@@ -37,6 +37,13 @@ fn a_command_changes_its_project_and_nothing_else() {
     assert!(!home.path("new").exists() && !home.path("repos/other/b").exists());
 }
 
+/// ken reads its own sandbox's errors as JSON; how the programs of a command write theirs is not ken's affair.
+#[test]
+fn a_command_does_not_get_the_form_of_errors() {
+    let ran = shell(&Home::new(), "echo ${KEN_ERRORS-none}");
+    assert_eq!(ran["stdout"], "none\n", "{ran}");
+}
+
 #[test]
 fn there_is_no_network() {
     let home = Home::new();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use ken_types::error::JSON_ERRORS;
 use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,8 +64,9 @@ impl Models {
         if active.is_none() && set("MVLM_MODEL_DIRS").is_none() {
             return Ok(());
         }
-        let Ok(output) = std::process::Command::new(&self.textgen).arg("--list-models").stdin(Stdio::null()).output()
-        else {
+        let mut command = std::process::Command::new(&self.textgen);
+        command.arg("--list-models").env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null());
+        let Ok(output) = command.output() else {
             return Ok(());
         };
         if !output.status.success() {
@@ -97,7 +99,7 @@ impl Models {
                 .hint("local models need ken-textgen beside ken-cognitive or on PATH")
         };
         let mut command = Command::new(&self.textgen);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        command.args(arguments).env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(CHECK_TIMEOUT, command.output()).await;
         let output = output.map_err(|_| Error::deadline("ken-textgen did not answer in time"))?.map_err(absent)?;
         match output.status.success() {

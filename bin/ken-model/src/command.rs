@@ -1,7 +1,7 @@
 //! `ken-model list`, `ken-model try` and `ken-model events`: what the providers offer, whether a model answers, and what it answers
 //! piece by piece.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use ken_text::for_terminal;
-use ken_tool::{Failure, MAX_DEPTH, MAX_INPUT};
+use ken_tool::{Failure, MAX_DEPTH, MAX_INPUT, error_text, has_flag, usage_error};
+use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Message};
 use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
@@ -70,6 +71,9 @@ pub(crate) fn is_requested() -> bool {
 pub(crate) fn run() -> ExitCode {
     let commands = match Commands::try_parse() {
         Ok(commands) => commands,
+        Err(wrong) if wrong.use_stderr() && (has_flag("--json") || wants_json_errors()) => {
+            return fail(&usage_error(&wrong), true);
+        }
         Err(shown) => {
             _ = shown.print();
             return ExitCode::from(if shown.use_stderr() { 2 } else { 0 });
@@ -83,20 +87,16 @@ pub(crate) fn run() -> ExitCode {
             Command::Try { model, text } => try_model(model, text, &setting, commands.json),
         }
     });
-    done.unwrap_or_else(|error| fail(&error))
+    done.unwrap_or_else(|error| fail(&error, commands.json))
 }
 
-/// Prints an error: text on a terminal, otherwise the line of JSON that every tool writes. An error without a message
-/// comes from [`write`] when the reader of standard output has closed it, and is not printed.
-fn fail(error: &Error) -> ExitCode {
+/// Prints an error: a sentence, or the line of JSON that every tool writes. An error without a message comes from [`write`]
+/// when the reader of standard output has closed it, and is not printed.
+fn fail(error: &Error, as_json: bool) -> ExitCode {
     if error.message.is_empty() {
         return Failure::ReaderGone.report("ken-model");
     }
-    let mut stderr = std::io::stderr();
-    _ = match stderr.is_terminal() {
-        true => writeln!(stderr, "ken-model: {error}"),
-        false => writeln!(stderr, "{}", json!({ "error": error })),
-    };
+    _ = std::io::stderr().write_all(error_text("ken-model", error, as_json).as_bytes());
     ExitCode::from(error.code.exit_status())
 }
 

@@ -31,7 +31,7 @@ impl Script {
 
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-model"));
-    command.env_clear().args(words);
+    command.env_clear().env("KEN_ERRORS", "json").args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -6,13 +6,13 @@ mod redact;
 mod refused;
 mod upstream;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use ken_tool::{Error, MAX_DEPTH, MAX_INPUT, error_line, usage_error};
+use ken_tool::{Error, MAX_DEPTH, MAX_INPUT, error_text, usage_error};
 use ken_types::json;
 use ken_types::proxy::ProxyRules;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, stdin};
@@ -47,16 +47,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes the error to standard error in one line: as plain text on a terminal, otherwise as JSON. Returns exit status
-/// 2.
+/// Writes the error to standard error in one line. Returns exit status 2.
 fn failed(error: &Error) -> ExitCode {
-    let mut stderr = std::io::stderr().lock();
-    let text = match stderr.is_terminal() {
-        true => format!("ken-proxy: {error}\n"),
-        false => error_line(error),
-    };
     // If standard error cannot be written, the exit status still reports the failure.
-    let _ = stderr.write_all(text.as_bytes());
+    let _ = std::io::stderr().write_all(error_text("ken-proxy", error, false).as_bytes());
     ExitCode::from(2)
 }
 

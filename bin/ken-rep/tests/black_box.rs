@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ken-rep"))
         .args(args)
+        .env("KEN_ERRORS", "json")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

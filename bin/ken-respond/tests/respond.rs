@@ -47,7 +47,12 @@ impl Draft {
 
 fn respond(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-respond"));
-    command.args(args).env_remove("KEN_RUN_DIR").env_remove("KEN_HOME").env_remove("KEN_MODEL");
+    command
+        .args(args)
+        .env("KEN_ERRORS", "json")
+        .env_remove("KEN_RUN_DIR")
+        .env_remove("KEN_HOME")
+        .env_remove("KEN_MODEL");
     command
 }
 

@@ -1,7 +1,7 @@
 //! The command line, and how errors of the sandbox itself are reported.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -218,15 +218,11 @@ impl Refusal {
         Refusal { error: self.error.hint(hint), ..self }
     }
 
-    /// One line on standard error: JSON, or plain text on a terminal.
+    /// One line on standard error: a sentence, or JSON.
     pub(crate) fn report(self) -> ExitCode {
-        let mut stderr = std::io::stderr().lock();
-        let text = match stderr.is_terminal() {
-            true => format!("ken-sandbox: {}\n", self.error),
-            false => ken_tool::error_line(&self.error),
-        };
+        let text = ken_tool::error_text("ken-sandbox", &self.error, false);
         // Nowhere is left to report that this failed; the exit status still tells.
-        let _ = stderr.write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(text.as_bytes());
         ExitCode::from(self.status)
     }
 }

@@ -13,7 +13,7 @@ use support::{END, Folder, POSITIONS};
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-    command.env_remove("MVLM_MODEL_DIRS").arg("--model-dir").arg(folder).stdin(Stdio::null());
+    command.env("KEN_ERRORS", "json").env_remove("MVLM_MODEL_DIRS").arg("--model-dir").arg(folder).stdin(Stdio::null());
     command
 }
 
@@ -321,7 +321,13 @@ fn an_alias_names_a_model_and_the_first_is_the_default() {
     let aliases = format!("first:{},second={}", one.path().display(), two.path().display());
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-        command.env("MVLM_MODEL_DIRS", &aliases).args(args).args(["--greedy", "-p", "a"]).output().unwrap()
+        command
+            .env("KEN_ERRORS", "json")
+            .env("MVLM_MODEL_DIRS", &aliases)
+            .args(args)
+            .args(["--greedy", "-p", "a"])
+            .output()
+            .unwrap()
     };
     assert_eq!(run(&["--model", "second"]).stdout, b"two\n");
     assert_eq!(run(&[]).stdout, b"one\n");
@@ -439,6 +445,7 @@ fn a_model_directory_that_is_missing_or_a_file_is_named() {
     let fault = error(&run(Path::new("/nowhere/model"), &["-p", "a"]));
     assert_eq!(fault["code"], "not_found");
     let output = Command::new(env!("CARGO_BIN_EXE_ken-textgen"))
+        .env("KEN_ERRORS", "json")
         .env_remove("MVLM_MODEL_DIRS")
         .args(["-p", "a"])
         .output()
@@ -502,7 +509,7 @@ fn the_aliases_are_listed_and_the_active_one_is_the_default() {
     let (one, two) = (model_that_generates(&["one"]), model_that_generates(&["two"]));
     let run = |args: &[&str], dirs: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-        command.env("MVLM_MODEL_DIRS", dirs).env("ACTIVE_MVLM_MODEL", "second");
+        command.env("KEN_ERRORS", "json").env("MVLM_MODEL_DIRS", dirs).env("ACTIVE_MVLM_MODEL", "second");
         command.args(args).stdin(Stdio::null()).output().unwrap()
     };
     let dirs = format!("first={},second={}", one.path().display(), two.path().display());

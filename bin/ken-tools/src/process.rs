@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use command_fds::CommandFdExt;
 use ken_tool::find_program;
+use ken_types::error::JSON_ERRORS;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -122,7 +123,7 @@ async fn command(work: &Work<'_>) -> Result<Command, String> {
         Confinement::Touch => confined(work).await?,
         Confinement::Own => unconfined(work)?,
     };
-    command.envs(work.variables.iter().copied());
+    command.envs(work.variables.iter().copied()).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     Ok(command)
 }
@@ -191,7 +192,7 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
     for name in &entry.env {
         command.arg("--env").arg(name);
     }
-    for (name, _) in work.variables {
+    for (name, _) in work.variables.iter().chain([&JSON_ERRORS]) {
         command.arg("--env").arg(name);
     }
     command.args(["--cwd", "/", "--"]).args(work.command);

@@ -40,7 +40,7 @@ impl Folder {
 
     fn run(&self, command: &str, words: &[&str]) -> Output {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
-        program.arg(command).args(words);
+        program.arg(command).args(words).env("KEN_ERRORS", "json");
         if command != "check" {
             program.arg("--dir").arg(self.path());
         }
@@ -118,6 +118,21 @@ fn errors_of_a_tool_are_reported() {
             && text.contains("\n[cut: bytes 24576 to 91808 of 100000 are left out here.]\nxx"),
         "{status:?}"
     );
+}
+
+/// A tool that is a program of ken writes its error as JSON, so the agent reads its code and its place.
+#[test]
+fn a_tool_is_asked_for_errors_as_json() {
+    let folder = Folder::new();
+    let words = json!(["ken-tools", "call", "none", "--json", "{}", "--dir", "/usr"]);
+    folder.tool("confined", "", json!({"command": words, "touch": {"read": [env!("CARGO_BIN_EXE_ken-tools")]}}));
+    folder.tool("own", "", json!({"command": words, "sandbox": "own"}));
+    for tool in ["confined", "own"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+        program.args(["call", tool, "--json", "{}", "--dir"]).arg(folder.path()).env_remove("KEN_ERRORS");
+        let text = String::from_utf8(program.output().unwrap().stdout).unwrap();
+        assert!(text.contains(r#"status 2: {\"error\":{\"code\":\"not_found\""#), "{text}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_tool::find_program;
+use ken_types::error::JSON_ERRORS;
 use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
@@ -114,6 +115,7 @@ impl Finder {
         let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", ken.display()));
         let mut up = up
             .args(["up", "-d"])
+            .env(JSON_ERRORS.0, JSON_ERRORS.1)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -138,8 +140,7 @@ impl Finder {
 
 const STOPPED: &str = "ken is not running";
 
-/// Returns the error that `ken up` printed on standard error. It is JSON, because standard error is not a terminal
-/// there.
+/// Returns the error that `ken up` printed on standard error.
 fn refusal(stderr: &str) -> Error {
     let last = stderr.lines().last().unwrap_or_default();
     let line: Value = serde_json::from_str(last).unwrap_or_default();

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ken_client::workspace::of_new_session;
+use ken_types::error::wants_json_errors;
 use ken_types::{Code, Error};
 
 use cli::Cli;
@@ -33,12 +34,13 @@ use print::Question;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(wrong) if wrong.use_stderr() && wants_json_errors() => return fail(&ken_tool::usage_error(&wrong), false),
         Err(shown) => {
             _ = shown.print();
             return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Code::Invalid.exit_status()));
         }
     };
-    run(&cli).unwrap_or_else(|error| fail(&error))
+    run(&cli).unwrap_or_else(|error| fail(&error, cli.json))
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Error> {
@@ -68,15 +70,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints an error as one line on standard error: text on a terminal, JSON elsewhere.
-fn fail(error: &Error) -> ExitCode {
+/// Prints an error on standard error: a sentence, or one line of JSON.
+fn fail(error: &Error, as_json: bool) -> ExitCode {
     if error.message.is_empty() {
         return ExitCode::SUCCESS;
     }
-    let mut stderr = io::stderr();
-    _ = match stderr.is_terminal() {
-        true => writeln!(stderr, "ken-tui: {}", ken_text::for_terminal(&error.to_string())),
-        false => stderr.write_all(ken_tool::error_line(error).as_bytes()),
-    };
+    _ = io::stderr().write_all(ken_tool::error_text("ken-tui", error, as_json).as_bytes());
     ExitCode::from(error.code.exit_status())
 }

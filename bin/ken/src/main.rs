@@ -54,7 +54,13 @@ use config::ConfigCommand;
 use output::Outcome;
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    let parsed = Cli::try_parse();
+    // Another program can have a `--json` with another meaning.
+    let is_external = parsed.as_ref().is_ok_and(|cli| matches!(cli.command, Command::External(_)));
+    if !is_external && ken_tool::has_flag("--json") {
+        output::set_json_errors();
+    }
+    match parsed {
         Ok(cli) => {
             if cli.globals.raw {
                 output::set_raw();

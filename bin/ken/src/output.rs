@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
 use ken_text::for_terminal;
+use ken_types::error::wants_json_errors;
 use ken_types::{Code, Error};
 use serde::Serialize;
 
@@ -14,6 +15,14 @@ pub(crate) type Outcome = Result<ExitCode, Error>;
 
 /// Whether `--raw` was given. It is a global variable so that no command can forget to pass it on.
 static RAW: AtomicBool = AtomicBool::new(false);
+
+/// Whether errors are JSON because `--json` was given.
+static JSON_ERRORS: AtomicBool = AtomicBool::new(false);
+
+/// From now on, errors are printed as JSON.
+pub(crate) fn set_json_errors() {
+    JSON_ERRORS.store(true, Ordering::Relaxed);
+}
 
 /// From now on, control characters are printed unchanged on a terminal too.
 pub(crate) fn set_raw() {
@@ -80,17 +89,13 @@ fn write_error(error: io::Error) -> Error {
     }
 }
 
-/// Prints one line on standard error: text on a terminal, JSON elsewhere.
+/// Prints an error on standard error: a sentence, or one line of JSON.
 pub(crate) fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return ExitCode::SUCCESS;
     }
-    let mut stderr = io::stderr();
-    let _ = if stderr.is_terminal() {
-        writeln!(stderr, "ken: {}", for_terminal(&error.to_string()))
-    } else {
-        stderr.write_all(ken_tool::error_line(error).as_bytes())
-    };
+    let text = ken_tool::error_text("ken", error, JSON_ERRORS.load(Ordering::Relaxed));
+    let _ = io::stderr().write_all(text.as_bytes());
     ExitCode::from(error.code.exit_status())
 }
 
@@ -101,7 +106,7 @@ pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
 
 /// Prints help or a usage error of clap: clap's own text for a person, one line of JSON for a program.
 pub(crate) fn show_clap_error(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || io::stderr().is_terminal() {
+    if !error.use_stderr() || !(JSON_ERRORS.load(Ordering::Relaxed) || wants_json_errors()) {
         _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Code::Invalid.exit_status()));
     }

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Args;
 use ken_tool::open_regular;
 use ken_trusted::Others;
+use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -95,6 +96,7 @@ pub(crate) fn replay(
     let mut child = Command::new(&path)
         .arg("--replay")
         .args(words)
+        .env(JSON_ERRORS.0, JSON_ERRORS.1)
         .env("KEN_CONFIG", &places.config)
         .env("KEN_WORKSPACE", workspace(places))
         .stdin(Stdio::piped())
@@ -118,7 +120,7 @@ pub(crate) fn replay(
     if matches!(output.status.code(), Some(0 | 1)) {
         return Ok(());
     }
-    // ken-agent writes its errors as JSON; other text comes from a crash.
+    // Text that is not JSON comes from a crash.
     Err(error_of("ken-agent", &output.stderr, Code::Internal))
 }
 

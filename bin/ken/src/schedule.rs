@@ -5,6 +5,7 @@ use std::process::{self, ExitCode};
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
+use ken_types::error::JSON_ERRORS;
 use ken_types::id::Mint;
 use ken_types::ops::schedules::{
     Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
@@ -356,7 +357,8 @@ fn times_after(settings: &Settings, at: i64, number: u32) -> Result<Vec<i64>, Er
     let mut command = previewing("compact", number, &settings.timezone)?;
     command.args(["--kind", kind.as_str().unwrap_or_default()]);
     command.args(["--after", &Timestamp::from_millis(at).to_string(), "--", &settings.schedule]);
-    let output = command.output().map_err(|error| Error::unavailable(format!("ken-scheduler: {error}")))?;
+    let output = command.env(JSON_ERRORS.0, JSON_ERRORS.1).output();
+    let output = output.map_err(|error| Error::unavailable(format!("ken-scheduler: {error}")))?;
     if !output.status.success() {
         return Err(error_of("ken-scheduler", &output.stderr, Code::Internal));
     }

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::Args;
 use ken_tool::find_program;
+use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::Value;
@@ -70,6 +71,7 @@ fn coder(places: &Places, words: &[&str]) -> Result<Output, Error> {
         find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
     Command::new(program)
         .args(words)
+        .env(JSON_ERRORS.0, JSON_ERRORS.1)
         .env("KEN_CONFIG", &places.config)
         .env("KEN_STATE_DIR", &places.state)
         .stdin(Stdio::null())

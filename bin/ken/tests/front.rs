@@ -37,7 +37,7 @@ impl Home {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken"));
-        command.env("KEN_HOME", self.dir.path()).args(args).stdin(Stdio::null());
+        command.env("KEN_ERRORS", "json").env("KEN_HOME", self.dir.path()).args(args).stdin(Stdio::null());
         command
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ken_types::config::{Config, Part};
+use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use nix::unistd::{AccessFlags, access};
 
@@ -179,6 +180,7 @@ fn own_variables(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> 
         ("LISTEN_FDS", names.len().to_string().into()),
         ("LISTEN_FDNAMES", names.join(":").into()),
         ("KEN_GUARD_FD", guard_fd(part).to_string().into()),
+        (JSON_ERRORS.0, JSON_ERRORS.1.into()),
     ];
     given.extend(places.home.as_deref().map(|home| ("KEN_HOME", path(home))));
     if part.watchdog_ms > 0 {

@@ -37,7 +37,9 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
     let dir = home.dir.path().display();
     for line in [
         "FROM_FILE=1".to_owned(),
+        "KEN_ERRORS=json".to_owned(),
         "KEN_GUARD_FD=5".to_owned(),
+        "KEN_ERRORS=json".to_owned(),
         format!("KEN_CONFIG={dir}/ken.toml"),
         format!("KEN_HOME={dir}"),
         format!("KEN_RUN_DIR={dir}/run"),

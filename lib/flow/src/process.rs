@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ken_tool::Tag;
 use ken_types::Error;
+use ken_types::error::JSON_ERRORS;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -257,6 +258,7 @@ pub(crate) fn command(launch: &Launch) -> Command {
         .args(&launch.args)
         .env_clear()
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .env(JSON_ERRORS.0, JSON_ERRORS.1)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,6 +1,6 @@
 //! Runs a daemon from `main` to its exit.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ken_types::config::Config;
+use ken_types::error::wants_json_errors;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::{Daemon, Server, Table, serve};
@@ -252,14 +253,13 @@ fn print_clap_error(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Reports the error in one line, as plain text on a terminal and otherwise in the log. Returns the exit status of its
-/// code.
+/// Reports the error in one line: in the log if errors are to be JSON, as they are below kend, otherwise as a sentence.
+/// Returns the exit status of its code.
 fn fail(name: &str, error: &Error) -> ExitCode {
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        _ = writeln!(stderr, "{name}: {error}");
-    } else {
+    if wants_json_errors() {
         tracing::error!(code = error.code.name(), at = error.at, hint = error.hint, "{}", error.message);
+    } else {
+        _ = writeln!(std::io::stderr(), "{name}: {error}");
     }
     ExitCode::from(error.code.exit_status())
 }

@@ -125,6 +125,12 @@ fn plain_words(message: String) -> String {
     }
 }
 
+/// Whether the command line of this process contains a flag. It is for the time before the command line is understood: a flag
+/// says how an error in the same command line is written.
+pub fn has_flag(flag: &str) -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == flag)
+}
+
 /// Converts an error of clap: one line without usage and advice, with the flag as `at`.
 pub fn usage_error(error: &clap::Error) -> Error {
     let text = error.render().to_string();

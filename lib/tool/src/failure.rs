@@ -1,8 +1,10 @@
 //! How a tool reports an error, and its exit status.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
+use ken_text::for_terminal;
+use ken_types::error::wants_json_errors;
 use serde::Serialize;
 
 use crate::Error;
@@ -45,19 +47,24 @@ impl Failure {
     }
 }
 
-/// Writes the error to standard error as one line of JSON or, on a terminal, as plain text with the usage if it is not
-/// empty.
+/// Writes the error to standard error, as a sentence followed by the usage if it is not empty, or as JSON.
 pub(crate) fn print_error(tool: &str, error: &Error, usage: &str) {
-    let mut stderr = io::stderr().lock();
-    let text = if !stderr.is_terminal() {
-        line(error)
-    } else if usage.is_empty() {
-        format!("{tool}: {error}\n")
-    } else {
-        format!("{tool}: {error}\n{}\n", usage.trim_end())
-    };
+    let as_json = wants_json_errors();
+    let mut text = text(tool, error, as_json);
+    if !as_json && !usage.is_empty() {
+        text = format!("{text}{}\n", usage.trim_end());
+    }
     // An error cannot be reported here, except by the exit status.
-    let _ = stderr.write_all(text.as_bytes());
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Returns an error as a program writes it to standard error: a sentence after the program's name or, if `as_json` is set
+/// or the environment asks for it, one line of JSON. A sentence has no characters that control a terminal.
+pub fn text(program: &str, error: &Error, as_json: bool) -> String {
+    if as_json || wants_json_errors() {
+        return line(error);
+    }
+    format!("{program}: {}\n", for_terminal(&error.to_string()))
 }
 
 /// `{"error":{"code","message","at",…}}` and a line feed. `at` is always present; "" means the whole input (RFC 6901).

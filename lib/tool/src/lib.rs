@@ -8,7 +8,7 @@
 //! - `--format json|compact|summary` on standard output, which stays empty when the tool fails;
 //! - `--lines`: one output line for each input line, flushed before the next read, until EOF. A [`Tag`] and an `id` are
 //!   repeated in the answer;
-//! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
+//! - errors on standard error as a sentence, or as one line `{"error":{"code","message","at"}}` with `KEN_ERRORS=json`;
 //! - exit status 0 for success, 1 for a negative answer, 2 for an error.
 //!
 //! A command that takes no input is a [`Report`].
@@ -63,8 +63,8 @@ use std::process::ExitCode;
 
 pub use ken_types::{Code, Error};
 
-pub use cli::usage_error;
-pub use failure::{Failure, line as error_line};
+pub use cli::{has_flag, usage_error};
+pub use failure::{Failure, line as error_line, text as error_text};
 pub use json::Raw;
 pub use output::Output;
 pub use program::{find_program, part_socket};

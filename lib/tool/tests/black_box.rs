@@ -17,7 +17,9 @@ struct Outcome {
 fn tool() -> Command {
     let deps = std::env::current_exe().unwrap();
     let folder = deps.parent().unwrap().parent().unwrap();
-    Command::new(folder.join("examples/count"))
+    let mut command = Command::new(folder.join("examples/count"));
+    command.env("KEN_ERRORS", "json");
+    command
 }
 
 fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {

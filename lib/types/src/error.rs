@@ -88,6 +88,15 @@ pub enum Outcome {
     Unknown,
 }
 
+/// The environment variable, with its value, for which a program writes its errors as JSON. Whoever starts a program of
+/// ken to read its errors sets it; for people errors are sentences, on a terminal and in a pipe.
+pub const JSON_ERRORS: (&str, &str) = ("KEN_ERRORS", "json");
+
+/// Whether the environment asks for errors as JSON.
+pub fn wants_json_errors() -> bool {
+    std::env::var_os(JSON_ERRORS.0).is_some_and(|value| value == JSON_ERRORS.1)
+}
+
 /// An error as it is sent: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

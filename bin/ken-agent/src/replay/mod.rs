@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::ModelState;
@@ -107,7 +108,9 @@ pub(crate) fn run() -> ExitCode {
     match replay(&words) {
         Ok(same) => ExitCode::from(u8::from(!same)),
         Err(error) => {
-            _ = writeln!(std::io::stderr(), "{}", json!({ "error": error }));
+            let text =
+                if wants_json_errors() { json!({ "error": error }).to_string() } else { format!("ken-agent: {error}") };
+            _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(error.code.exit_status())
         }
     }

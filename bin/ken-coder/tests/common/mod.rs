@@ -59,6 +59,7 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-coder"));
         command
             .args(words)
+            .env("KEN_ERRORS", "json")
             .env("KEN_HOME", self.0.path())
             .env_remove("KEN_WORKSPACE")
             .env_remove("KEN_RUN")

@@ -14,6 +14,7 @@ pub(crate) struct Outcome {
 
 pub(crate) fn run(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ken-esl"))
+        .env("KEN_ERRORS", "json")
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -14,7 +14,9 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) fn laws() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_ken-laws"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ken-laws"));
+    command.env("KEN_ERRORS", "json");
+    command
 }
 
 pub(crate) fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {

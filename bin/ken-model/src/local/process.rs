@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
+use ken_types::error::JSON_ERRORS;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
@@ -192,7 +193,7 @@ fn command(model: Option<&str>) -> Result<Command, Error> {
         .ok_or_else(|| Error::not_found(format!("{PROGRAM} is neither beside ken-model nor on PATH")))?;
     let mut command = Command::new(program);
     let given = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-    command.env_clear().envs(given);
+    command.env_clear().envs(given).env(JSON_ERRORS.0, JSON_ERRORS.1);
     command.args(model.into_iter().flat_map(|alias| ["--model", alias]));
     Ok(command)
 }

@@ -195,7 +195,7 @@ fn text(bytes: &[u8]) -> &str {
 
 /// Runs a command that has to end by itself. Returns its exit status and its standard error.
 fn refused(mut command: Command) -> (Option<i32>, String) {
-    let mut child = command.spawn().unwrap();
+    let mut child = command.env("KEN_ERRORS", "json").spawn().unwrap();
     let until = Instant::now() + TIMEOUT;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > until {

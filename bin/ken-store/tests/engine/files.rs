@@ -94,6 +94,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         "ALTER TABLE streams DROP COLUMN purged_at",
         "ALTER TABLE sessions DROP COLUMN workspace",
         "ALTER TABLE sessions DROP COLUMN memory",
+        "ALTER TABLE sessions DROP COLUMN model",
         "ALTER TABLE knowledge DROP COLUMN stream",
         "DROP INDEX shown_by_scope",
         "DROP INDEX shown_by_time",

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_types::Error;
 use ken_types::config::Config;
+use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use serde::Serialize;
 
@@ -122,8 +123,8 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     texts::check(places, &mut findings);
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);
+    model::check(places, &config, is_up, &mut findings);
     if is_up {
-        model::check(places, &mut findings);
         tools::check(places, &mut findings);
         work::check(places, &mut findings);
     }
@@ -136,7 +137,9 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
 fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     let path = ken_tool::find_program(program)?;
-    let output = std::process::Command::new(path).args(args).stdin(std::process::Stdio::null()).output().ok()?;
+    let mut command = std::process::Command::new(path);
+    command.args(args).env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(std::process::Stdio::null());
+    let output = command.output().ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
     Some((output.status.success(), text))

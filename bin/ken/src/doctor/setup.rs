@@ -158,14 +158,4 @@ pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Fi
         findings.error("open-without-secret", file, why, fix);
     }
     check_trust(places, gateway, of_operator, findings);
-    for (provider, key) in [("openai/", "OPENAI_API_KEY"), ("anthropic/", "ANTHROPIC_API_KEY")] {
-        let is_used = config.model.choice.split(',').any(|model| model.trim().starts_with(provider));
-        let judges = config.model.judge.starts_with(provider);
-        let is_set = secrets.iter().any(|(name, _)| name == key) || std::env::var_os(key).is_some();
-        if (is_used || judges) && !is_set {
-            let setting = if is_used { "use" } else { "judge" };
-            let why = format!("[model] {setting} names {} and {key} is not set", provider.trim_end_matches('/'));
-            findings.warning("model-key-missing", file, why, format!("set {key} in {}", places.secrets().display()));
-        }
-    }
 }
