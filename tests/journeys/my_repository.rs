@@ -238,6 +238,21 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     create(json!(7)).refused(400, "invalid", "/workspace");
 }
 
+/// Somebody who may talk to the gateway but not read its state, or whose list is damaged, gets an answer nevertheless.
+#[test]
+fn a_list_that_cannot_be_used_stops_no_question() {
+    let (provider, person) = (reading(), Person::new());
+    let system = start(&provider);
+    let site = person.site();
+    holds(&person.run(&system, &site, &["workspace", "trust"]), 0, "trusted: ");
+    let list = system.home().join("state/folders.json");
+    fs::write(&list, "{").unwrap();
+    holds(&person.run(&system, &site, &["chat", "hello"]), 0, "Repaired.");
+    assert_eq!(workspaces(&system), [Value::Null]);
+    holds(&person.run(&system, &site, &["chat", "-w", ".", "hello"]), 2, "folders.json");
+    holds(&person.run(&system, &site, &["doctor"]), 2, "trusted-folders");
+}
+
 /// A folder that vanished while it was trusted, or is another one by now, is entered by nobody; the person is told.
 #[test]
 fn a_folder_that_was_replaced_is_not_entered() {

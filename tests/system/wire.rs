@@ -98,7 +98,11 @@ fn another_user_is_refused_whatever_the_file_modes() {
         call.env_clear().arg("--home").arg(system.home()).args(["call", part, "service.ping"]).uid(65534).gid(65534);
         let output = call.output().expect("ken call");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(stderr.contains("forbidden"), "{part}: {stderr}{}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            stderr.contains("may not call this part"),
+            "{part}: {stderr}{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
     }
 }
 

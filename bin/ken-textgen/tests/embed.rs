@@ -80,8 +80,8 @@ fn a_text_that_is_too_long_is_cut() {
 #[test]
 fn an_unsupported_model_is_one_error_that_names_it() {
     for (field, value, expected) in [
-        ("model_type", json!("gpt2"), "only \\\"bert\\\" is known"),
-        ("hidden_act", json!("relu"), "only \\\"gelu\\\" is known"),
+        ("model_type", json!("gpt2"), "only \"bert\" is known"),
+        ("hidden_act", json!("relu"), "only \"gelu\" is known"),
         ("num_attention_heads", json!(5), "does not divide"),
         ("intermediate_size", json!(21), "has the shape [20, 12]"),
         ("vocab_size", json!(4), "it has 11 tokens"),

@@ -108,7 +108,7 @@ fn admit(stream: UnixStream) -> Option<Connection> {
     let peer = getsockopt(&stream, sockopt::PeerCredentials).ok()?;
     let mut connection = Connection::new(stream);
     if peer.uid() != geteuid().as_raw() && peer.uid() != 0 {
-        connection.refuse(None, &Error::forbidden("this socket is its owner's"));
+        connection.refuse(None, &Error::forbidden(format!("uid {} may not call this part", peer.uid())));
         connection.flush(Instant::now());
         return None;
     }

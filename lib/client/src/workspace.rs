@@ -13,7 +13,7 @@ use nix::unistd::{User, geteuid};
 /// the system. `places` is that of the gateway; without it, the gateway is elsewhere and decides alone.
 ///
 /// # Errors
-/// `invalid` if the named folder is not trusted, or if the list of trusted folders cannot be used.
+/// `invalid` if the named folder is not trusted, or if the list of trusted folders cannot be read or written for it.
 pub fn of_new_session(
     places: Option<&Places>,
     named: Option<&Path>,
@@ -26,7 +26,10 @@ pub fn of_new_session(
     let (Some(places), Ok(current)) = (places, std::env::current_dir().and_then(|folder| folder.canonicalize())) else {
         return Ok(None);
     };
-    let mut folders = Folders::read(&places.state)?;
+    // Whoever may only talk to the gateway cannot read its state, and `ken doctor` names a damaged list.
+    let Ok(mut folders) = Folders::read(&places.state) else {
+        return Ok(None);
+    };
     if let Some(folder) = folders.around(&current) {
         return match folders.open(folder) {
             Ok(_) => Ok(Some(folder.to_owned())),
@@ -78,8 +81,9 @@ fn ask(folder: &Path, ken: &str) -> Result<Option<bool>, Error> {
     let name = folder.display();
     let question = format!(
         "ken: may the agent work in {name}?\n\
-         It can then read every file there. It changes files and runs commands there only after you have approved each, or as the\n\
-         rules in ken.toml allow. Without it, it works in a folder of its own.\n\
+         It can then read every file there. It changes files and runs commands there\n\
+         only after you have approved each, or as the rules in ken.toml allow.\n\
+         Without it, it works in a folder of its own.\n\
          [y]es, [n]o (`{ken} workspace trust` changes that later): "
     );
     let mut to = stderr();
