@@ -53,7 +53,7 @@ impl Judgement {
 }
 
 /// Maximum number of bytes of a sentence that is shown as evidence.
-const MAX_EVIDENCE_BYTES: usize = 240;
+pub(crate) const MAX_EVIDENCE_BYTES: usize = 240;
 
 /// The data that is collected from a text. Its memory is reused for the next text, because allocating it for each one would
 /// take a tenth of the time to judge a paragraph.

@@ -2,14 +2,14 @@
 
 use std::fmt::{self, Write};
 
-use ken_support::{Opinion, Support, Verdict};
+use ken_support::{Kind, Opinion, Support, Supported, Verdict};
 use ken_tool::{Answer, Raw, Verdict as Outcome};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::finding::Finding;
 use crate::input::Subject;
-use crate::judge::{Judgement, Unread};
+use crate::judge::{Judgement, MAX_EVIDENCE_BYTES, Unread};
 use crate::review::{Compared, Review};
 use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set, points_as_text};
 use crate::score::{Score, Status, Tally};
@@ -134,6 +134,23 @@ struct SentenceReport<'a> {
     source_end: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<&'a str>,
+    #[serde(flatten)]
+    objection: Option<Objection<'a>>,
+}
+
+/// Why the sources do not support a sentence, and the sentence itself, because a shell script cannot cut bytes out of the text.
+#[derive(Serialize)]
+struct Objection<'a> {
+    finding: &'static str,
+    text: &'a str,
+    #[serde(skip)]
+    passage: &'a str,
+}
+
+impl fmt::Display for Objection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: \"{}\"", self.finding.replace('_', " "), Shown(self.text))
+    }
 }
 
 impl<'a> Report<'a> {
@@ -201,6 +218,7 @@ impl Answer for Report<'_> {
                     writeln!(to, "  the others are not judged: {error}")?;
                 }
             }
+            objections(to, &support.sentences)?;
         }
         section(to, "Strengths", &self.strengths)?;
         section(to, "Recommendations", &self.recommendations)?;
@@ -216,6 +234,24 @@ impl Answer for Report<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Maximum number of sentences that a summary names.
+const NAMED: usize = 20;
+
+/// Names the sentences that the sources do not support, each with the passage that comes closest.
+fn objections(to: &mut dyn Write, sentences: &[SentenceReport<'_>]) -> fmt::Result {
+    let mut objected = sentences.iter().filter_map(|each| Some((each, each.objection.as_ref()?)));
+    for (sentence, objection) in objected.by_ref().take(NAMED) {
+        match sentence.source {
+            Some(source) => writeln!(to, "  {objection}; {source} says \"{}\"", Shown(objection.passage))?,
+            None => writeln!(to, "  {objection}")?,
+        }
+    }
+    match objected.count() {
+        0 => Ok(()),
+        more => writeln!(to, "  and {more} more, which the JSON output has"),
     }
 }
 
@@ -275,9 +311,23 @@ fn support_report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a 
             source_start: passage.map(|passage| passage.span.start),
             source_end: passage.map(|passage| passage.span.end),
             at,
+            objection: objection(sentence, &subject.text, sources),
         }
     });
     SupportReport { score: Thousandths(support.score), sentences: sentences.collect(), judge: None }
+}
+
+fn objection<'a>(sentence: &Supported, text: &'a str, sources: &'a [Source]) -> Option<Objection<'a>> {
+    let has = |kind| sentence.findings.iter().any(|finding| finding.kind == kind);
+    let named =
+        [(Kind::Contradicted, "contradicted"), (Kind::Unsupported, "unsupported"), (Kind::Uncarried, "not_judged")];
+    let finding = named.into_iter().find_map(|(kind, name)| has(kind).then_some(name))?;
+    let passage = sentence.passage.and_then(|passage| Some((passage.span, sources.get(passage.source)?)));
+    Some(Objection {
+        finding,
+        text: ken_text::head(sentence.span.of(text), MAX_EVIDENCE_BYTES),
+        passage: passage.map_or("", |(span, source)| span.of(source.text())),
+    })
 }
 
 // Sentences about features

@@ -127,6 +127,12 @@ fn records<'a>(text: &str, sources: &[&'a str]) -> Vec<(usize, Records<'a>)> {
 /// The score of a sentence that a record says.
 const LOOKED_UP: f64 = 1.0;
 
+/// Whether a sentence claims anything: a question does not, nor does a heading of one word.
+fn claims(sentence: &str) -> bool {
+    let is_label = sentence.starts_with('#') && sentence.trim_start_matches('#').split_whitespace().count() < 2;
+    !sentence.ends_with('?') && !is_label
+}
+
 fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measured, score: f64) -> Supported {
     let sentence = measured.sentence;
     let mut found: Vec<(usize, Found)> = records
@@ -144,10 +150,11 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
         let passage = Some(Passage { source: *source, span });
         return Supported { span: sentence.span, score, passage, others: Vec::new(), findings };
     }
+    let claims = claims(sentence.span.of(index.text));
     // A text that has only records to be compared with, and says nothing that can be looked up, is left open.
     if !records.is_empty() && records.len() == index.sources.len() {
         let finding = Finding { kind: Kind::Uncarried, span: sentence.span };
-        let findings = vec![finding];
+        let findings = if claims { vec![finding] } else { Vec::new() };
         return Supported { span: sentence.span, score: 0.0, passage: None, others: Vec::new(), findings };
     }
     let sentence_at = |at: usize| index.source_sentences.get(at);
@@ -155,8 +162,7 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
     let passage = measured.best.and_then(sentence_at);
     let (mut findings, is_carried) = conflict::find(index, sentence, passage);
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
-    let asks = sentence.span.of(index.text).ends_with('?');
-    if score < UNSUPPORTED && findings.is_empty() && !is_carried && !asks {
+    if score < UNSUPPORTED && findings.is_empty() && !is_carried && claims {
         findings.push(Finding { kind: Kind::Unsupported, span: sentence.span });
     }
     Supported {

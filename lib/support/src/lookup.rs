@@ -165,6 +165,10 @@ impl<'a> Records<'a> {
         {
             return None;
         }
+        // A line may say the number itself: "412 tests passed, 3 tests failed" is not one test.
+        if let Some(line) = counted.and_then(|counted| self.line_that_says(number, counted, &filters)) {
+            return Some(Found::Supported(line));
+        }
         let lines = self.lines_with(&filters);
         let first = lines.first().and_then(|line| self.lines.get(*line as usize)).or(self.lines.first()).copied()?;
         if lines.len() as f64 == said {
@@ -172,6 +176,16 @@ impl<'a> Records<'a> {
         }
         // Without any line the words of the sentence are not those of the records.
         (!lines.is_empty()).then_some(Found::Contradicted(number.span, first))
+    }
+
+    /// The first of the lines with these keys in which the number stands directly before the counted word.
+    fn line_that_says(&self, number: &Word, counted: &Key, keys: &[&Key]) -> Option<Span> {
+        let digits = number.number?.to_string();
+        self.lines_with(keys).into_iter().filter_map(|line| self.lines.get(line as usize).copied()).find(|line| {
+            let said: Vec<String> = tokens(line.of(self.text)).collect();
+            said.windows(2)
+                .any(|pair| matches!(pair, [first, next] if *first == digits && counted.known.contains(next)))
+        })
     }
 
     /// "The price of apples is 3": a column and a row that the sentence names, and the value there.
