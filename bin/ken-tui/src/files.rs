@@ -188,4 +188,16 @@ mod tests {
         assert!(refused.message.ends_with("it is not a regular file"), "{refused}");
         assert!(attachment("/nowhere").unwrap_err().message.starts_with("/nowhere: "));
     }
+    #[test]
+    fn a_list_of_many_files_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..25_000 {
+            fs::File::create(folder.path().join(format!("f{number:05}"))).unwrap();
+        }
+        let start = std::time::Instant::now();
+        let (paths, cut) = listed(folder.path());
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(cut && paths.len() == LISTED, "{}", paths.len());
+        assert_eq!((paths[0].as_str(), paths[LISTED - 1].as_str()), ("f00000", "f19999"));
+    }
 }

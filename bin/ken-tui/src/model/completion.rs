@@ -73,7 +73,7 @@ impl Completion {
     }
 
     /// What has been typed, with the sign.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         format!("{}{}", self.sign, self.list.filter)
     }
 }
