@@ -26,6 +26,8 @@ pub enum Reply {
 pub enum Piece {
     Bytes(Vec<u8>),
     Pause(Duration),
+    /// Waits until the test sets this.
+    Until(Arc<AtomicBool>),
     /// Sends comments until the caller disconnects.
     UntilGone,
     /// Sends nothing more, and keeps the connection open.
@@ -197,6 +199,11 @@ fn stream(to: &mut dyn Write, pieces: Vec<Piece>, shared: &Shared) -> std::io::R
         match piece {
             Piece::Bytes(bytes) => send(&bytes)?,
             Piece::Pause(time) => std::thread::sleep(time),
+            Piece::Until(set) => {
+                while !set.load(Ordering::Relaxed) && !is_over() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
             Piece::UntilGone => {
                 while send(b": still here\n\n").is_ok() && !is_over() {
                     std::thread::sleep(Duration::from_millis(20));

@@ -4,9 +4,11 @@
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Provider, Reply, openai, refusal};
+use ken_tests::provider::{Piece, Provider, Reply, openai, refusal};
 use ken_tests::{Builder, System, Terminal, binary, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,6 +40,32 @@ fn lines_of_text() -> Value {
         }
     }
     json!({"when": "count", "events": events})
+}
+
+/// A system with a model of this provider.
+fn provided(provider: &Provider) -> Builder {
+    Builder::default()
+        .env("KEN_MODEL", "openai/gpt-x")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-x\n")
+}
+
+/// A provider whose answer to "write" stops after each piece until the flag of this piece is set.
+fn stepwise(texts: &'static [&'static str]) -> (Provider, Vec<Arc<AtomicBool>>) {
+    let steps: Vec<Arc<AtomicBool>> = texts.iter().map(|_| Arc::default()).collect();
+    let flags = steps.clone();
+    let provider = Provider::answering(move |request| {
+        if request.prompt() != "write" {
+            return Reply::Stream(openai(&["An answer."], &[]));
+        }
+        let mut pieces = openai(texts, &[]);
+        // The first piece has no text.
+        for (at, flag) in flags.iter().enumerate().rev() {
+            pieces.insert(at + 2, Piece::Until(flag.clone()));
+        }
+        Reply::Stream(pieces)
+    });
+    (provider, steps)
 }
 
 fn client(system: &System, arguments: &[&str]) -> Command {
@@ -457,16 +485,161 @@ fn a_notification_is_sent_when_the_terminal_is_not_in_view() {
     assert_eq!(reported(&terminal), 1);
 }
 
+/// Every piece is seen rendered before the next one is sent, so no part of it waits for the end of the turn.
+#[test]
+fn an_answer_is_rendered_as_markdown_while_it_arrives() {
+    let pieces = [
+        ("# Res", "Res"),
+        ("ults\n\nThe **first** p", "The first p"),
+        ("art.\n\n- one `x`\n- **tw", "- one x"),
+        ("o**\n- three", "- two"),
+        ("\n\n```sh\nls -l\n", "│ ls -l"),
+        ("df -h\n```\n\n| part | state |\n|---|---|\n| store | ready |\n", "store"),
+        ("| gate | shut |\n", "gate"),
+        ("\n## Next\n\nThe *end", "Next"),
+        ("*.", "The end."),
+    ];
+    let texts: &'static [&'static str] = Vec::leak(pieces.iter().map(|(text, _)| *text).collect());
+    let (provider, steps) = stepwise(texts);
+    let system = provided(&provider).start();
+    let mut terminal = open(&system, &[]);
+    terminal.wait_for_text("An answer.");
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
+    terminal.type_line("write");
+    for ((_, seen), step) in pieces.iter().zip(&steps) {
+        let screen = terminal.wait_for_screen(seen, |screen| screen.contains(seen) && screen.contains("working"));
+        for mark in ["# ", "|--", "The **", "`x`"] {
+            assert!(!screen.contains(mark), "{mark}: {screen}");
+        }
+        step.store(true, Ordering::Relaxed);
+    }
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
+    leave(&mut terminal);
+    let printed = terminal.printed();
+    for text in ["Results", "The first part.", "- one x", "- two", "- three", "│ df -h", "shut", "The end."] {
+        assert!(printed.contains(text), "{text}: {printed}");
+    }
+    assert!(!printed.contains("**") && !printed.contains("|--"), "{printed}");
+}
+
+#[test]
+fn nothing_of_a_growing_answer_is_lost_on_a_narrow_terminal_that_changes_its_size() {
+    let (provider, steps) = stepwise(&[
+        "# A heading of w01 and w02\n\nA paragraph of **w03** and 日本語 that ends in w04",
+        " and w05.\n\n- an item that is longer than twenty columns w06\n  - w07\n",
+        "\n```rust\nlet a_name_of_more_than_twenty_columns = \"w08\"; // w09\n",
+        "let x = \"w10\";\n```\n\n| a column | another column | w11 |\n|---|---|---|\n| w12 | 13 |",
+        " w14 |\n\n> quoted w15\n> - w16\n",
+        "\n1. w17\n2. w18\n\nThe last is w19.",
+    ]);
+    let seen = ["w04", "w07", "w09", "w11", "w16", "w19"];
+    let sizes = [(20, 12), (45, 12), (24, 30), (20, 6), (132, 40), (20, 24)];
+    let system = provided(&provider).start();
+    let mut terminal = Terminal::start(&client(&system, &[]), 20, 24);
+    terminal.wait_for_text("An answer.");
+    terminal.press("write\r");
+    for ((step, seen), (columns, rows)) in steps.iter().zip(seen).zip(sizes) {
+        terminal.wait_for_text(seen);
+        terminal.resize(9, 3);
+        terminal.resize(columns, rows);
+        step.store(true, Ordering::Relaxed);
+    }
+    terminal.wait_for_text("w19");
+    terminal.resize(80, 40);
+    let screen = terminal.wait_for_screen("the whole answer", |screen| {
+        screen.contains("w01") && screen.contains("w19") && !screen.contains("working")
+    });
+    leave(&mut terminal);
+    let printed = terminal.printed();
+    for number in (1..20).filter(|number| *number != 13) {
+        let word = format!("w{number:02}");
+        assert_eq!(printed.matches(&word).count(), 1, "{word}: {printed}");
+        assert_eq!(screen.matches(&word).count(), 1, "{word}: {screen}");
+    }
+}
+
+#[test]
+fn commands_are_completed_and_other_text_stays_text() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
+    terminal.press("/mo");
+    let screen = terminal.wait_for_text("› mo");
+    assert!(screen.contains("/model [provider/model | default]") && !screen.contains("/new"), "{screen}");
+    terminal.press("\tdefault");
+    let screen = terminal.wait_for_text("› /model default");
+    assert!(!screen.contains("Commands"), "{screen}");
+    terminal.press("\r");
+    terminal.wait_for_screen("it is not in the editor any more", |screen| !screen.contains("› /model default\n"));
+    terminal.type_line("/etc/hosts is wrong");
+    terminal.wait_for_screen("an answer to the text", |screen| {
+        screen.contains("› /etc/hosts is wrong") && screen.contains("An answer.")
+    });
+    // What is pasted is never taken for a choice, and none of it is lost when a list is open.
+    for (typed, pasted) in [("", "/new"), ("", "@x"), ("/", "ne"), ("@", "src/a b"), ("a @so", "me one")] {
+        terminal.press(&format!("{typed}\u{1b}[200~{pasted}\u{1b}[201~."));
+        let screen = terminal.wait_for_text(&format!("› {typed}{pasted}."));
+        assert!(!screen.contains("Commands") && !screen.contains("Files"), "{screen}");
+        terminal.press("\u{15}");
+        terminal.wait_for_screen("an empty editor", |screen| screen.lines().any(|line| line.trim_end() == "›"));
+    }
+    let session = leave(&mut terminal);
+    let exchanges = transcript(&system, &session)["exchanges"].clone();
+    let prompts: Vec<&Value> =
+        exchanges.as_array().unwrap().iter().filter_map(|one| one.pointer("/prompt/text")).collect();
+    assert!(prompts.contains(&&json!("/etc/hosts is wrong")) && !prompts.contains(&&json!("/new")), "{exchanges}");
+}
+
+#[test]
+fn files_of_the_folder_are_offered_and_the_chosen_one_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("notes.md", "the disk is full");
+    write("src/note_of_code.rs", "fn main() {}");
+    write(".gitignore", "ignored/\n*.log\n");
+    write("ignored/note.md", "secret");
+    write("note.log", "secret");
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+    link("/etc/passwd", "note_passwd");
+    link("/etc", "note_etc");
+    nix::unistd::mkfifo(&folder.path().join("note_fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+
+    let provider = Provider::answering(|_| Reply::Stream(openai(&["An answer."], &[])));
+    let system = provided(&provider).start();
+    let mut command = client(&system, &[]);
+    command.current_dir(folder.path());
+    let mut terminal = Terminal::start(&command, 80, 24);
+    terminal.wait_for_text("An answer.");
+    terminal.wait_for_screen("the end of the turn", |screen| !screen.contains("working"));
+    terminal.press("see @note");
+    let screen = terminal.wait_for_screen("the files", |screen| screen.contains("› note") && screen.contains("src/"));
+    let rows = |screen: &str| screen.lines().filter(|line| line.contains("note")).count();
+    // The filter and two files.
+    assert_eq!(rows(&screen), 3, "{screen}");
+    for hidden in ["ignored", ".log", "passwd", "etc", "fifo"] {
+        assert!(!screen.contains(hidden), "{hidden}: {screen}");
+    }
+    terminal.press("s.\r");
+    terminal.wait_for_screen("the attached file", |screen| {
+        screen.contains("[notes.md]") && screen.contains("› see notes.md")
+    });
+    terminal.type_line("please");
+    terminal.wait_for_screen("an answer", |screen| screen.matches("An answer.").count() == 2);
+    let sent = provider.received().iter().map(|request| request.prompt().to_string()).collect::<Vec<_>>().join("\n");
+    assert!(sent.contains("see notes.md please") && sent.contains("the disk is full"), "{sent}");
+    assert!(!sent.contains("secret") && !sent.contains("fn main"), "{sent}");
+    leave(&mut terminal);
+}
+
 #[test]
 fn pictures_and_texts_go_with_a_prompt() {
     let answers = (0..3).map(|_| Reply::Stream(openai(&["An answer."], &[]))).collect();
     let provider = Provider::start(answers);
-    let system = Builder::default()
-        .env("KEN_MODEL", "openai/gpt-x")
-        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
-        .secrets("OPENAI_API_KEY=sk-x\n")
-        .file("notes.txt", "the disk is full\n")
-        .start();
+    let system = provided(&provider).file("notes.txt", "the disk is full\n").start();
     let picture = system.home().join("a.png");
     std::fs::write(&picture, b"\x89PNG\r\n\x1a\npicture").unwrap();
     let mut terminal = open(&system, &[]);
