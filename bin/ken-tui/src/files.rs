@@ -131,8 +131,8 @@ fn picture(bytes: &[u8]) -> Option<&'static str> {
 /// The maximum number of files that are listed.
 const LISTED: usize = 20_000;
 
-/// Lists the files below a folder, relative to it, without those that git ignores. Links are not followed. Returns also whether
-/// there are more.
+/// Lists the files below a folder, relative to it, without hidden ones and those that git ignores. Links are not followed. Returns
+/// also whether there are more.
 pub(crate) fn listed(folder: &Path) -> (Vec<String>, bool) {
     let walk = ignore::WalkBuilder::new(folder).require_git(false).sort_by_file_path(Path::cmp).build();
     let files = walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));

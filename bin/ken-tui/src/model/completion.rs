@@ -72,8 +72,13 @@ impl Completion {
         self.list.filter = typed;
     }
 
+    /// Whether what has been typed is none of what is offered.
+    fn fits_nothing(&self) -> bool {
+        !self.is_loading && !self.list.filter.is_empty() && self.list.chosen().is_none()
+    }
+
     /// What has been typed, with the sign.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         format!("{}{}", self.sign, self.list.filter)
     }
 }
@@ -109,6 +114,18 @@ impl Model {
             }
             let typed = std::mem::take(&mut open.list.filter);
             open.narrow(typed);
+            if open.fits_nothing() {
+                self.close_completion();
+            }
+        }
+    }
+
+    /// Closes the list. What was typed stays a part of the message.
+    pub(super) fn close_completion(&mut self) {
+        if let Overlay::Completion(open) = &self.overlay {
+            let typed = open.text();
+            self.overlay = Overlay::None;
+            self.insert(&typed);
         }
     }
 
@@ -127,8 +144,7 @@ impl Model {
             Key::Backspace if typed.is_empty() => return,
             Key::Char(c) if is_typed(key) => {
                 open.narrow(format!("{typed}{c}"));
-                let is_none = open.list.chosen().is_none() && !open.is_loading;
-                if c.is_whitespace() || is_none {
+                if c.is_whitespace() || open.fits_nothing() {
                     return self.insert(&open.text());
                 }
             }
@@ -147,6 +163,7 @@ impl Model {
 
     fn insert(&mut self, text: &str) {
         self.editor.insert_str(text);
+        self.browsing = None;
     }
 
     /// Runs the chosen command, or leaves it in the editor for its arguments.

@@ -39,11 +39,7 @@ impl Model {
     fn paste(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         self.effects.push(Effect::Log("input.paste"));
-        if let Overlay::Completion(open) = &self.overlay {
-            let typed = open.text();
-            self.overlay = Overlay::None;
-            self.editor.insert_str(typed);
-        }
+        self.close_completion();
         match &mut self.overlay {
             Overlay::None => _ = self.editor.insert_str(ken_text::for_terminal(&text)),
             Overlay::Attach(path) => path.push_str(text.trim()),
@@ -60,6 +56,7 @@ impl Model {
             self.armed = false;
         }
         if is_interrupt {
+            self.close_completion();
             return self.interrupt();
         }
         if *key == control('z') {

@@ -693,4 +693,9 @@ fn an_at_sign_offers_files_and_attaches_the_chosen_one() {
     client.update(Message::Files { paths: vec!["README.md".to_owned()], cut: false });
     client.type_text("vera: hello");
     assert_eq!(client.model.draft_text(), "a@b.example and src/main.rs @vera: hello");
+    // Also when the files come after it was typed.
+    client.type_text(" @vera");
+    assert!(is_open(&client));
+    client.update(Message::Files { paths: vec!["README.md".to_owned()], cut: false });
+    assert!(!is_open(&client) && client.model.draft_text().ends_with("hello @vera"));
 }
