@@ -544,10 +544,12 @@ fn nothing_of_a_growing_answer_is_lost_on_a_narrow_terminal_that_changes_its_siz
         terminal.resize(columns, rows);
         step.store(true, Ordering::Relaxed);
     }
-    terminal.wait_for_text("w19");
+    // The line above the editor says for which width the screen was drawn.
+    let drawn = |screen: &str, columns| screen.lines().any(|line| line.trim_end() == "─".repeat(columns));
+    terminal.wait_for_screen("the end", |screen| screen.contains("w19") && drawn(screen, 20));
     terminal.resize(80, 40);
     let screen = terminal.wait_for_screen("the whole answer", |screen| {
-        screen.contains("w01") && screen.contains("w19") && !screen.contains("working")
+        drawn(screen, 80) && screen.contains("w01") && screen.contains("w19") && !screen.contains("working")
     });
     leave(&mut terminal);
     let printed = terminal.printed();
