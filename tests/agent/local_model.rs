@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bert::Bert;
-use ken_tests::{Builder, System, binary, until};
+use ken_tests::{Builder, System, binary, copy_program, until};
 use models::Folder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -261,7 +261,7 @@ fn an_unusable_model_directory_is_reported_and_search_is_by_words() {
 #[test]
 fn standard_error_of_the_generator_is_read() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(binary("ken-model"), folder.path().join("ken-model")).unwrap();
+    copy_program(&binary("ken-model"), &folder.path().join("ken-model"));
     let generator = "#!/bin/sh\ncase \" $* \" in *--lines*) ;; *) exit;; esac\nwhile read -r line; do\n\
         head -c 1000000 /dev/zero | tr '\\0' e >&2\necho '{\"delta\": \"Hello.\"}'\n\
         echo '{\"stop_reason\": \"stop\", \"prompt_tokens\": 1, \"completion_tokens\": 1}'\ndone\n";

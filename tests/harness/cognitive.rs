@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::contract::Contract;
 use crate::http::{Answer, Client, Exchange};
+use crate::system::copy_program;
 use crate::system::{Builder, System, binary};
 
 /// The admin key of [`cognitive`].
@@ -137,6 +138,6 @@ pub fn children_of(parent: i32) -> Vec<(i32, String)> {
 /// Makes a hard link to a file, or a copy if that is not possible.
 fn put(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
-        std::fs::copy(from, to).expect("a copy of a program");
+        copy_program(from, to);
     }
 }

@@ -37,5 +37,5 @@ pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};
-pub use system::{Builder, System, binary, scripted, scripted_builder, tui, until};
+pub use system::{Builder, System, binary, copy_program, scripted, scripted_builder, tui, until};
 pub use terminal::on_terminal;

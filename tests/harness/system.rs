@@ -25,6 +25,13 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// Copies a program that is then run. Another process copies it: a thread beside the test that forks while the file is open for
+/// writing would keep it from being run ("Text file busy").
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.expect("cp").success(), "{} is not copied to {}", from.display(), to.display());
+}
+
 /// Waits until the condition holds. Fails the test if this takes longer than a minute, which is enough even on a busy machine.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {

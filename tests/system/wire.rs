@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ken_tests::{Builder, System, binary};
+use ken_tests::{Builder, System, binary, copy_program};
 use ken_wire::conformance::{Subject, check};
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ fn another_user_is_refused_whatever_the_file_modes() {
     let reachable = tempfile::tempdir().unwrap();
     open(reachable.path(), 0o755);
     let ken = reachable.path().join("ken");
-    std::fs::copy(binary("ken"), &ken).unwrap();
+    copy_program(&binary("ken"), &ken);
     for part in ["store", "model", "agent", "tools", "approver", "gateway", "messenger", "cognitive", "kend"] {
         open(&system.socket(part), 0o666);
         let mut call = Command::new(&ken);

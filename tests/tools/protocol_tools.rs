@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ken_tests::{binary, run_with_input};
+use ken_tests::{binary, copy_program, run_with_input};
 use serde_json::Value;
 
 /// A tool, an input that it answers with status 0, and the inline flag for this input.
@@ -141,7 +141,7 @@ fn a_file_without_permission_is_forbidden() {
 /// Copies a program to a folder where every user can run it, because the checkout may be readable only by its owner.
 fn open_to_all(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
-    fs::copy(program, &copy).unwrap();
+    copy_program(program, &copy);
     copy
 }
 

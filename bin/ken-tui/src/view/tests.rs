@@ -580,7 +580,12 @@ fn a_worker_shows_what_it_does_beside_its_task() {
         "task",
         json!({"taskId": "t1", "agent": "research-worker", "isError": false, "durationMs": 61_000, "result": "Found."}),
     )]);
-    assert!(client.sees("✓ research-worker  1:01 min"));
+    assert!(client.sees("✓ research-worker  1:01 min") && client.sees("  Found."));
+    // The end of the call has the result as the agent is shown it, between marks.
+    let marked = json!({"content": [{"type": "text", "text": "--- begin 3031 Found."}]});
+    client
+        .events(&[event("tool", json!({"toolName": "task", "toolCallId": "t1", "isError": false, "result": marked}))]);
+    assert!(client.sees("  Found.") && !client.sees("--- begin"));
 }
 
 #[test]
