@@ -51,8 +51,8 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 4 ? n : 4))) $(CARGO) test --workspace --locked
 
-# Tests ken with third-party software: client generators, the public suite for Durable Streams (undisturbed, and while the store
-# is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls. Needs
+# Tests ken with third-party software: client generators, the public suite for Durable Streams (undisturbed, and while the store or the
+# gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls. Needs
 # node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }

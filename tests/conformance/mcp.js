@@ -27,7 +27,7 @@ const servers = {
 
 async function calls({ home }) {
   const run = (words, input = "") => {
-    const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8" })
+    const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8", env: { ...process.env, KEN_ERRORS: "json" } })
     return { status: ended.status, ...JSON.parse(ended.stdout.trim() || ended.stderr.trim()) }
   }
   const call = (server, tool, given) =>

@@ -22,6 +22,7 @@ def env_of(base, key=KEY):
         "ANTHROPIC_BASE_URL": base,
         "OPENAI_API_KEY": key,
         "ANTHROPIC_API_KEY": key,
+        "KEN_ERRORS": "json",
     }
 
 

@@ -148,6 +148,14 @@ fn a_test_in_my_own_repository_is_repaired_there_and_undone() {
         let told = format!("the user's own folder `{}`", site.display());
         assert!(system_text(&request).contains(&told), "{}", system_text(&request));
     }
+    // The terminal client, too, shows what the worker answered, without the marks that its agent sees.
+    let list = system.get("/api/chat/sessions").expect(200).json();
+    let session = list["sessions"][0]["sessionId"].as_str().unwrap().to_owned();
+    let resumed = Terminal::start(&person.ken(&system, &site, &["tui", "--session", &session]), 100, 40);
+    let screen = resumed.wait_for_screen("the task", |screen| screen.contains("✓ coding-worker"));
+    let task = screen.lines().position(|line| line.contains("✓ coding-worker")).unwrap();
+    assert_eq!(screen.lines().nth(task + 1).map(str::trim), Some("Repaired."), "{screen}");
+    drop(resumed);
     // Trusted once, it is not asked about again, and another session works there, too.
     let again = person.ken(&system, &site, &["chat", "and again?"]);
     let mut terminal = Terminal::start(&again, 120, 40);

@@ -129,10 +129,20 @@ fn children(program: &str) -> Vec<Pid> {
         .collect()
 }
 
+/// The tools of the other tests are children of the same process, so the tools that are killed here have names of their own.
 #[test]
 fn killed_tools_fail_at_most_the_requests_in_progress() {
+    let links = tempfile::tempdir().unwrap();
+    let names: Vec<String> = protocols().names().map(str::to_owned).collect();
+    let protocols = names.iter().fold(protocols(), |protocols, name| {
+        let mut protocol = protocols.find(name).unwrap().clone();
+        let link = links.path().join(format!("kill-{name}"));
+        std::os::unix::fs::symlink(&protocol.program, &link).unwrap();
+        protocol.program = link;
+        protocols.with(protocol)
+    });
     on_runtime(async {
-        let engine = Arc::new(engine());
+        let engine = Arc::new(Engine::new(protocols, Settings::default()));
         let workflow = shipped("full_reasoning");
         let client = |n: usize| {
             let (engine, workflow) = (engine.clone(), workflow.clone());
@@ -154,7 +164,7 @@ fn killed_tools_fail_at_most_the_requests_in_progress() {
         let clients: Vec<_> = (0..8).map(client).collect();
         let killer = tokio::spawn(async {
             loop {
-                for program in ["ken-rep", "ken-vvp", "ken-esl"] {
+                for program in ["kill-REP", "kill-VVP", "kill-ESL"] {
                     if let Some(pid) = children(program).first() {
                         let _ = kill(*pid, Signal::SIGKILL);
                     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ken_tests::provider::{Piece, Provider, Reply, anthropic, openai};
 use ken_tests::{Builder, Client, System, until};
 use serde_json::{Value, json};
 
@@ -16,11 +17,15 @@ const CANARY: &str = "mcp-canary-41";
 
 /// A system with the test double of a server, not yet configured.
 fn start(script: &[Value]) -> System {
-    let system = Builder::default()
+    start_with(Builder::default().script(script))
+}
+
+fn start_with(builder: Builder) -> System {
+    let keys = "OPENAI_API_KEY=none\nANTHROPIC_API_KEY=none\n";
+    let system = builder
         .config("[part.tools]\nsecrets = [\"MCP_TOKEN\", \"HTTP_TOKEN\"]\n")
-        .secrets(&format!("MCP_TOKEN={CANARY}\nHTTP_TOKEN=http-canary-77\n"))
+        .secrets(&format!("MCP_TOKEN={CANARY}\nHTTP_TOKEN=http-canary-77\n{keys}"))
         .file("mcp.py", DOUBLE)
-        .script(script)
         .start();
     std::fs::create_dir(scratch(&system)).unwrap();
     system
@@ -76,7 +81,10 @@ fn problems(system: &System) -> String {
 
 /// A system with the double configured and accepted.
 fn ready(script: &[Value], ken: &Value) -> System {
-    let system = start(script);
+    accepted(start(script), ken)
+}
+
+fn accepted(system: System, ken: &Value) -> System {
     configure(&system, &json!({ "double": entry(&system, ken) }));
     accept(&system, "double");
     until_ready(&system);
@@ -226,9 +234,11 @@ fn results_secrets_and_file_access_of_a_server() {
     // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
     assert!(result_text(&reach).contains("refused: "), "{reach}");
-    // A model gets no images of results, but the first one is kept.
+    // The images of a result stand beside its text, and the first one is kept.
     let picture = call(&system, "picture", &json!({}));
-    assert!(result_text(&picture).contains("[an image, image/png, 12 bytes, is not shown]"), "{picture}");
+    assert!(result_text(&picture).contains("[an image, image/png, 12 bytes]"), "{picture}");
+    let image = json!({"type": "image", "data": "iVBORw0KGgr/AA==", "mimeType": "image/png"});
+    assert_eq!(picture["result"]["content"].as_array().unwrap()[1..], [image.clone(), image], "{picture}");
     let blob = picture["result"]["output"]["blob"].as_str().unwrap_or_else(|| panic!("{picture}"));
     let piece = system.call("store", "blobs.get", &[&format!("digest={blob}")]);
     assert_eq!(piece, json!({"length": 10, "bytes": {"base64": "iVBORw0KGgr/AA=="}}));
@@ -241,6 +251,50 @@ fn results_secrets_and_file_access_of_a_server() {
         "{}",
         result_text(&huge).len()
     );
+}
+
+/// A model that sees images is shown those of a result, in its own format; another one reads that there was an image. The stream
+/// and what is stored never contain them.
+#[test]
+fn a_model_that_sees_images_is_shown_those_of_a_result() {
+    const DATA: &str = "iVBORw0KGgr/AA==";
+    type Format = fn(&[&str], &[(&str, &str, &str)]) -> Vec<Piece>;
+    let formats: [(&str, Format, usize); 3] =
+        [("openai/gpt-4o-mini", openai, 2), ("anthropic/claude-sonnet-4-5", anthropic, 2), ("openai/m", openai, 0)];
+    for (model, format, seen) in formats {
+        let provider = Provider::answering(move |request| match request.body.to_string().contains("a picture:") {
+            true => Reply::Stream(format(&["A dot."], &[])),
+            false => Reply::Stream(format(&[], &[("c1", "mcp__double__picture", "{}")])),
+        });
+        let builder = Builder::default()
+            .env("KEN_MODEL", model)
+            .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+            .env("ANTHROPIC_BASE_URL", &provider.url());
+        let system = accepted(start_with(builder), &json!({}));
+        let answer =
+            system.post("/agents/orchestrator/look?wait=result", &json!({"message": "What is it?"})).expect(200);
+        assert_eq!(answer.text("/result/text"), "A dot.");
+        let received = provider.received();
+        let [_, last] = &received[..] else { panic!("{model}: {} requests", received.len()) };
+        let sent = last.body["messages"].to_string();
+        assert_eq!(sent.matches(DATA).count(), seen, "{model}: {sent}");
+        assert_eq!(sent.contains("does not say that this model sees images"), seen == 0, "{model}: {sent}");
+        let messages = last.body["messages"].as_array().unwrap();
+        let place = |place: &str| messages[messages.len() - 1].pointer(place).cloned().unwrap_or_default();
+        match model {
+            "openai/gpt-4o-mini" => {
+                assert_eq!(messages[messages.len() - 2]["role"], "tool");
+                assert_eq!(place("/content/1/image_url/url"), format!("data:image/png;base64,{DATA}"));
+            }
+            "anthropic/claude-sonnet-4-5" => {
+                assert_eq!(place("/content/0/type"), "tool_result");
+                assert_eq!(place("/content/0/content/2/source/data"), DATA);
+            }
+            _ => assert_eq!(place("/role"), "tool"),
+        }
+        let stream = json!(events(&system, "look")).to_string();
+        assert!(stream.contains("[image data omitted from event]") && !stream.contains(DATA), "{stream}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ const MIN_OUTSIDE_SCORE: f64 = 0.5;
 /// The estimated number of tokens of the marks around a source.
 const MARK_TOKENS: u64 = 40;
 /// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
-const NO_IMAGE_DATA: &str = "[image data omitted from event]";
+pub(crate) const NO_IMAGE_DATA: &str = "[image data omitted from event]";
 /// The internal prompt that opens a new terminal session.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
@@ -210,13 +210,15 @@ impl Background {
             Some(_) => Vec::new(),
             None => self.exchanges(usable(budget, state).saturating_sub(taken)),
         };
+        let mut messages: Vec<Message> = self.question.iter().chain(&state.messages).cloned().collect();
+        caller.pictures.put_back(&mut messages);
         Generate {
             model: None,
             system: self.system.clone(),
             sources: summary.map(|summary| of_summary(summary)).into_iter().chain(self.shown()).collect(),
             now: caller.claim.started_at.map(clock::told),
             exchanges,
-            messages: self.question.iter().chain(&state.messages).cloned().collect(),
+            messages,
             tools,
             prefix: state.cut_text.clone(),
             purpose: Purpose::Agent,

@@ -15,6 +15,7 @@ mod judge;
 mod model;
 mod names;
 mod passage;
+mod pictures;
 mod policy;
 mod recent;
 mod record;

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::embedding::Embedding;
 use crate::governance::{Agent, Governance};
+use crate::pictures::Pictures;
 use crate::scheduled;
 use crate::share::Share;
 use crate::skills::Skills;
@@ -110,6 +111,8 @@ pub(crate) struct Caller {
     pub(crate) outside: Outside,
     /// The highest number that a source of the submission has, workers' too.
     pub(crate) last_source: Arc<AtomicU32>,
+    /// The images that its tools have returned in this turn.
+    pub(crate) pictures: Pictures,
 }
 
 /// The maximum depth of workers that give tasks to workers.
@@ -127,6 +130,7 @@ impl Caller {
             depth: 0,
             rules: Arc::default(),
             last_source: Arc::default(),
+            pictures: Pictures::default(),
         }
     }
 
@@ -141,6 +145,7 @@ impl Caller {
             rules: self.rules.clone(),
             outside: self.outside.clone(),
             last_source: self.last_source.clone(),
+            pictures: Pictures::default(),
         }
     }
 

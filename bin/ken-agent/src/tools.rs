@@ -71,6 +71,7 @@ fn refused_arguments(arguments: &Value) -> String {
 async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let outside = outside(&seams, &call);
+    let pictures = caller.pictures.clone();
     let mut result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => make_call(&seams, caller, &call, &events).await,
@@ -90,6 +91,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let mut result = result.unwrap_or_else(ToolResult::of_text);
     // An error may come from outside, too: an MCP server words its own.
     result.outside.extend(outside);
+    pictures.take(&call.id, &mut result.content);
     let ended = Body::Tool {
         tool_name: call.name,
         tool_call_id: call.id,

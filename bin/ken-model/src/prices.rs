@@ -19,6 +19,8 @@ pub(crate) struct Model {
     pub(crate) has_known_window: bool,
     /// The maximum length of an answer, in tokens.
     pub(crate) output: u64,
+    /// Whether it is known to see images.
+    pub(crate) images: bool,
     prices: Prices,
 }
 
@@ -45,6 +47,8 @@ struct Entry {
     name: String,
     window: Option<u64>,
     output: Option<u64>,
+    #[serde(default)]
+    images: bool,
     #[serde(default)]
     price: Prices,
 }
@@ -87,6 +91,7 @@ impl Table {
             window: found.and_then(|entry| entry.window).unwrap_or(WINDOW),
             has_known_window: found.is_some_and(|entry| entry.window.is_some()),
             output: found.and_then(|entry| entry.output).unwrap_or(OUTPUT),
+            images: found.is_some_and(|entry| entry.images),
             prices: found.map(|entry| entry.price).unwrap_or_default(),
         }
     }

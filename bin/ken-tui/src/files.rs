@@ -128,6 +128,22 @@ fn picture(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// The maximum number of files that are listed.
+const LISTED: usize = 20_000;
+
+/// Lists the files below a folder, relative to it, without those that git ignores. Links are not followed. Returns also whether
+/// there are more.
+pub(crate) fn listed(folder: &Path) -> (Vec<String>, bool) {
+    let walk = ignore::WalkBuilder::new(folder).require_git(false).sort_by_file_path(Path::cmp).build();
+    let files = walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+    let paths = files.filter_map(|entry| entry.path().strip_prefix(folder).ok()?.to_str().map(str::to_owned));
+    // A name with control characters cannot be shown as it is.
+    let mut paths: Vec<String> = paths.filter(|path| !path.contains(char::is_control)).take(LISTED + 1).collect();
+    let cut = paths.len() > LISTED;
+    paths.truncate(LISTED);
+    (paths, cut)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ mod cli;
 mod clipboard;
 mod files;
 mod find;
+mod growing;
 mod highlight;
 mod input;
 mod markdown;

@@ -28,11 +28,22 @@ pub(crate) struct Rendered {
     pub(crate) lacks_colours: bool,
     /// The colours received so far, while others are missing.
     pub(crate) known: KnownColours,
+    /// Whether its code gets no colours.
+    pub(crate) is_uncoloured: bool,
 }
 
 /// Renders a text without control characters. `known` holds the colours that its code blocks already had when it was
 /// last drawn.
 pub(crate) fn render(source: &str, columns: u16, known: KnownColours) -> Rendered {
+    render_as(source, columns, Rendered { known, ..Rendered::default() })
+}
+
+/// Renders a text whose code is not complete, so that colours would be computed in vain.
+pub(crate) fn without_colours(source: &str, columns: u16) -> Rendered {
+    render_as(source, columns, Rendered { is_uncoloured: true, ..Rendered::default() })
+}
+
+fn render_as(source: &str, columns: u16, mut rendered: Rendered) -> Rendered {
     let source = source.replace(FENCE, "\u{fffd}");
     if source.len() > MAX_BYTES {
         return plain(&source, columns);
@@ -40,7 +51,6 @@ pub(crate) fn render(source: &str, columns: u16, known: KnownColours) -> Rendere
     let source = keep_line_ends(&source);
     let options = Options::new(Sheet).table_width(columns);
     let text = from_str_with_options(&source, &options);
-    let mut rendered = Rendered { known, ..Rendered::default() };
     let mut lines = text.lines.into_iter();
     let mut indent = 0;
     while let Some(line) = lines.next() {
@@ -66,16 +76,17 @@ pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
     Rendered { lines: lines.collect(), ..Rendered::default() }
 }
 
+/// What is read beyond plain Markdown.
+pub(crate) fn extensions() -> Extensions {
+    Extensions::ENABLE_TABLES | Extensions::ENABLE_STRIKETHROUGH | Extensions::ENABLE_TASKLISTS | Extensions::ENABLE_GFM
+}
+
 /// Marks line breaks so that they are kept. Markdown joins the lines of a paragraph, but in a conversation line breaks
 /// are intended.
 fn keep_line_ends(source: &str) -> String {
-    let extensions = Extensions::ENABLE_TABLES
-        | Extensions::ENABLE_STRIKETHROUGH
-        | Extensions::ENABLE_TASKLISTS
-        | Extensions::ENABLE_GFM;
     let mut kept = String::with_capacity(source.len());
     let (mut done, mut items, mut continues, mut begins) = (0, 0_usize, false, false);
-    for (event, range) in Parser::new_ext(source, extensions).into_offset_iter() {
+    for (event, range) in Parser::new_ext(source, extensions()).into_offset_iter() {
         let is_behind = range.start >= done;
         let is_paragraph = event == Event::Start(Tag::Paragraph) && items > 0 && !begins;
         if (std::mem::take(&mut continues) || is_paragraph) && is_behind {
@@ -132,7 +143,11 @@ impl Rendered {
     fn add_code(&mut self, language: &str, inside: Vec<Line<'_>>, columns: u16) {
         let texts: Vec<String> = inside.iter().map(code_of).collect();
         let name = language.split([',', ' ']).next().unwrap_or_default();
-        let coloured = match highlight(name, &texts, &mut self.known) {
+        let colours = match self.is_uncoloured {
+            true => Colours::Unknown,
+            false => highlight(name, &texts, &mut self.known),
+        };
+        let coloured = match colours {
             Colours::Known(lines) => Some(lines),
             Colours::Unknown => None,
             Colours::Later => {

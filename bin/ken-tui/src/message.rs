@@ -61,6 +61,11 @@ pub(crate) enum Message {
     /// A file to send with the next prompt.
     Attached(Result<Attachment, Error>),
     History(Vec<String>),
+    /// The files of the folder, relative to it. `cut` says that there are more.
+    Files {
+        paths: Vec<String>,
+        cut: bool,
+    },
     /// Colours of code that is shown without them are ready.
     Coloured,
     Tick,
@@ -138,6 +143,8 @@ pub(crate) enum Effect {
     Edit(String),
     /// Reads a file to attach.
     ReadFile(String),
+    /// Lists the files of the current folder.
+    ListFiles,
     LoadHistory,
     /// Adds a text to the history.
     Remember {

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -16,7 +17,7 @@ use ratatui_textarea::{Input, Key};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use crate::files::{Files, attachment};
+use crate::files::{Files, attachment, listed};
 use crate::find::Finder;
 use crate::input::{Decoder, Event};
 use crate::message::{Effect, Message, Selector};
@@ -197,6 +198,13 @@ impl App {
             Effect::ReadFile(path) => {
                 let attached = attachment(&path);
                 return self.handle(Message::Attached(attached));
+            }
+            Effect::ListFiles => {
+                let port = self.port.clone();
+                std::thread::spawn(move || {
+                    let (paths, cut) = listed(Path::new("."));
+                    port.send(Message::Files { paths, cut });
+                });
             }
             Effect::LoadHistory => {
                 let (files, port) = (self.files.clone(), self.port.clone());

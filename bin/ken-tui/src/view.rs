@@ -46,8 +46,8 @@ Alt+A, /attach FILE   attach a file
 Ctrl+G            write in $VISUAL or $EDITOR
 Ctrl+_, Alt+_     undo, redo
 Ctrl+Z            suspend
-/sessions  /session  /help  /exit       commands of this client
-/new  /resume  /rename  /compact  …     commands of the gateway";
+/                 at the beginning: all commands, such as /model
+@                 at the beginning of a word: attach a file of this folder";
 
 /// Draws the state. Returns the position of the cursor.
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
@@ -339,6 +339,7 @@ fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<
         Overlay::Attach(path) => Some(input_row("file", path, "Enter attaches · Esc closes", area, buffer)),
         Overlay::Help(scroll) => Some(help_window(scroll, area, buffer)),
         Overlay::Palette(list) | Overlay::Sessions(list) => Some(list_window(list, area, buffer)),
+        Overlay::Completion(open) => Some(list_window(&open.list, area, buffer)),
         Overlay::Approval(dialog) => Some(approval_window(dialog, area, buffer)),
     }
 }

@@ -77,7 +77,11 @@ fn assistant(answer: &Answer<'_>) -> Vec<Value> {
 }
 
 fn result(result: &ToolAnswer<'_>) -> Value {
-    json!({"type": "tool_result", "tool_use_id": result.id, "content": result.text, "is_error": result.is_error})
+    let content = match result.images.as_slice() {
+        [] => json!(result.text),
+        images => std::iter::once(&Part::Text(result.text.clone())).chain(images).filter_map(part).collect(),
+    };
+    json!({"type": "tool_result", "tool_use_id": result.id, "content": content, "is_error": result.is_error})
 }
 
 fn tool(tool: &ToolSpec) -> Value {

@@ -54,6 +54,7 @@ pub(super) struct Call<'a> {
 pub(super) struct ToolAnswer<'a> {
     pub(super) id: &'a str,
     pub(super) text: String,
+    pub(super) images: Vec<Part<'a>>,
     pub(super) is_error: bool,
 }
 
@@ -85,8 +86,10 @@ pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
                     entries.push(Entry::Results(results));
                 }
             }
-            Message::ToolResult { tool_call_id, is_error, .. } => {
-                fill(&mut entries, tool_call_id, message.text(), *is_error)
+            Message::ToolResult { tool_call_id, content, is_error, .. } => {
+                let mut images = parts(content);
+                images.retain(|part| matches!(part, Part::Image { .. }));
+                fill(&mut entries, ToolAnswer { id: tool_call_id, text: message.text(), images, is_error: *is_error });
             }
         }
     }
@@ -131,18 +134,40 @@ fn answer(content: &[Block], text: String) -> Answer<'_> {
 }
 
 fn missing<'a>(call: &Call<'a>) -> ToolAnswer<'a> {
-    ToolAnswer { id: call.id, text: NO_RESULT.to_owned(), is_error: true }
+    ToolAnswer { id: call.id, text: NO_RESULT.to_owned(), images: Vec::new(), is_error: true }
 }
 
 /// Puts a result at the place of its call. A result without a call is dropped.
-fn fill(entries: &mut [Entry<'_>], id: &str, text: String, is_error: bool) {
+fn fill<'a>(entries: &mut [Entry<'a>], answer: ToolAnswer<'a>) {
     let Some(Entry::Results(results)) = entries.last_mut() else {
         return;
     };
-    if let Some(result) = results.iter_mut().find(|result| result.id == id) {
-        result.text = text;
-        result.is_error = is_error;
+    if let Some(result) = results.iter_mut().find(|result| result.id == answer.id) {
+        *result = answer;
     }
+}
+
+/// What a model that sees no images is told of one.
+const NOT_SHOWN: &str = "[The image is not shown, because models.toml does not say that this model sees images.]";
+
+/// Returns the request without the images in the results of tools, or `None` if it has none. Unlike an image that a user attaches,
+/// such an image is nobody's wish, and a provider refuses the whole request if its model sees none.
+pub(super) fn without_images_of_tools(request: &Generate) -> Option<Generate> {
+    let is_image = |block: &Block| matches!(block, Block::Image { .. });
+    let has_image =
+        |message: &Message| matches!(message, Message::ToolResult { content, .. } if content.iter().any(is_image));
+    if !request.messages.iter().any(has_image) {
+        return None;
+    }
+    let mut request = request.clone();
+    for message in &mut request.messages {
+        if let Message::ToolResult { content, .. } = message {
+            for block in content.iter_mut().filter(|block| is_image(block)) {
+                *block = Block::text(format!("\n{NOT_SHOWN}"));
+            }
+        }
+    }
+    Some(request)
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::http::{self, Caller, END_TIMEOUT, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window, full_name};
 use crate::usage::{delta_bytes, estimate, request_tokens, thought_tokens};
+use conversation::without_images_of_tools;
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
 use stream::Stream;
@@ -312,6 +313,8 @@ impl Remote {
     }
 
     fn body(&self, request: &Generate) -> Value {
+        let blind = if self.model.images { None } else { without_images_of_tools(request) };
+        let request = blind.as_ref().unwrap_or(request);
         let mut body = match self.endpoint.format {
             Format::OpenAi => {
                 let mut body = openai::body(&self.name.id, request);

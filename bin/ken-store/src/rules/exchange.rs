@@ -234,6 +234,12 @@ impl EventFields<'_> {
         let named: Named = serde_json::from_str(self.result?.get()).ok()?;
         named.output
     }
+
+    /// Returns the result of a task: what the worker answered.
+    fn text_of_result(&self) -> Option<Cow<'_, str>> {
+        let result = self.result?.get();
+        Some(serde_json::from_str::<String>(result).map_or(Cow::Borrowed(result), Cow::Owned))
+    }
 }
 
 /// The `message` of an event. It is a text in logs and an object in other events.
@@ -354,6 +360,9 @@ impl Fold {
         if let Some(activity) = self.activities.iter_mut().rfind(|activity| activity.id == id) {
             activity.end(seen.timestamp, seen.duration_ms, seen.is_error.unwrap_or(false));
             activity.output = seen.output();
+            if kind == Kind::Task {
+                activity.preview = seen.text_of_result().map(|text| shorten(&text, PREVIEW_CHARACTERS));
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Converts the response of a server to the form for the model: its texts, marked as written by others.
 
 use ken_types::event::{Block, ToolResult};
+use ken_types::limits::IMAGES;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
@@ -44,21 +45,35 @@ pub(crate) async fn read(
         }
     }
     let bytes = structured.to_string().len();
-    Ok(ToolResult {
-        content: vec![Block::text(text)],
-        details: details(structured, bytes),
-        output,
-        ..ToolResult::default()
-    })
+    let content = std::iter::once(Block::text(text)).chain(images(answer.content)).collect();
+    Ok(ToolResult { content, details: details(structured, bytes), output, ..ToolResult::default() })
+}
+
+/// The maximum length of all images of a result in base64. A line of the wire holds twice as much.
+const IMAGES_BYTES: usize = 2 * 1024 * 1024;
+/// The kinds of images that providers accept.
+const IMAGE_KINDS: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Returns the first images that a model can be shown.
+fn images(content: Vec<ContentBlock>) -> impl Iterator<Item = Block> {
+    let images = content.into_iter().filter_map(|block| match block {
+        ContentBlock::Image(image) if IMAGE_KINDS.contains(&image.mime_type.as_str()) => Some(image),
+        _ => None,
+    });
+    let within = images.take(IMAGES).scan(0, |length, image| {
+        *length += image.data.len();
+        (*length <= IMAGES_BYTES).then_some(image)
+    });
+    within.map(|image| Block::Image { data: image.data, mime_type: image.mime_type })
 }
 
 const UNKNOWN: &str = "[something that is not shown]";
 
-/// Returns a content block as text. Images and audio are only mentioned.
+/// Returns a content block as text. Images, which a model may be shown beside the text, and audio are only mentioned.
 fn text(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Image(image) => left_out("an image", &image.mime_type, image.data.len()),
+        ContentBlock::Image(image) => format!("[an image, {}, {} bytes]", image.mime_type, image.data.len() / 4 * 3),
         ContentBlock::Audio(audio) => left_out("a sound", &audio.mime_type, audio.data.len()),
         ContentBlock::Resource(embedded) => match &embedded.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => format!("[{uri}]\n{text}"),

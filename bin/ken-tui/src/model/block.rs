@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use crate::growing::Growing;
 use crate::highlight::KnownColours;
 use crate::markdown::{self, Rendered};
 use crate::wrap::{Cut, wrap};
@@ -64,8 +65,7 @@ struct Cache {
     /// Whether new colours may be available since it was rendered.
     is_stale: bool,
     rendered: Rendered,
-    /// For a text that is still growing: how many bytes of it are complete lines, and how many rows those take.
-    finished: (usize, usize),
+    growing: Growing,
 }
 
 impl Block {
@@ -164,12 +164,12 @@ impl Block {
                 unfolded,
                 is_stale: false,
                 rendered: Rendered { known: drawn.map(|drawn| drawn.known).unwrap_or_default(), ..Rendered::default() },
-                finished: (0, 0),
+                growing: Growing::default(),
             }));
         }
         if let Some(mut cache) = self.cache.take() {
             match (self.settled, self.kind) {
-                (false, Kind::Answer) => self.grow(&mut cache),
+                (false, Kind::Answer) => cache.growing.draw(&self.text, columns, &mut cache.rendered),
                 // A settled block is rendered only once.
                 _ if stale || !self.settled => {
                     let known = std::mem::take(&mut cache.rendered.known);
@@ -181,22 +181,6 @@ impl Block {
         }
         let cache = self.cache.as_ref();
         cache.map(|cache| cache.rendered.lines.as_slice()).unwrap_or_default()
-    }
-
-    /// Wraps only the unfinished last line and the text that was added since.
-    fn grow(&self, cache: &mut Cache) {
-        let (bytes, lines) = cache.finished;
-        cache.rendered.lines.truncate(lines);
-        let rest = self.text.get(bytes..).unwrap_or_default();
-        let whole = rest.rfind('\n').map_or(0, |at| at + 1);
-        let (done, open) = rest.split_at_checked(whole).unwrap_or((rest, ""));
-        if let Some(done) = done.strip_suffix('\n') {
-            let lines = markdown::plain(done, cache.columns).lines;
-            cache.rendered.lines.extend(lines);
-        }
-        cache.finished = (bytes + whole, cache.rendered.lines.len());
-        let lines = markdown::plain(open, cache.columns).lines;
-        cache.rendered.lines.extend(lines);
     }
 
     fn render(&self, columns: u16, unfolded: bool, known: KnownColours) -> Rendered {
@@ -306,18 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_grows_has_the_lines_of_the_whole() {
-        let whole = "one two three\n\nfour five 日本語 six\nseven";
+    fn an_answer_that_grows_is_rendered_as_far_as_it_goes() {
         let mut growing = Block::growing(Kind::Answer);
-        for c in whole.chars() {
-            growing.push(c.encode_utf8(&mut [0; 4]));
-            text(&mut growing, 9);
-        }
-        let expected: Vec<String> = markdown::plain(whole, 9).lines.iter().map(ToString::to_string).collect();
-        assert_eq!(text(&mut growing, 9), expected);
+        growing.push("# One\n\ntwo **three** four");
+        assert_eq!(text(&mut growing, 9), ["One", "", "two three", "four"]);
+        growing.push("\n\n- fi");
+        assert_eq!(text(&mut growing, 9), ["One", "", "two three", "four", "", "- fi"]);
         // After a change of width, the text is rendered from its source.
-        let expected: Vec<String> = markdown::plain(whole, 5).lines.iter().map(ToString::to_string).collect();
-        assert_eq!(text(&mut growing, 5), expected);
+        assert_eq!(text(&mut growing, 5), ["One", "", "two", "three", "four", "", "- fi"]);
     }
 
     #[test]

@@ -128,6 +128,10 @@ impl Model {
     }
 
     fn activity_ended(&mut self, event: &Value, kind: &str) {
+        // The call of a task ends with what its agent is shown: the result between marks. The task has ended before it.
+        if kind == "tool" && text(event, "toolName") == "task" {
+            return;
+        }
         let id = match kind {
             "tool" => text(event, "toolCallId"),
             "task" => text(event, "taskId"),

@@ -67,6 +67,7 @@ impl Model {
             Overlay::None => self.conversation_key(key),
             Overlay::Palette(list) => self.palette_key(list, key),
             Overlay::Sessions(list) => self.sessions_key(list, key),
+            Overlay::Completion(open) => self.completion_key(open, key),
             Overlay::Search(wanted) => self.search_key(wanted, key),
             Overlay::Approval(dialog) => self.approval_key(dialog, key),
             Overlay::Attach(path) => self.attach_key(path, key),
@@ -77,7 +78,11 @@ impl Model {
     /// Scrolls with the mouse wheel. An open overlay receives arrow keys instead.
     pub(super) fn wheel(&mut self, lines: i64) {
         match self.overlay {
-            Overlay::Palette(_) | Overlay::Sessions(_) | Overlay::Approval(_) | Overlay::Help(_) => {
+            Overlay::Palette(_)
+            | Overlay::Sessions(_)
+            | Overlay::Completion(_)
+            | Overlay::Approval(_)
+            | Overlay::Help(_) => {
                 let arrow = Input { key: if lines < 0 { Key::Up } else { Key::Down }, ..Input::default() };
                 (0..lines.unsigned_abs()).for_each(|_| self.key(&arrow));
             }
@@ -144,6 +149,7 @@ impl Model {
             Key::Up if self.is_at_top() => self.earlier(),
             Key::Down if self.is_at_bottom() => self.later(),
             Key::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => _ = self.attachments.pop(),
+            _ if self.completes(key) => {}
             _ => {
                 if self.editor.input(key.clone()) {
                     self.browsing = None;
@@ -349,13 +355,13 @@ impl Model {
     }
 }
 
-enum Choice {
+pub(super) enum Choice {
     Open,
     Chosen(String),
     Closed,
 }
 
-fn list_key(list: &mut List, key: &Input) -> Choice {
+pub(super) fn list_key(list: &mut List, key: &Input) -> Choice {
     match key.key {
         Key::Esc => return Choice::Closed,
         Key::Enter => {
@@ -398,7 +404,7 @@ fn type_into(text: &mut String, key: &Input) {
 }
 
 /// Whether a key types a character rather than being a command.
-fn is_typed(key: &Input) -> bool {
+pub(super) fn is_typed(key: &Input) -> bool {
     !key.ctrl && !key.alt
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod block;
+pub(crate) mod completion;
 pub(crate) mod events;
 mod keys;
 pub(crate) mod list;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE_TIMEOUT, Selector};
 use approval::Dialog;
 use block::{Block, Kind, one_line};
+use completion::Completion;
 use events::{text, text_at};
 use list::{List, Row};
 use transcript::{Exchange, Status, Transcript};
@@ -50,6 +52,7 @@ pub(crate) enum Overlay {
     None,
     Palette(List),
     Sessions(List),
+    Completion(Completion),
     Search(String),
     Approval(Box<Dialog>),
     /// The path of a file to attach, while it is being typed.
@@ -227,6 +230,7 @@ impl Model {
             Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
             Message::Edited(Some(text)) => self.set_editor(text.trim_end_matches('\n')),
             Message::Edited(None) => self.notice = Some("the editor changed nothing".to_owned()),
+            Message::Files { paths, cut } => self.files_listed(paths, cut),
             Message::Attached(Ok(attachment)) => self.attachments.push(attachment),
             Message::Attached(Err(error)) => self.notice = Some(sentence(&error)),
             Message::History(entries) => self.history = entries,

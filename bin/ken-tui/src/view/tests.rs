@@ -222,10 +222,10 @@ fn windows_on_a_small_screen_are_read_whole() {
     let mut client = busy();
     client.key(Key::F(1));
     let first = client.draw(40, 12).0.join("\n");
-    assert!(first.contains("Enter") && !first.contains("/compact"), "{first}");
+    assert!(first.contains("Enter") && !first.contains("@ "), "{first}");
     client.update(Message::Wheel(100));
     let last = client.draw(40, 12).0.join("\n");
-    assert!(last.contains("/compact"), "{last}");
+    assert!(last.contains("@ "), "{last}");
     client.key(Key::Esc);
     assert!(!client.draw(40, 12).0.join("\n").contains("Help"));
 
@@ -580,7 +580,12 @@ fn a_worker_shows_what_it_does_beside_its_task() {
         "task",
         json!({"taskId": "t1", "agent": "research-worker", "isError": false, "durationMs": 61_000, "result": "Found."}),
     )]);
-    assert!(client.sees("✓ research-worker  1:01 min"));
+    assert!(client.sees("✓ research-worker  1:01 min") && client.sees("  Found."));
+    // The end of the call has the result as the agent is shown it, between marks.
+    let marked = json!({"content": [{"type": "text", "text": "--- begin 3031 Found."}]});
+    client
+        .events(&[event("tool", json!({"toolName": "task", "toolCallId": "t1", "isError": false, "result": marked}))]);
+    assert!(client.sees("  Found.") && !client.sees("--- begin"));
 }
 
 #[test]
@@ -643,4 +648,54 @@ fn attachments_go_with_the_prompt() {
     client.key(Key::Enter);
     assert_eq!(client.sends(), ["look\n\na.rs:\n```\nlet x = 1;\n```"]);
     assert!(client.sees("› look\n  [a.rs]"));
+}
+
+fn is_open(client: &Client) -> bool {
+    matches!(client.model.overlay, crate::model::Overlay::Completion(_))
+}
+
+#[test]
+fn a_slash_offers_commands_and_what_is_none_stays_text() {
+    let mut client = Client::opened();
+    client.key(Key::Char('/'));
+    assert!(client.sees("/model [provider/model | default]"));
+    client.type_text("mo");
+    client.key(Key::Tab);
+    assert!(!is_open(&client));
+    client.type_text("openai/m");
+    assert_eq!(client.model.draft_text(), "/model openai/m");
+    client.control('u');
+    // A path is no command, and Esc keeps what was typed.
+    client.type_text("/etc/hosts is wrong");
+    assert!(!is_open(&client));
+    assert_eq!(client.model.draft_text(), "/etc/hosts is wrong");
+    client.control('u');
+    client.type_text("/ne");
+    client.key(Key::Esc);
+    assert_eq!(client.model.draft_text(), "/ne");
+    client.control('u');
+    // A whole name is that command, also if another one begins with it.
+    client.type_text("/session");
+    client.key(Key::Enter);
+    assert!(client.sees("This is the session"));
+    client.key(Key::Char('/'));
+    client.key(Key::Backspace);
+    assert!(!is_open(&client) && client.model.draft_text().is_empty());
+}
+
+#[test]
+fn an_at_sign_offers_files_and_attaches_the_chosen_one() {
+    let mut client = Client::opened();
+    client.type_text("a@b.example and @ma");
+    assert!(is_open(&client));
+    client.update(Message::Files { paths: vec!["README.md".to_owned(), "src/main.rs".to_owned()], cut: true });
+    assert!(client.sees("src/main.rs") && client.sees("The first files"));
+    client.key(Key::Enter);
+    assert_eq!(client.count(|effect| matches!(effect, Effect::ReadFile(path) if path == "src/main.rs")), 1);
+    assert_eq!(client.model.draft_text(), "a@b.example and src/main.rs ");
+    // What names no file stays text.
+    client.key(Key::Char('@'));
+    client.update(Message::Files { paths: vec!["README.md".to_owned()], cut: false });
+    client.type_text("vera: hello");
+    assert_eq!(client.model.draft_text(), "a@b.example and src/main.rs @vera: hello");
 }
