@@ -20,6 +20,7 @@ use crate::clock;
 use crate::governance::Governance;
 use crate::names::CODING_WORKER;
 use crate::passage::{having_read, origin, passage, place};
+use crate::pictures::NO_IMAGE_DATA;
 use crate::scheduled;
 use crate::seams::{Caller, Seams};
 use crate::store::Store;
@@ -36,8 +37,6 @@ const QUERY_BYTES: usize = 2_048;
 const MIN_OUTSIDE_SCORE: f64 = 0.5;
 /// The estimated number of tokens of the marks around a source.
 const MARK_TOKENS: u64 = 40;
-/// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
-pub(crate) const NO_IMAGE_DATA: &str = "[image data omitted from event]";
 /// The internal prompt that opens a new terminal session.
 const PREFLIGHT: &str = "tui.startup-preflight";
 

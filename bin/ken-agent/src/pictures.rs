@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ken_types::event::{Block, Message};
 
-use crate::background::NO_IMAGE_DATA;
-
+/// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
+pub(crate) const NO_IMAGE_DATA: &str = "[image data omitted from event]";
 /// The maximum length of all images of a request in base64. A line of the wire holds twice as much.
 const REQUEST_BYTES: usize = 2 * 1024 * 1024;
 
