@@ -39,6 +39,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         recorded_from: Offset::Start,
         last_timestamp: None,
         started_at: None,
+        received_at: None,
         time_left_ms: 3_600_000,
         verdict: None,
         mark: "the-mark".into(),
