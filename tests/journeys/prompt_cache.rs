@@ -35,7 +35,8 @@ fn noting(format: Format) -> Provider {
             asked.split("turn ").nth(1).and_then(|rest| rest.split('.').next()?.parse().ok()).unwrap_or(0);
         let note = json!({"name": "progress", "text": format!("Turn {turn} is under way.")}).to_string();
         let task = json!({"agent": "research-worker", "prompt": "Say what you know."}).to_string();
-        let call = match has_results(request) || asked.contains("Say what you know.") {
+        let is_over = has_results(request) || request.body["tools"].is_null();
+        let call = match is_over || asked.contains("Say what you know.") {
             true => None,
             false if turn % 5 == 4 => Some(("task", task.as_str())),
             false if turn % 2 == 1 => Some(("note_write", note.as_str())),
@@ -64,10 +65,11 @@ fn has_results(request: &ReceivedRequest) -> bool {
     messages(request).last().is_some_and(is_result)
 }
 
-/// The last text of the user, in either format.
+/// The last text of the user, in either format. ken's own notes on an answer have the same role.
 fn last_prompt(request: &ReceivedRequest) -> String {
     let of_user = |message: &&Value| message["role"] == "user" && !is_result(message);
-    messages(request).iter().rfind(of_user).unwrap()["content"].to_string()
+    let mut texts = messages(request).iter().rev().filter(of_user).map(|message| message["content"].to_string());
+    texts.find(|text| text.contains("(The time, as ken knows it")).unwrap()
 }
 
 fn start(provider: &Provider, format: Format) -> System {
@@ -120,7 +122,7 @@ fn split(part: String) -> Vec<String> {
 #[track_caller]
 fn begins_alike(requests: &[Vec<String>]) {
     assert!(requests.len() > TURNS, "{}", requests.len());
-    let prompt = |parts: &[String]| parts.iter().rposition(|part| part.contains("This is turn")).unwrap();
+    let prompt = |parts: &[String]| parts.iter().rposition(|part| part.contains("(The time, as ken knows it")).unwrap();
     for (number, pair) in requests.windows(2).enumerate() {
         let [one, next] = pair else { unreachable!() };
         let repeated = if prompt(one) == prompt(next) { one.len() } else { prompt(one) + 1 };
@@ -184,13 +186,14 @@ fn twenty_turns_begin_alike_for_anthropic() {
     is_shown(&system, &counted(&provider, PromptCache::anthropic));
     // A summary takes the place of the history, and is then itself what the next requests begin with.
     system.say(&session, "/compact").expect(200);
-    let before = provider.received().len();
     for turn in 20..23 {
         system.say(&session, &format!("This is turn {turn}. And now?")).expect(200);
     }
     let received = provider.received();
-    let first = anthropic_parts(&received[before].body);
-    let summary = first.iter().position(|(text, _)| text.contains("a summary of what is no longer shown")).unwrap();
+    let first = received.iter().find(|request| last_prompt(request).contains("This is turn 20")).unwrap();
+    let first = anthropic_parts(&first.body);
+    let is_summary = |(text, _): &(String, bool)| text.contains("a summary of what is no longer shown");
+    let summary = first.iter().position(is_summary).unwrap_or_else(|| panic!("{first:#?}"));
     let last = anthropic_parts(&received.last().unwrap().body);
     let until_prompt = |parts: &[(String, bool)]| -> Vec<String> {
         parts[..=summary + 1].iter().map(|(text, _)| text.clone()).collect()

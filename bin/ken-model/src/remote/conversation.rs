@@ -5,7 +5,7 @@
 //! The system prompt contains nothing but what ken and its operator have written. The sources stand behind the message that
 //! they were found for. Everything before them is the same in the next turn, byte for byte, so that providers find it in their cache.
 
-use ken_types::event::{Block, Message};
+use ken_types::event::{Block, Message, Purpose};
 use ken_types::ops::model::Generate;
 use serde_json::Value;
 
@@ -61,6 +61,8 @@ pub(super) struct ToolAnswer<'a> {
 const NO_RESULT: &str = "The result of this call is not known.";
 const CONTINUE: &str = "Your answer was cut. Continue it exactly where it ends, without repeating any of it.";
 
+const SUM_UP: &str = "Sum up this conversation, as the system message says.";
+
 /// The messages of a request. The provider answers the last one.
 pub(super) struct Conversation<'a> {
     pub(super) entries: Vec<Entry<'a>>,
@@ -106,6 +108,11 @@ pub(super) fn conversation(request: &Generate) -> Conversation<'_> {
     if !request.prefix.is_empty() {
         entries.push(Entry::Assistant(Answer { text: request.prefix.trim_end().to_owned(), ..Answer::default() }));
         entries.push(Entry::User(vec![Part::Text(CONTINUE.to_owned())]));
+    }
+    // A compaction sums up past exchanges. A provider takes an answer at the end for the beginning of its own.
+    if request.purpose != Purpose::Agent && matches!(entries.last(), Some(Entry::Assistant(_))) {
+        prompt = Some(entries.len());
+        entries.push(Entry::User(vec![Part::Text(SUM_UP.to_owned())]));
     }
     Conversation { entries, prompt, behind: sources::behind_message(request).filter(|_| prompt.is_some()) }
 }
@@ -183,7 +190,6 @@ pub(super) fn without_images_of_tools(request: &Generate) -> Option<Generate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ken_types::event::Purpose;
     use serde_json::json;
 
     fn request(messages: Value) -> Generate {
