@@ -520,6 +520,7 @@ mod tests {
             prompt: if forwarded.is_some() { text.to_owned() } else { "Mine".to_owned() },
             answer: text.to_owned(),
             at: Timestamp::default(),
+            mark: None,
             forwarded,
             quoted: Some(Quoted { text: text.to_owned(), author: Some(text.to_owned()) }),
             outside: Outside::new(),
@@ -545,13 +546,14 @@ mod tests {
     }
 
     /// A text without what stands between the lines with the mark.
-    fn without_fenced(text: &str) -> String {
+    fn without_fenced(text: &str, mark: &str) -> String {
+        let (begin, end) = (format!("--- begin {mark}"), format!("--- end {mark}"));
         let (mut rest, mut is_inside) = (String::new(), false);
         for line in text.split('\n') {
             match (is_inside, line) {
-                (true, "--- end the-mark") => is_inside = false,
+                (true, line) if line == end => is_inside = false,
                 (true, _) => {}
-                (false, line) if line.starts_with("--- begin the-mark") => is_inside = true,
+                (false, line) if line.starts_with(&begin) => is_inside = true,
                 (false, line) => rest.push_str(line),
             }
         }
@@ -578,18 +580,80 @@ mod tests {
                 ..History::default()
             };
             let request = request(prompted, history);
-            let note = request.system.strip_prefix(&plain.system).unwrap_or_else(|| panic!("{}", request.system));
-            prop_assert!(note.starts_with("\n# A scheduled turn\n") && !note.contains("FOREIGN"), "{}", note);
-            prop_assert_eq!(request.sources.len(), 8);
+            prop_assert_eq!(&request.system, &plain.system);
+            let note = request.aside.as_deref().unwrap();
+            prop_assert!(note.starts_with("# A scheduled turn\n") && !note.contains("FOREIGN"), "{}", note);
+            prop_assert_eq!(request.sources.len(), 7);
+            let mark = ken_skills::hexadecimal(text.as_bytes());
+            let earlier = without_fenced(request.earlier.as_deref().unwrap(), &mark);
+            prop_assert!(!earlier.contains("FOREIGN"), "{}", earlier);
             let prompts = request.exchanges.iter().map(|past| past.prompt.clone());
             for prompt in prompts.chain(request.messages.iter().map(Message::text)) {
-                let rest = without_fenced(&prompt);
+                let rest = without_fenced(&prompt, "the-mark");
                 // The author of a forwarded or quoted message is named in the sentence before it, in quotation marks.
                 let named = |author: &str| format!("{author:?}").replace("the-mark", "\u{fffd}");
                 let rest = rest.replace(&named(&author), "").replace(&named(&text), "");
                 prop_assert!(!rest.contains("FOREIGN"), "{}", prompt);
             }
         }
+    }
+
+    fn past(number: u64, tokens: u64) -> PastExchange {
+        let prompt = "x".repeat(4 * usize::try_from(tokens).unwrap());
+        PastExchange { prompt, answer: number.to_string(), quoted: None, ..exchange("", None) }
+    }
+
+    /// While a conversation grows by one exchange in each turn, its beginning changes only after a quarter of the window.
+    #[test]
+    fn the_history_is_cut_in_steps_of_a_quarter() {
+        let all: Vec<PastExchange> = (0..100).map(|number| past(number, 99)).collect();
+        let each = exchange_tokens(&all[0]);
+        let usable = 40 * each;
+        let starts: Vec<usize> = (1..=100).map(|turns| turns - fitting(&all[..turns], usable, usable).len()).collect();
+        let changes = starts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!((starts[39], starts[40], starts[49], changes), (0, 10, 10, 6), "{starts:?}");
+        assert!((1..=100).all(|turns| turns - starts[turns - 1] <= 40));
+        // What a turn needs for itself is left free, and what does not fit at all is left out.
+        assert_eq!(fitting(&all[..40], usable - 1, usable).len(), 30);
+        assert!(fitting(&all, 0, usable).is_empty() && fitting(&[], 0, 0).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_of_more_exchanges_than_are_read_go_by_the_quarter() {
+        let kept = |turns: u64| {
+            let exchanges = (turns.saturating_sub(100)..turns).map(|number| past(number, 1)).collect();
+            let history = History { exchanges, turns, ..History::default() };
+            history.exchanges[skipped(&history, 100)..].first().map(|past| past.answer.clone()).unwrap()
+        };
+        let first: Vec<String> = (98..152).map(kept).collect();
+        let (before, later) = first.split_at(3);
+        assert!(before.iter().all(|first| first == "0"), "{first:?}");
+        assert!(
+            later[..25].iter().all(|first| first == "25") && later[25..50].iter().all(|first| first == "50"),
+            "{first:?}"
+        );
+    }
+
+    /// A prompt that was sent with marks is sent again with the marks of its own turn.
+    #[test]
+    fn a_past_prompt_is_sent_as_it_was() {
+        let mut forwarded = claim("See this.");
+        forwarded.mark = "first-mark".into();
+        forwarded.received_at = Some(Timestamp::from_millis(1_000));
+        forwarded.context = Some(json!({"quoted": {"text": "Old.", "author": "Ann"}}));
+        let first = request(forwarded, History::default());
+        let past = PastExchange {
+            prompt: "See this.".into(),
+            answer: "Seen.".into(),
+            at: Timestamp::from_millis(1_000),
+            mark: Some("first-mark".into()),
+            quoted: Some(Quoted { text: "Old.".into(), author: Some("Ann".into()) }),
+            ..exchange("", None)
+        };
+        let second = request(claim("And?"), History { exchanges: vec![past], ..History::default() });
+        let sent = &second.exchanges[0];
+        assert_eq!((&sent.prompt, &sent.now), (&first.messages[0].text(), &first.now));
+        assert!(sent.now.is_some() && sent.prompt.contains("first-mark"));
     }
 
     #[test]
