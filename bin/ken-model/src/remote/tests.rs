@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::format::{Broken, Ended};
 use super::stream::Stream;
+use super::{Endpoint, Format, Remote};
 use super::{anthropic, openai};
 
 type Read = (Vec<Delta>, Result<Option<Ended>, String>);
