@@ -213,7 +213,8 @@ fn commands_are_answered_in_the_chat() {
 #[test]
 fn a_user_chooses_a_model_for_the_session() {
     let platform = BotApi::start();
-    let provider = Provider::answering(|request| Reply::Stream(openai(&[request.body["model"].as_str().unwrap()], &[])));
+    let provider =
+        Provider::answering(|request| Reply::Stream(openai(&[request.body["model"].as_str().unwrap()], &[])));
     let system = builder(&platform)
         .env("KEN_MODEL", "openai/first,openai/second")
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
