@@ -65,7 +65,8 @@ impl Skills {
     }
 
     /// Returns the rules of the project in a trusted folder, or else in the workspace, marked as such. Empty if there are none.
-    pub(crate) fn project_rules(&self, folder: Option<&Path>, fence: &Fence) -> String {
+    /// The mark of a text is its digest: the same in each task, and nobody can write a text that contains its own digest.
+    pub(crate) fn project_rules(&self, folder: Option<&Path>) -> String {
         let known = match folder {
             None => self.known(),
             Some(_) => Known::read(&self.sources, folder),
@@ -78,6 +79,7 @@ impl Skills {
                 let around = project.file.parent().and_then(|around| around.strip_prefix(root).ok());
                 let around = around.filter(|around| folder.is_some() && !around.as_os_str().is_empty());
                 let place = around.map_or_else(|| "the workspace".to_owned(), |around| around.display().to_string());
+                let fence = Fence::of(&project.sha256);
                 format!("\n{}\n", fence.enclose(&PROJECT.replace("{place}", &place), project.text.trim()))
             })
             .collect();

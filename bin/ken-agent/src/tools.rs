@@ -119,6 +119,8 @@ pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
         tools.extend(task_tool(&workers));
     }
     tools.retain(|tool| caller.refusal(&tool.name).is_none());
+    // Sorted, because requests that begin alike are found in the provider's cache.
+    tools.sort_by(|one, next| one.name.cmp(&next.name));
     tools
 }
 
