@@ -8,7 +8,6 @@ use ken_types::{Error, secrets};
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -95,7 +94,7 @@ fn choose(globals: &Globals, args: &Use) -> Outcome {
 
 fn add(globals: &Globals, args: &Add) -> Outcome {
     let places = globals.places()?;
-    let known = known::named(&args.name);
+    let known = known_provider(&args.name);
     check(args, known.is_some())?;
     let secrets = SecretFile::open(&places.secrets())?;
     let name = args.key.as_deref().or(known.and_then(|known| known.key)).filter(|name| !name.is_empty());
@@ -169,7 +168,7 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
         return Err(Error::invalid("NAME", format!("`{name}` is an engine of ken and no provider")));
     }
     if !is_known && args.base_url.is_none() {
-        let names = known::KNOWN.map(|known| known.name);
+        let names = KNOWN_PROVIDERS.map(|known| known.name);
         let error =
             Error::invalid("--base-url", format!("ken does not know a provider `{name}`, so its address is needed"));
         return Err(match ken_client::nearest(name, names) {

@@ -9,7 +9,7 @@ use ken_types::secrets;
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known::{KNOWN, Known, named};
+use super::known::running;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -66,7 +66,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
         Some(provider) => provider.clone(),
         None => ask_provider(&secrets)?,
     };
-    let known = named(&provider);
+    let known = known_provider(&provider);
     let table = table(args, &provider, known)?;
     let key = key(args, &provider, known, &secrets)?;
     let pair = key.as_ref().map(|key| (key.name.as_str(), key.value.as_str()));
@@ -129,16 +129,16 @@ fn confirmed() -> Result<bool, Error> {
 
 /// A provider that can be used as it is.
 struct Found {
-    known: Known,
+    known: KnownProvider,
     why: String,
 }
 
 /// Returns the servers of this machine that answer, and the services whose key is there.
 fn found(secrets: &SecretFile) -> Vec<Found> {
     let mut found = Vec::new();
-    for known in KNOWN {
+    for known in KNOWN_PROVIDERS {
         let why = match known.key {
-            None => known.running().map(|models| format!("runs on this machine with {} models", models.len())),
+            None => running(&known).map(|models| format!("runs on this machine with {} models", models.len())),
             Some(key) if secrets.get(key).is_some() => Some(format!("{key} is in secrets.env")),
             Some(key) => environment(key).map(|_| format!("{key} is set in your environment")),
         };
@@ -166,7 +166,7 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
         print_line(&format!("  {:<11} {why}", known.name))?;
     }
     let others =
-        KNOWN.iter().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
+        KNOWN_PROVIDERS.iter().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
     print_line(&format!(
         "  {}: {}",
         if found.is_empty() { "known" } else { "also" },
@@ -178,21 +178,21 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     match (answer.as_str(), first) {
         ("", Some(first)) => Ok(first.to_owned()),
         ("", None) => Err(Error::invalid("provider", "no provider was named; nothing was changed")),
-        (name, _) if named(name).is_some() => Ok(name.to_owned()),
+        (name, _) if known_provider(name).is_some() => Ok(name.to_owned()),
         (name, _) => Err(unknown(name)),
     }
 }
 
 fn unknown(name: &str) -> Error {
     let error = Error::invalid("--provider", format!("ken does not know a provider `{name}`"));
-    match ken_client::nearest(name, KNOWN.map(|known| known.name)) {
+    match ken_client::nearest(name, KNOWN_PROVIDERS.map(|known| known.name)) {
         Some(near) => error.hint(format!("did you mean `{near}`? Any other needs --address")),
         None => error.hint("give its address: ken setup --provider NAME --address URL"),
     }
 }
 
 /// Returns the table of the provider: empty for a known one.
-fn table(args: &Setup, provider: &str, known: Option<Known>) -> Result<ProviderTable, Error> {
+fn table(args: &Setup, provider: &str, known: Option<KnownProvider>) -> Result<ProviderTable, Error> {
     if known.is_none() && args.address.is_none() {
         return Err(unknown(provider));
     }
@@ -217,10 +217,10 @@ struct Key {
 }
 
 /// Returns the key: the one that was given, or the one that is there, or the one that a person types.
-fn key(args: &Setup, provider: &str, known: Option<Known>, secrets: &SecretFile) -> Result<Option<Key>, Error> {
+fn key(args: &Setup, provider: &str, known: Option<KnownProvider>, secrets: &SecretFile) -> Result<Option<Key>, Error> {
     let is_given = args.key_env.is_some() || args.key_stdin;
     let name = match known {
-        Some(Known { key: Some(key), .. }) => key.to_owned(),
+        Some(KnownProvider { key: Some(key), .. }) => key.to_owned(),
         Some(_) if !is_given => return Ok(None),
         None if !is_given => return Ok(None),
         _ => key_name(provider),
