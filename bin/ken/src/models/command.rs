@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use ken_types::providers::{KNOWN_PROVIDERS, RESERVED_NAMES, known_provider};
 use ken_types::{Error, secrets};
 
 use super::change::{Change, NewModels};
@@ -154,9 +155,6 @@ fn try_first(trial: &Trial, name: &str, models: &[String], key: Option<(&str, &s
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names that stand for engines without a provider.
-const RESERVED: [&str; 3] = ["rules", "script", "local"];
-
 fn check(args: &Add, is_known: bool) -> Result<(), Error> {
     let name = &args.name;
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
@@ -164,7 +162,7 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
         return Err(Error::invalid("NAME", "a provider has a name of a-z, 0-9, - and _")
             .hint("for instance: ken model add box"));
     }
-    if RESERVED.contains(&name.as_str()) {
+    if RESERVED_NAMES.contains(&name.as_str()) {
         return Err(Error::invalid("NAME", format!("`{name}` is an engine of ken and no provider")));
     }
     if !is_known && args.base_url.is_none() {

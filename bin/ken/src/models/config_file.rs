@@ -64,13 +64,34 @@ impl ConfigFile {
     /// Sets `[model] use`.
     pub(crate) fn use_models(&mut self, list: &str) -> Result<(), Error> {
         let path = self.path.clone();
+        let end = self.end_comment();
         let model = table(self.document.as_table_mut(), "model", false, &path)?;
         set(model, "use", list.into());
+        self.put_behind(end, |document| document.get_mut("model"));
         Ok(())
+    }
+
+    /// Takes the comments at the end of the file, if a table will be added there. They would otherwise stand behind it.
+    fn end_comment(&mut self) -> Option<String> {
+        if self.document.contains_key("model") {
+            return None;
+        }
+        let end = self.document.trailing().as_str().map(str::to_owned).filter(|end| !end.is_empty())?;
+        self.document.set_trailing("");
+        Some(end)
+    }
+
+    /// Puts the comments before the table that was added.
+    fn put_behind(&mut self, end: Option<String>, added: impl FnOnce(&mut DocumentMut) -> Option<&mut Item>) {
+        let Some(end) = end else { return };
+        if let Some(table) = added(&mut self.document).and_then(Item::as_table_mut) {
+            table.decor_mut().set_prefix(end);
+        }
     }
 
     pub(crate) fn set_provider(&mut self, provider: &ProviderTable) -> Result<(), Error> {
         let path = self.path.clone();
+        let end = self.end_comment();
         // Without a key of its own, a table needs no header.
         let model = table(self.document.as_table_mut(), "model", true, &path)?;
         let providers = table(model, "provider", true, &path)?;
@@ -82,6 +103,8 @@ impl ConfigFile {
         if let Some(models) = &provider.models {
             set(own, "models", Value::Array(models.iter().collect::<Array>()));
         }
+        let name = provider.name.as_str();
+        self.put_behind(end, |document| document.get_mut("model")?.get_mut("provider")?.get_mut(name));
         Ok(())
     }
 
@@ -172,6 +195,7 @@ mod tests {
         assert_eq!(edited("", |file| file.set_provider(&local()).unwrap()), TABLE);
         let text = edited("", |file| file.use_models("ollama/qwen3").unwrap());
         assert_eq!(text, "[model]\nuse = \"ollama/qwen3\"\n");
+        assert_eq!(edited("# mine\n", |file| file.set_provider(&local()).unwrap()), format!("# mine\n{TABLE}"));
         let dotted = edited("model.use = \"rules\"\n", |file| file.use_models("ollama/qwen3").unwrap());
         assert_eq!(dotted, "model.use = \"ollama/qwen3\"\n");
     }

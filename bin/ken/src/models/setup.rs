@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::providers::{KNOWN_PROVIDERS, KnownProvider, known_provider};
 use ken_types::secrets;
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known::running;
+use super::known;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -138,7 +139,7 @@ fn found(secrets: &SecretFile) -> Vec<Found> {
     let mut found = Vec::new();
     for known in KNOWN_PROVIDERS {
         let why = match known.key {
-            None => running(&known).map(|models| format!("runs on this machine with {} models", models.len())),
+            None => known::running(&known).map(|models| format!("runs on this machine with {} models", models.len())),
             Some(key) if secrets.get(key).is_some() => Some(format!("{key} is in secrets.env")),
             Some(key) => environment(key).map(|_| format!("{key} is set in your environment")),
         };
@@ -165,8 +166,10 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     for Found { known, why } in &found {
         print_line(&format!("  {:<11} {why}", known.name))?;
     }
-    let others =
-        KNOWN_PROVIDERS.iter().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
+    let others = KNOWN_PROVIDERS
+        .iter()
+        .map(|known| known.name)
+        .filter(|name| found.iter().all(|found| found.known.name != *name));
     print_line(&format!(
         "  {}: {}",
         if found.is_empty() { "known" } else { "also" },

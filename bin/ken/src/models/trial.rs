@@ -67,6 +67,8 @@ impl Trial {
             let error = self.renamed(error_of("ken-model", output.stderr.trim_ascii(), Code::Unavailable));
             return Err(match error.code {
                 Code::NotFound | Code::Invalid => self.with_nearest(error, model, key),
+                // Its own remedy is for a key that is in the file already.
+                Code::Unauthenticated => error.hint("nothing was changed; --key-env or --key-stdin gives another key"),
                 _ => error,
             });
         }

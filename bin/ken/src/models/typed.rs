@@ -32,7 +32,7 @@ pub(crate) fn hidden(question: &str) -> Result<String, Error> {
     print_on_stderr(question);
     let hidden = Hidden::start()?;
     let mut text = Vec::new();
-    for byte in std::io::stdin().bytes() {
+    for byte in std::io::stdin().lock().bytes() {
         let byte = byte.map_err(|error| Error::internal(format!("standard input: {error}")))?;
         match byte {
             b'\r' | b'\n' => break,
