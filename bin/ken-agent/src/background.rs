@@ -541,6 +541,7 @@ mod tests {
             exchanges: 100,
             unusable: Vec::new(),
             embeds: None,
+            others: Vec::new(),
         };
         background.request(&caller, &TurnState::default(), &seams, &Budget::of(&info))
     }

@@ -91,6 +91,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Some(ms) if ms > MAX_WAIT_MS => EXHAUSTED,
         _ => error.code.name(),
     };
+    // The place is for programs, and the name of the failure says the same.
+    let error = Error { at: error.at.clone().filter(|at| at != AT_PROVIDER), ..error.clone() };
     Failure { name: name.to_owned(), message: error.to_string() }
 }
 
