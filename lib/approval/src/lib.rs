@@ -120,7 +120,8 @@ impl Request {
     /// Returns where, why and at what risk, each with its name. The last one also says who asks, and until when.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut risk = self.risk.clone();
-        for (before, value) in [("", &self.action_type), ("asked by ", &self.agent), ("until ", &self.expires_at)] {
+        let until = minute(&self.expires_at);
+        for (before, value) in [("", &self.action_type), ("asked by ", &self.agent), ("until ", &until)] {
             if !value.is_empty() {
                 _ = write!(risk, " · {before}{value}");
             }
@@ -149,6 +150,14 @@ impl Request {
     }
 }
 
+/// Returns an instant as a person reads it, or as it is if it is none: `2026-11-23 18:00 UTC`.
+fn minute(instant: &str) -> String {
+    match (instant.split_once('T'), instant.ends_with('Z')) {
+        (Some((day, time)), true) if time.is_char_boundary(5) => format!("{day} {} UTC", &time[..5]),
+        _ => instant.to_owned(),
+    }
+}
+
 fn kind_of(line: &str) -> Kind {
     match line.as_bytes().first() {
         Some(b'+') => Kind::Added,
@@ -173,11 +182,13 @@ fn outcome(record: &Value) -> Option<String> {
     let decision = record.get("decision").unwrap_or(&Value::Null);
     let for_session = text(decision, "scope") == "session" && status == "approved";
     let status = if for_session { "approved for the session" } else { status };
-    let mut outcome = decided(status, text(decision, "decidedBy"));
-    if let Some(known) = decision.get("decidedAs").and_then(known_decider) {
-        _ = write!(outcome, ", {known}");
+    let claim = text(decision, "decidedBy");
+    let Some(known) = decision.get("decidedAs").and_then(known_decider) else { return Some(decided(status, claim)) };
+    // The clients of ken claim the name of the user, which would stand there twice.
+    if decision.pointer("/decidedAs/user").and_then(Value::as_str) == Some(claim) {
+        return Some(format!("{status} by {known}"));
     }
-    Some(outcome)
+    Some(decided(status, claim) + ", " + &known)
 }
 
 /// Returns how a request ended, with the name of the person who decided it if there is one: `denied by vera`.
@@ -230,7 +241,7 @@ mod tests {
         let action = json!({"count": 1, "files": [{"path": "repos/a/b", "before": version, "after": version}]});
         let request = Request::of(&record(action, "@@ -1 +1 @@\n-old\n+new\u{202e}\n")).unwrap();
         let wanted = "Edit repos/a/b\nwhere: repos/a/b\nwhy:   no rule allows it\n\
-            risk:  low · file.edit · asked by coding-worker · until 2026-11-23T18:00:00.000Z\n\
+            risk:  low · file.edit · asked by coding-worker · until 2026-11-23 18:00 UTC\n\
             files: repos/a/b (changed)\n@@ -1 +1 @@\n-old\n+new<U+202E>\n";
         assert_eq!(request.text(), wanted);
         assert!(!request.is_cut && request.is_pending());
@@ -249,6 +260,10 @@ mod tests {
             (
                 json!({"decidedBy": "root", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
                 "approved by root, uid 1000 (vera)",
+            ),
+            (
+                json!({"decidedBy": "vera", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
+                "approved by uid 1000 (vera)",
             ),
             (json!({"decidedBy": "x", "decidedAs": {"kind": "secret"}}), "approved by x, secret"),
             (
