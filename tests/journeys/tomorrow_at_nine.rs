@@ -46,7 +46,7 @@ fn call(name: &str, arguments: &Value) -> Reply {
 /// Answers as a model that makes a reminder: from the time that it was told, without a word about the zone.
 fn reminding() -> Provider {
     Provider::answering(|request| {
-        let asked = prompt(request).lines().last().unwrap().to_owned();
+        let asked = request.prompt().as_str().unwrap().lines().next().unwrap().to_owned();
         if last_message(request)["role"] == "tool" {
             return Reply::Stream(openai(&["I will remind you."], &[]));
         }

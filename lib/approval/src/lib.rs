@@ -183,12 +183,11 @@ fn outcome(record: &Value) -> Option<String> {
     let for_session = text(decision, "scope") == "session" && status == "approved";
     let status = if for_session { "approved for the session" } else { status };
     let claim = text(decision, "decidedBy");
-    let Some(known) = decision.get("decidedAs").and_then(known_decider) else { return Some(decided(status, claim)) };
-    // The clients of ken claim the name of the user, which would stand there twice.
-    if decision.pointer("/decidedAs/user").and_then(Value::as_str) == Some(claim) {
-        return Some(format!("{status} by {known}"));
+    let mut outcome = decided(status, claim);
+    if let Some(known) = decision.get("decidedAs").and_then(|known| known_decider(known, claim)) {
+        _ = write!(outcome, ", {known}");
     }
-    Some(decided(status, claim) + ", " + &known)
+    Some(outcome)
 }
 
 /// Returns how a request ended, with the name of the person who decided it if there is one: `denied by vera`.
@@ -199,13 +198,13 @@ pub fn decided(status: &str, by: &str) -> String {
     }
 }
 
-/// Returns the person who decided, as ken itself knows it.
-fn known_decider(known: &Value) -> Option<String> {
+/// Returns the person who decided, as ken itself knows it. A name that is also `claimed` is left out, because it stands there.
+fn known_decider(known: &Value, claimed: &str) -> Option<String> {
     Some(match text(known, "kind") {
         "local" => {
             let uid = known.get("uid").and_then(Value::as_u64)?;
             match text(known, "user") {
-                "" => format!("uid {uid}"),
+                user if user.is_empty() || user == claimed => format!("uid {uid}"),
                 user => format!("uid {uid} ({})", one_line(user)),
             }
         }
@@ -263,7 +262,7 @@ mod tests {
             ),
             (
                 json!({"decidedBy": "vera", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
-                "approved by uid 1000 (vera)",
+                "approved by vera, uid 1000",
             ),
             (json!({"decidedBy": "x", "decidedAs": {"kind": "secret"}}), "approved by x, secret"),
             (
