@@ -224,7 +224,7 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     let (provider, person) = (repairing(), Person::new());
     let system = start(&provider);
     let trust = |folder: &Path| person.run(&system, Path::new("/"), &["workspace", "trust", folder.to_str().unwrap()]);
-    holds(&trust(person.0.path()), 2, "is your home folder");
+    holds(&trust(person.0.path()), 2, "this folder is your home folder");
     holds(&trust(Path::new("/")), 2, "cannot be trusted");
     holds(&trust(system.home()), 2, "ken's own");
     holds(&trust(&system.home().join("state/store")), 2, "lies in ken's own");
