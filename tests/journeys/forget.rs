@@ -212,6 +212,33 @@ fn a_running_turn_is_cancelled_first_and_its_readers_are_told() {
     is_forgotten(&system);
 }
 
+/// Two terminals are open in one session, in which a turn runs. It is deleted: both say so, and begin another one.
+#[test]
+fn terminals_in_a_deleted_session_go_on_in_a_new_one() {
+    let (_provider, system) = started();
+    let open = |arguments: &[&str]| {
+        let mut command = Command::new(binary("ken-tui"));
+        command.env("KEN_HOME", system.home()).args(arguments);
+        Terminal::start(&command, 100, 30)
+    };
+    let mut first = open(&[]);
+    first.wait_for_text(&format!("It is {ANSWERED}"));
+    first.type_line(&format!("{ASKED} for ever"));
+    let mut second = open(&["-c"]);
+    second.wait_for_text(&format!("{ASKED} for ever"));
+    first.type_line("queued behind it");
+    first.wait_for_text("next: queued");
+    let id = session(&system);
+    assert_eq!(runs(&system, &format!("ken sessions rm {id} --yes")), format!("deleted {id}\n"));
+    for terminal in [&mut first, &mut second] {
+        let screen = terminal.wait_for_text("This is a new session.");
+        assert!(!screen.contains(ASKED) && !screen.contains("queued behind"), "{screen}");
+        assert!(screen.contains(&format!("{id} was deleted for good")), "{screen}");
+        terminal.type_line("Hello again");
+        terminal.wait_for_text(&format!("It is {ANSWERED}"));
+    }
+}
+
 #[test]
 fn a_kill_in_the_middle_is_made_up_for() {
     let (_provider, system) = started();

@@ -224,7 +224,7 @@ fn what_must_not_be_trusted_is_refused_with_the_reason() {
     let (provider, person) = (repairing(), Person::new());
     let system = start(&provider);
     let trust = |folder: &Path| person.run(&system, Path::new("/"), &["workspace", "trust", folder.to_str().unwrap()]);
-    holds(&trust(person.0.path()), 2, "is your home folder");
+    holds(&trust(person.0.path()), 2, "this folder is your home folder");
     holds(&trust(Path::new("/")), 2, "cannot be trusted");
     holds(&trust(system.home()), 2, "ken's own");
     holds(&trust(&system.home().join("state/store")), 2, "lies in ken's own");
@@ -310,7 +310,7 @@ fn its_project_rules_are_followed_once_they_are_accepted() {
     let rules = || {
         let before = provider.received().len();
         holds(&person.run(&system, &site, &["chat", "fix it"]), 0, "Repaired.");
-        let worker = provider.received().into_iter().skip(before).filter(is_of_worker).last().unwrap();
+        let worker = provider.received().into_iter().skip(before).rfind(is_of_worker).unwrap();
         let system = system_text(&worker);
         assert!(!system.contains("Write British"), "{system}");
         let messages = worker.body["messages"].as_array().unwrap();

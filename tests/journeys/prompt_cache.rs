@@ -143,7 +143,6 @@ fn column(table: &str, name: &str) -> Vec<String> {
 fn is_shown(system: &System, counted: &[Counted]) {
     let all: usize = counted.iter().map(|one| one.all).sum();
     let cached: usize = counted.iter().map(|one| one.cached).sum();
-    println!("of {all} tokens in {} requests, {cached} were cached", counted.len());
     assert!(cached * 10 > all * 8, "of {all} tokens, {cached} were cached");
     let shown = |arguments: &[&str]| String::from_utf8(system.ken(arguments).stdout).unwrap();
     let usage = shown(&["usage"]);

@@ -46,7 +46,7 @@ fn call(name: &str, arguments: &Value) -> Reply {
 /// Answers as a model that makes a reminder: from the time that it was told, without a word about the zone.
 fn reminding() -> Provider {
     Provider::answering(|request| {
-        let asked = prompt(request).lines().last().unwrap().to_owned();
+        let asked = request.prompt().as_str().unwrap().lines().next().unwrap().to_owned();
         if last_message(request)["role"] == "tool" {
             return Reply::Stream(openai(&["I will remind you."], &[]));
         }
@@ -129,4 +129,8 @@ fn a_reminder_comes_once_where_it_was_asked_for_and_can_be_read_afterwards() {
     let runs = shown(&["schedule", "runs", "at-once"]);
     assert_eq!(runs.lines().filter(|line| line.contains("ok") || line.contains("done")).count(), 1, "{runs}");
     assert_eq!(reminders(), 1);
+    // The runs of schedules do not flood the list of sessions.
+    let listed = shown(&["sessions"]);
+    assert!(listed.contains("Remind me at once.") && !listed.contains("schedule:"), "{listed}");
+    assert_eq!(shown(&["sessions", "--all"]).matches("schedule:").count(), 1);
 }

@@ -356,6 +356,22 @@ fn recently_fetched_pages_are_not_fetched_again() {
 }
 
 #[test]
+fn words_are_asked_and_answered_without_json() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let printed = |words: &[&str]| {
+        let (command, rest) = words.split_first().unwrap();
+        let output = ken_web(&web, command).args(rest).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let address = format!("{}/ferry", web.url());
+    assert_eq!(printed(&["search", "ferry", "Norderney"]), format!("Ferries\n  {address}\n"));
+    assert!(printed(&[&address]).starts_with(&format!("Ferries of the coast\n{address}\n\n")));
+    assert!(printed(&["research", "When does the ferry leave?"]).contains("Ferries of the coast"));
+}
+
+#[test]
 fn bad_input_names_the_field() {
     let web = Pages::start();
     for (command, input, at) in [

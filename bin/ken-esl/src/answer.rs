@@ -24,11 +24,11 @@ fn rounded(value: f32) -> f64 {
 }
 
 /// Rounds to a multiple of 1 / `parts`. Never returns -0.
-fn to_parts(value: f32, parts: f64) -> f64 {
+pub(crate) fn to_parts(value: f32, parts: f64) -> f64 {
     (f64::from(value) * parts).round() / parts + 0.0
 }
 
-fn name(emotion: usize) -> &'static str {
+pub(crate) fn name(emotion: usize) -> &'static str {
     EMOTIONS.get(emotion).map_or("neutral", |emotion| emotion.name)
 }
 
@@ -140,7 +140,7 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
 const MAX_QUOTED: usize = 40;
 
 /// Writes words within quotation marks that the caller has opened.
-fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
+pub(crate) fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
     // Nearly all words are short enough even if their bytes are counted.
     let cut = (words.len() > MAX_QUOTED)
         .then(|| words.char_indices().nth(MAX_QUOTED))

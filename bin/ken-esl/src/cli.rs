@@ -9,6 +9,7 @@ use ken_types::json;
 use crate::answer::State;
 use crate::reading::Reading;
 use crate::risk::Risk;
+use crate::rows::Rows;
 use crate::table::Table;
 use crate::window::WordSums;
 
@@ -17,6 +18,9 @@ pub(crate) struct Esl {
     /// The text, or a JSON object with the text as its user_input
     #[arg(short, long, value_name = "TEXT")]
     text: Option<String>,
+    /// Read a CSV table, and the texts of this column of it, by the column's name in the first line
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["text", "lines"])]
+    csv: Option<String>,
     #[arg(skip)]
     words: RefCell<WordSums>,
 }
@@ -31,6 +35,9 @@ impl Filter for Esl {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
+        if let Some(column) = &self.csv {
+            return Ok(reply.send(&Rows::read(input, column, &mut self.words.borrow_mut())?));
+        }
         let text = text_of(input)?;
         let reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
         Ok(reply.send(&State { text: &text, reading: &reading, risk: &Risk::of(&text) }))

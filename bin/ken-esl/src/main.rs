@@ -9,6 +9,7 @@ mod lexicon;
 mod math;
 mod reading;
 mod risk;
+mod rows;
 mod rule;
 mod rules;
 mod scope;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use esl::{feel, feel_lines, run};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const FIELDS: [&str; 9] = [
     "emotional_state",
@@ -42,7 +42,7 @@ fn every_source_and_form_of_input_gives_the_same() {
     let text = "I don't trust \"them\" at all";
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
-    let document = serde_json::json!({"user_input": text, "session": 1}).to_string();
+    let document = json!({"user_input": text, "session": 1}).to_string();
     let expected = run(&["--text", text], b"").stdout;
     assert!(!expected.is_empty());
     assert_eq!(run(&[], text.as_bytes()).stdout, expected);
@@ -261,5 +261,26 @@ fn a_line_gets_the_same_answer_as_the_text_alone() {
     let lines: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
     for (text, answer) in texts.iter().zip(feel_lines(&lines)) {
         assert_eq!(feel(text), answer);
+    }
+}
+
+#[test]
+fn a_column_of_a_table_is_read() {
+    let table = b"\xef\xbb\xbfid,text\n1,\"I love it,\nall of it!\"\n2,\n3,I want to kill myself\n";
+    let rows: Value = serde_json::from_str(&run(&["--csv", "text", "--format", "compact"], table).stdout).unwrap();
+    let lines: Vec<&Value> = rows["rows"].as_array().unwrap().iter().map(|row| &row["line"]).collect();
+    assert_eq!(lines, [2, 5], "{rows}");
+    assert_eq!(
+        (&rows["rows"][0]["reading"]["emotional_state"], &rows["rows"][0]["text"]),
+        (&json!("love"), &json!("I love it,\nall of it!"))
+    );
+    let summary = run(&["--csv", "text", "--format", "summary"], table).stdout;
+    assert!(summary.starts_with("These may be about harming oneself"), "{summary}");
+    assert!(summary.contains("please read them first: line 5\n2: love, positive"), "{summary}");
+    for (column, table, said) in
+        [("note", &table[..], "there is no column `note`"), ("text", b"id,text\n1\n", "no CSV table")]
+    {
+        let refused = run(&["--csv", column], table);
+        assert!(refused.status == 2 && refused.stderr.contains(said), "{}", refused.stderr);
     }
 }

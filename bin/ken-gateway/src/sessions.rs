@@ -128,6 +128,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         scope: Identity::scope_or_none(&query)?,
         archived: page::flag(&query, "archived")?,
         empty: page::flag_if_given(&query, "empty")?.unwrap_or(true),
+        scheduled: page::flag_if_given(&query, "scheduled")?.unwrap_or(true),
         q: query.one("q")?.map(str::to_owned),
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,

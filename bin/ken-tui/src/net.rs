@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ken_client::chat::{Identity, Prompt, Session};
+use ken_client::chat::{Chosen, Identity, Prompt, Session};
 use ken_client::{Gateway, Method};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error, json};
@@ -218,7 +218,7 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
         Selector::Fresh(folder) => gateway.create_session(&identity, folder.as_deref()),
         Selector::Named(name) => gateway.resume_session(&identity, name),
         Selector::Last => {
-            let last = gateway.sessions(Some(&identity), false, 1)?;
+            let last = gateway.sessions(Some(&identity), Chosen::default(), 1)?;
             match last.first().and_then(|session| session.get("sessionId")?.as_str()) {
                 Some(id) => gateway.resume_session(&identity, id),
                 None => gateway.create_session(&identity, None),

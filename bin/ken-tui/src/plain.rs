@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Identity, Prompt, Session, Turn};
+use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn};
 use ken_client::{Events, Gateway, LiveText, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
@@ -96,7 +96,7 @@ impl Plain {
     }
 
     fn show_sessions(&mut self) -> Result<(), Error> {
-        for session in self.gateway.sessions(Some(&Identity::local()), false, PAGE)? {
+        for session in self.gateway.sessions(Some(&Identity::local()), Chosen::default(), PAGE)? {
             let name = name_of(&session).unwrap_or_default();
             put(&for_output(&format!("{}  {name}\n", text(&session, "sessionId"))))?;
         }

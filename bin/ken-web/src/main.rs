@@ -15,6 +15,7 @@ mod robots;
 mod search;
 mod source;
 mod web;
+mod words;
 
 use std::process::ExitCode;
 
@@ -25,11 +26,11 @@ use crate::commands::{Fetch, Research, Search};
 const ABOUT: &str = "Search the web and fetch pages; only public addresses are reached";
 
 fn main() -> ExitCode {
-    let command = std::env::args_os().nth(1);
-    match command.as_deref().and_then(|word| word.to_str()) {
-        Some("search") => ken_tool::subcommand::<Search>(),
-        Some("fetch") => ken_tool::subcommand::<Fetch>(),
-        Some("research") => ken_tool::subcommand::<Research>(),
+    let words = words::to_json(std::env::args_os().skip(1).collect());
+    match words.first().and_then(|word| word.to_str()) {
+        Some("search") => ken_tool::subcommand_of::<Search>(words),
+        Some("fetch") => ken_tool::subcommand_of::<Fetch>(words),
+        Some("research") => ken_tool::subcommand_of::<Research>(words),
         // This program itself starts this command, for each page.
         Some(page_text::RENDER) => page_text::render_input(),
         _ => ken_tool::front(

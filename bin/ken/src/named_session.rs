@@ -1,7 +1,7 @@
 //! The session that a person names.
 
 use ken_client::Gateway;
-use ken_client::chat::Identity;
+use ken_client::chat::{Chosen, Identity};
 use ken_types::Error;
 use ken_types::ops::ids::{FoundId, IdKind};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub(crate) const SESSION: Wanted =
 
 /// Returns the id of the session that was used last.
 pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
-    let sessions = gateway.sessions(Some(&Identity::local()), false, 1)?;
+    let sessions = gateway.sessions(Some(&Identity::local()), Chosen::default(), 1)?;
     let last = sessions.first().map(|session| field(session, "sessionId").to_owned());
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ken_client::chat::Identity;
+use ken_client::chat::{Chosen, Identity};
 use ken_client::{Gateway, History, source_lines};
 use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
@@ -56,6 +56,9 @@ struct List {
     /// Show archived sessions
     #[arg(long)]
     archived: bool,
+    /// Also show the runs of schedules
+    #[arg(long)]
+    all: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -113,7 +116,8 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
 }
 
 fn list(gateway: &mut Gateway, args: &List) -> Outcome {
-    let sessions = during("waiting for the gateway", || gateway.sessions(None, args.archived, args.limit))?;
+    let chosen = Chosen { archived: args.archived, scheduled: args.all };
+    let sessions = during("waiting for the gateway", || gateway.sessions(None, chosen, args.limit))?;
     if args.json {
         sessions.iter().try_for_each(print_json)?;
         return Ok(ExitCode::SUCCESS);

@@ -120,7 +120,8 @@ impl Request {
     /// Returns where, why and at what risk, each with its name. The last one also says who asks, and until when.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut risk = self.risk.clone();
-        for (before, value) in [("", &self.action_type), ("asked by ", &self.agent), ("until ", &self.expires_at)] {
+        let until = minute(&self.expires_at);
+        for (before, value) in [("", &self.action_type), ("asked by ", &self.agent), ("until ", &until)] {
             if !value.is_empty() {
                 _ = write!(risk, " · {before}{value}");
             }
@@ -149,6 +150,14 @@ impl Request {
     }
 }
 
+/// Returns an instant as a person reads it, or as it is if it is none: `2026-11-23 18:00 UTC`.
+fn minute(instant: &str) -> String {
+    match (instant.split_once('T'), instant.ends_with('Z')) {
+        (Some((day, time)), true) if time.is_char_boundary(5) => format!("{day} {} UTC", &time[..5]),
+        _ => instant.to_owned(),
+    }
+}
+
 fn kind_of(line: &str) -> Kind {
     match line.as_bytes().first() {
         Some(b'+') => Kind::Added,
@@ -173,8 +182,9 @@ fn outcome(record: &Value) -> Option<String> {
     let decision = record.get("decision").unwrap_or(&Value::Null);
     let for_session = text(decision, "scope") == "session" && status == "approved";
     let status = if for_session { "approved for the session" } else { status };
-    let mut outcome = decided(status, text(decision, "decidedBy"));
-    if let Some(known) = decision.get("decidedAs").and_then(known_decider) {
+    let claim = text(decision, "decidedBy");
+    let mut outcome = decided(status, claim);
+    if let Some(known) = decision.get("decidedAs").and_then(|known| known_decider(known, claim)) {
         _ = write!(outcome, ", {known}");
     }
     Some(outcome)
@@ -188,13 +198,13 @@ pub fn decided(status: &str, by: &str) -> String {
     }
 }
 
-/// Returns the person who decided, as ken itself knows it.
-fn known_decider(known: &Value) -> Option<String> {
+/// Returns the person who decided, as ken itself knows it. A name that is also `claimed` is left out, because it stands there.
+fn known_decider(known: &Value, claimed: &str) -> Option<String> {
     Some(match text(known, "kind") {
         "local" => {
             let uid = known.get("uid").and_then(Value::as_u64)?;
             match text(known, "user") {
-                "" => format!("uid {uid}"),
+                user if user.is_empty() || user == claimed => format!("uid {uid}"),
                 user => format!("uid {uid} ({})", one_line(user)),
             }
         }
@@ -230,7 +240,7 @@ mod tests {
         let action = json!({"count": 1, "files": [{"path": "repos/a/b", "before": version, "after": version}]});
         let request = Request::of(&record(action, "@@ -1 +1 @@\n-old\n+new\u{202e}\n")).unwrap();
         let wanted = "Edit repos/a/b\nwhere: repos/a/b\nwhy:   no rule allows it\n\
-            risk:  low · file.edit · asked by coding-worker · until 2026-11-23T18:00:00.000Z\n\
+            risk:  low · file.edit · asked by coding-worker · until 2026-11-23 18:00 UTC\n\
             files: repos/a/b (changed)\n@@ -1 +1 @@\n-old\n+new<U+202E>\n";
         assert_eq!(request.text(), wanted);
         assert!(!request.is_cut && request.is_pending());
@@ -249,6 +259,10 @@ mod tests {
             (
                 json!({"decidedBy": "root", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
                 "approved by root, uid 1000 (vera)",
+            ),
+            (
+                json!({"decidedBy": "vera", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
+                "approved by vera, uid 1000",
             ),
             (json!({"decidedBy": "x", "decidedAs": {"kind": "secret"}}), "approved by x, secret"),
             (

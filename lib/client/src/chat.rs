@@ -107,6 +107,15 @@ pub struct Session {
     pub workspace: Option<String>,
 }
 
+/// Which sessions are listed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Chosen {
+    /// The archived ones instead of the others.
+    pub archived: bool,
+    /// Also those of the runs of schedules.
+    pub scheduled: bool,
+}
+
 /// An image that is sent with a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
@@ -262,7 +271,7 @@ impl Gateway {
 
     /// Returns the name or id of a recent session that is most like a word, if one is like it.
     pub fn nearest_session(&mut self, identity: &Identity, word: &str) -> Option<String> {
-        let sessions = self.sessions(Some(identity), false, 100).ok()?;
+        let sessions = self.sessions(Some(identity), Chosen::default(), 100).ok()?;
         let names = sessions.iter().flat_map(|session| ["displayName", "sessionId"].map(|name| session.get(name)));
         nearest(word, names.flatten().filter_map(Value::as_str)).map(str::to_owned)
     }
@@ -287,10 +296,13 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn sessions(&mut self, of: Option<&Identity>, archived: bool, limit: u32) -> Result<Vec<Value>, Error> {
+    pub fn sessions(&mut self, of: Option<&Identity>, chosen: Chosen, limit: u32) -> Result<Vec<Value>, Error> {
         let mut target = format!("/api/chat/sessions?empty=0&limit={limit}");
-        if archived {
+        if chosen.archived {
             target += "&archived=1";
+        }
+        if !chosen.scheduled {
+            target += "&scheduled=0";
         }
         if let Some(identity) = of {
             target += &format!("&{}", identity.query());

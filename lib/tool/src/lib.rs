@@ -129,6 +129,11 @@ pub fn subcommand<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os().skip(1))
 }
 
+/// Like [`subcommand`], with these words in place of the arguments of the process. The first one is the subcommand.
+pub fn subcommand_of<F: Filter>(words: Vec<OsString>) -> ExitCode {
+    run::<F>(words.into_iter())
+}
+
 fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
     end(F::NAME, cli::parse::<Cli<F>>(cli::command::<F>(), words), answer)
 }

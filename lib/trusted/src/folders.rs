@@ -91,7 +91,7 @@ impl Folders {
         let at = |message: String| Error::forbidden(message).at(path.display().to_string());
         // The path is shown to people and to models.
         if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
-            return Err(at("its path holds a control character, or is not UTF-8".to_owned()));
+            return Err(at("the path of this folder holds a control character, or is not UTF-8".to_owned()));
         }
         let Walk { chain, .. } = walk(&path)?;
         let Some(folder) = chain.last().filter(|_| path != Path::new("/")) else {
@@ -99,7 +99,9 @@ impl Folders {
         };
         for home in home {
             if identities(home).contains(folder) {
-                return Err(at("is your home folder, or holds it: trust the folder of one project".to_owned()));
+                return Err(at(
+                    "this folder is your home folder, or holds it: trust the folder of one project".to_owned()
+                ));
             }
         }
         check_apart(&path, own)?;
@@ -109,8 +111,8 @@ impl Folders {
             let name = other.display();
             match apart(&path, other) {
                 Ok(()) => {}
-                Err(Apart::Holds) => return Err(at(format!("holds the trusted folder {name}"))),
-                Err(Apart::LiesIn) => return Err(at(format!("lies in the trusted folder {name}"))),
+                Err(Apart::Holds) => return Err(at(format!("this folder holds the trusted folder {name}"))),
+                Err(Apart::LiesIn) => return Err(at(format!("this folder lies in the trusted folder {name}"))),
             }
         }
         self.trusted.insert(path.clone(), *folder);
@@ -127,7 +129,7 @@ impl Folders {
 /// Fails if a folder holds one of ken's own files and folders, or lies in one.
 pub fn check_apart(folder: &Path, own: &[PathBuf]) -> Result<(), Error> {
     let at = |what: &str, own: &Path| {
-        Error::forbidden(format!("{what} ken's own {}", own.display())).at(folder.display().to_string())
+        Error::forbidden(format!("this folder {what} ken's own {}", own.display())).at(folder.display().to_string())
     };
     own.iter().try_for_each(|own| match apart(folder, own) {
         Ok(()) => Ok(()),
@@ -241,11 +243,11 @@ mod tests {
         std::os::unix::fs::symlink(at.join("home/src/site"), at.join("link")).unwrap();
         let mut folders = Folders::default();
         for (refused, why) in [
-            ("home", "is your home folder"),
-            (".", "is your home folder"),
-            ("home/.local/state", "holds ken's own"),
-            ("home/.local/state/ken", "holds ken's own"),
-            ("home/.local/state/ken/store", "lies in ken's own"),
+            ("home", "this folder is your home folder"),
+            (".", "this folder is your home folder"),
+            ("home/.local/state", "this folder holds ken's own"),
+            ("home/.local/state/ken", "this folder holds ken's own"),
+            ("home/.local/state/ken/store", "this folder lies in ken's own"),
             ("nothing", "cannot be used"),
         ] {
             let message = trust(&mut folders, &at, refused).unwrap_err();
@@ -255,8 +257,12 @@ mod tests {
         // A link is trusted as the folder that it leads to.
         assert_eq!(trust(&mut folders, &at, "link"), Ok(at.join("home/src/site")));
         assert_eq!(trust(&mut folders, &at, "home/src/site"), Ok(at.join("home/src/site")));
-        assert!(trust(&mut folders, &at, "home/src").unwrap_err().starts_with("holds the trusted folder"));
-        assert!(trust(&mut folders, &at, "home/src/site/docs").unwrap_err().starts_with("lies in the trusted folder"));
+        assert!(trust(&mut folders, &at, "home/src").unwrap_err().starts_with("this folder holds the trusted folder"));
+        assert!(
+            trust(&mut folders, &at, "home/src/site/docs")
+                .unwrap_err()
+                .starts_with("this folder lies in the trusted folder")
+        );
         assert!(trust(&mut folders, &at, "home/src/other").is_ok());
         folders.write(&at).unwrap();
         assert_eq!(Folders::read(&at), Ok(folders));

@@ -110,8 +110,8 @@ impl Read for SessionsList {
         let mut found = Vec::new();
         // A scope that is not stored has no sessions.
         if scope != Some(None) {
-            let list =
-                SessionList { scope: scope.flatten(), archived: args.archived, empty: args.empty, after: (at, stream) };
+            let ListSessions { archived, empty, scheduled, .. } = *args;
+            let list = SessionList { scope: scope.flatten(), archived, empty, scheduled, after: (at, stream) };
             let words = SessionWords::of(args.q.as_deref());
             tables.list_sessions(&list, &mut |stream, session| {
                 if words.are_in(&session) {
@@ -127,6 +127,7 @@ impl Read for SessionsList {
 fn list_name(args: &ListSessions) -> List {
     let archived = if args.archived { "archived" } else { "open" };
     let empty = args.empty.then_some("empty");
+    let scheduled = args.scheduled.then_some("scheduled");
     let scope = args.scope.as_ref();
     let part = |pick: fn(&Scope) -> &str| scope.map(pick);
     List::named(
@@ -134,6 +135,7 @@ fn list_name(args: &ListSessions) -> List {
         &[
             Some(archived),
             empty,
+            scheduled,
             args.q.as_deref(),
             part(|scope| &scope.connector),
             part(|scope| &scope.actor_id),

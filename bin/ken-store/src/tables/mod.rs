@@ -141,6 +141,8 @@ pub struct SessionList {
     pub archived: bool,
     /// Whether sessions without a title are included.
     pub empty: bool,
+    /// Whether those of the runs of schedules are included.
+    pub scheduled: bool,
     pub after: (i64, i64),
 }
 

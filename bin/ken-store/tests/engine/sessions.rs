@@ -11,7 +11,7 @@ fn resume(actor: &str, selector: &str) -> ResumeSession {
 }
 
 fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
-    ListSessions { scope: Some(scope(actor)), archived: false, empty: true, q: None, limit, after }
+    ListSessions { scope: Some(scope(actor)), archived: false, empty: true, scheduled: false, q: None, limit, after }
 }
 
 fn owned(id: &str, actor: &str) -> OwnedSession {

@@ -232,7 +232,7 @@ impl Block {
         let mut lines = wrap(&Line::from(spans), usize::from(columns), 2, Cut::Words);
         let text = self.text.trim_end();
         if !text.is_empty() {
-            let output = gutter(text, "  ", FAINT, columns).lines;
+            let output = beside(text, "  ", columns, diff_style()).lines;
             let folded_lines = if self.state == State::Waiting { WAITING_LINES } else { FOLDED_LINES };
             let shown = if unfolded { output.len() } else { output.len().min(folded_lines) };
             let hidden = output.len() - shown;
@@ -250,13 +250,31 @@ fn folded(hidden: usize) -> Line<'static> {
     Line::styled(format!("  … {hidden} more {lines}, Ctrl+O unfolds"), FAINT)
 }
 
-/// Renders a text with a marker before its first line. The other lines are indented by the width of the marker.
+/// Returns the style of each line of an output. What a diff adds and removes has its colour.
+fn diff_style() -> impl FnMut(&str) -> Style {
+    let mut is_diff = false;
+    move |line| {
+        is_diff |= line.starts_with("--- ");
+        match line.as_bytes().first().filter(|_| is_diff) {
+            Some(b'+') => Style::new().fg(Color::Green),
+            Some(b'-') => Style::new().fg(Color::Red),
+            _ => FAINT,
+        }
+    }
+}
+
 fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
+    beside(text, mark, columns, |_| style)
+}
+
+/// Renders a text with a marker before its first line. The other lines are indented by the width of the marker.
+fn beside(text: &str, mark: &str, columns: u16, mut style: impl FnMut(&str) -> Style) -> Rendered {
     let indent = mark.chars().count();
     let room = usize::from(columns).saturating_sub(indent).max(2);
     let blanks = " ".repeat(indent);
     let mut lines = Vec::new();
     for line in text.split('\n') {
+        let style = style(line);
         for piece in wrap(&Line::styled(line.to_owned(), style), room, 0, Cut::Words) {
             let mark = if lines.is_empty() { mark } else { &blanks };
             let mut spans = vec![Span::styled(mark.to_owned(), style)];
@@ -306,6 +324,16 @@ mod tests {
         block.set_text("1\n2\n3\n4\n5\n6");
         assert_eq!(text(&mut block, 40), ["✓ ls", "  1", "  2", "  3", "  4", "  … 2 more lines, Ctrl+O unfolds"]);
         assert_eq!(block.lines(40, true).len(), 7);
+    }
+
+    #[test]
+    fn a_diff_has_colours() {
+        let mut block = Block::activity("approval", "a1", State::Waiting);
+        block.set_text("- no diff yet\n--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new");
+        let colour = |line: &Line<'_>| line.spans.last().and_then(|span| span.style.fg);
+        let colours: Vec<_> = block.lines(40, false).iter().skip(1).map(colour).collect();
+        let (red, green) = (Some(Color::Red), Some(Color::Green));
+        assert_eq!(colours, [None, red, green, None, red, green]);
     }
 
     #[test]

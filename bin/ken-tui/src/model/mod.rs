@@ -13,6 +13,7 @@ pub(crate) mod transcript;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use ken_approval::Kind::{Fact, Risk};
 use ken_approval::Request;
 use ken_client::chat::Session;
 use ken_types::id::Mint;
@@ -141,6 +142,8 @@ pub(crate) struct Model {
     cancelling: bool,
     armed: bool,
     preflight: Vec<String>,
+    /// That the session was deleted, which is told in the one that takes its place.
+    deletion: Option<Error>,
     /// Why the client must end. It is printed after leaving the alternate screen.
     pub(crate) fatal: Option<String>,
     effects: Vec<Effect>,
@@ -182,6 +185,7 @@ impl Model {
             cancelling: false,
             armed: false,
             preflight: Vec::new(),
+            deletion: None,
             fatal: None,
             effects: Vec::new(),
         };
@@ -205,7 +209,9 @@ impl Model {
             Message::Stream { epoch, events } if epoch == self.epoch => self.stream(&events),
             Message::StreamEnded { epoch, error } if epoch == self.epoch => {
                 self.problem(&error);
-                self.forget_deleted(&error, self.session_id());
+                if error.code == Code::Gone {
+                    self.forget_deleted(error, self.session_id());
+                }
             }
             Message::Page { epoch, older, page } if epoch == self.epoch => self.page(older, page),
             Message::Stream { .. } | Message::StreamEnded { .. } | Message::Page { .. } => {}
@@ -309,6 +315,10 @@ impl Model {
         if !is_first {
             self.transcript = self.transcript.fresh();
         }
+        if let Some(error) = self.deletion.take() {
+            self.problem(&error);
+            self.note("This is a new session.");
+        }
         match created {
             true => {
                 self.effects.push(Effect::Log("session.fresh"));
@@ -377,11 +387,19 @@ impl Model {
         self.send_queued();
     }
 
-    /// If a session was deleted for good, removes what was typed in it from the history, too.
-    fn forget_deleted(&mut self, error: &Error, session: String) {
-        if error.code == Code::Gone {
-            self.effects.push(Effect::Forget { session });
-            self.effects.push(Effect::LoadHistory);
+    /// Removes from the history what was typed in a session that was deleted for good. If it is the one on the screen, what
+    /// was queued goes with it, and a new one takes its place: the deleted one takes no prompt, and its turn has no end.
+    fn forget_deleted(&mut self, error: Error, session: String) {
+        let is_shown = session == self.session_id();
+        self.effects.push(Effect::Forget { session });
+        self.effects.push(Effect::LoadHistory);
+        // The stream and each prompt on its way report the deletion.
+        if is_shown && std::mem::take(&mut self.attached) {
+            let folder = self.session.as_ref().and_then(|session| session.workspace.as_ref().map(Into::into));
+            self.queue.clear();
+            self.held = false;
+            self.deletion = Some(error);
+            self.effects.push(Effect::Open(Selector::Fresh(folder)));
         }
     }
 
@@ -512,15 +530,17 @@ impl Model {
                 }
             }
             Err(error) => {
-                if is_left {
-                    self.remember(&sent.draft.text);
-                } else if !sent.is_command {
+                if !is_left && !sent.is_command {
                     // The text is returned to the editor.
                     self.transcript.remove(&prompt_id(id));
                     self.restore_draft(sent.draft);
+                } else if is_left && error.code != Code::Gone {
+                    self.remember(&sent.draft.text);
                 }
                 self.problem(&error);
-                self.forget_deleted(&error, sent.session);
+                if error.code == Code::Gone {
+                    self.forget_deleted(error, sent.session);
+                }
             }
         }
         self.send_queued();
@@ -731,11 +751,12 @@ impl Model {
     }
 }
 
-/// Returns what the row of a request shows below its name: where, why, risk, and the action or the diff. The dialog
-/// shows all of a long one.
+/// Returns what the row of a request shows below its name: where, why, risk, and the action or the diff; only these once it
+/// is decided. The dialog shows all of a long one.
 fn below_name(request: &Request) -> String {
     let mut shown = String::new();
-    for line in request.lines().into_iter().skip(1) {
+    let is_shown = |line: &ken_approval::Line| request.is_pending() || !matches!(line.kind, Fact | Risk);
+    for line in request.lines().into_iter().skip(1).filter(is_shown) {
         if shown.len() + line.text.len() > ROW_BYTES {
             return shown + "… F2 shows the rest";
         }

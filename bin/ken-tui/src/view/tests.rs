@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use ken_approval::Request;
 use ken_client::chat::Session;
+use ken_types::{Code, Error};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui_textarea::{Input, Key};
@@ -606,6 +607,30 @@ fn what_comes_for_a_session_that_was_left_is_dropped() {
     let mut client = Client::opened();
     client.update(Message::Stream { epoch: 0, events: vec![delta("stale")] });
     assert!(!client.sees("stale"));
+}
+
+#[test]
+fn a_session_that_is_deleted_makes_room_for_a_new_one() {
+    let mut client = Client::opened();
+    client.send_line("hello", "s2");
+    for line in ["queued", "/rename x"] {
+        client.type_text(line);
+        client.key(Key::Enter);
+    }
+    let gone = || Error::new(Code::Gone, "the session was deleted for good");
+    client.update(Message::StreamEnded { epoch: 1, error: gone() });
+    client.update(Message::Sent { id: 2, answer: Err(gone()) });
+    let opens = |client: &Client| client.count(|effect| matches!(effect, Effect::Open(Selector::Fresh(_))));
+    assert_eq!(opens(&client), 2, "one at the start, one now");
+    let session = Session { id: "tui-new".to_owned(), name: None, created: true, workspace: None };
+    client.update(Message::Opened(Ok(session)));
+    let lines = client.draw(60, 20).0.join("\n");
+    assert!(lines.contains("! the session was deleted for good"), "{lines}");
+    assert!(!lines.contains("tests pass") && !lines.contains("queued"), "{lines}");
+    client.type_text("after");
+    client.key(Key::Enter);
+    let is_sent = |effect: &Effect| matches!(effect, Effect::Send(sent) if sent.session == "tui-new");
+    assert_eq!(client.count(is_sent), 1);
 }
 
 #[test]

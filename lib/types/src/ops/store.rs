@@ -295,6 +295,9 @@ pub struct ListSessions {
     /// Whether to include sessions without a visible prompt and without a name. Every start of a client creates one.
     #[serde(default)]
     pub empty: bool,
+    /// Whether to include those of the runs of schedules.
+    #[serde(default)]
+    pub scheduled: bool,
     /// Lists only sessions whose name, title or id contains each of these words, in upper or lower case.
     pub q: Option<String>,
     #[serde(default = "fifty")]

@@ -179,11 +179,12 @@ impl Sessions for Database {
         let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
         // The same words as in the indexes `shown_by_scope` and `shown_by_time`, which SQLite uses only then.
         let shown = if list.empty { "" } else { "AND (s.title IS NOT NULL OR s.name IS NOT NULL)" };
+        let chosen = if list.scheduled { "" } else { "AND s.id NOT GLOB 'schedule:*'" };
         let archived = if list.archived { "NOT NULL" } else { "NULL" };
         let sql = format!(
             "SELECT s.*, connector, actor, conversation, thread
              FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-             WHERE {of_scope} {shown} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
+             WHERE {of_scope} {shown} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
              ORDER BY s.updated_at DESC, s.stream DESC"
         );
         let (at, stream) = list.after;
