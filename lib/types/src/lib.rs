@@ -15,6 +15,7 @@ pub mod octets;
 pub mod offset;
 pub mod ops;
 pub mod places;
+pub mod providers;
 pub mod proxy;
 pub mod rate;
 pub mod rule;
