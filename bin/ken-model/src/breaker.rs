@@ -94,7 +94,8 @@ impl Breakers {
     pub(crate) fn admit(&self, provider: &str, model: &str, is_chosen: bool, now: Instant) -> Result<(), Error> {
         let mut entries = self.lock();
         for name in [provider, model] {
-            let Some((entry, down)) = entries.get_mut(name).and_then(|entry| entry.down.map(|down| (entry, down))) else {
+            let Some((entry, down)) = entries.get_mut(name).and_then(|entry| entry.down.map(|down| (entry, down)))
+            else {
                 continue;
             };
             if now < down.next && !is_chosen {

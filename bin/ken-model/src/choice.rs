@@ -79,7 +79,8 @@ impl Choice {
 
     /// Reads a list like `rules` or `openai/gpt-4o,rules`. Errors name `at` as their place, unless they have one in ken.toml.
     pub(crate) fn read(list: &str, at: &str, setup: &Setup<'_>) -> Result<Choice, Error> {
-        let placed = |error: Error| if error.at.as_ref().is_some_and(|at| !at.is_empty()) { error } else { error.at(at) };
+        let placed =
+            |error: Error| if error.at.as_ref().is_some_and(|at| !at.is_empty()) { error } else { error.at(at) };
         let engines = Engine::list(list, setup.providers).map_err(placed)?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
         let table = Table::installed()?;
@@ -141,7 +142,12 @@ impl Choice {
             exchanges: first.map_or(0, |first| first.exchanges()),
             unusable: unusable.into_iter().map(reason).collect(),
             embeds: self.embedder.as_ref().map(Embedder::name),
-            others: self.others.iter().filter(|other| other.unusable().is_none()).map(|other| full_name(other.as_ref())).collect(),
+            others: self
+                .others
+                .iter()
+                .filter(|other| other.unusable().is_none())
+                .map(|other| full_name(other.as_ref()))
+                .collect(),
         }
     }
 }

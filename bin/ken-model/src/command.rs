@@ -287,7 +287,9 @@ fn with_nearest(error: Error, provider: &dyn Provider, setup: &Setup<'_>) -> Err
     let distances = models.iter().map(|model| (strsim::osa_distance(&name.id, model), model));
     match distances.min() {
         // As far away as a person mistypes a name.
-        Some((distance, near)) if (1..=1.max(name.id.chars().count() / 3)).contains(&distance) => error.hint(format!("did you mean `{}/{near}`?", name.provider)),
+        Some((distance, near)) if (1..=1.max(name.id.chars().count() / 3)).contains(&distance) => {
+            error.hint(format!("did you mean `{}/{near}`?", name.provider))
+        }
         _ => error.hint("`ken model list` prints the models of each provider"),
     }
 }

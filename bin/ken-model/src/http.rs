@@ -187,8 +187,16 @@ fn unreachable(url: &str, error: ureq::Error) -> Failed {
             return Failed::new(error, Fault::Provider);
         }
         // The connection was accepted and then lost, which a server that restarts does, too.
-        ureq::Error::Io(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {
+        ureq::Error::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+            ) =>
+        {
             (format!("{host} closed the connection: {error}"), Fault::Server)
+        }
+        ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            (format!("cannot reach {host}: it refuses connections"), Fault::Provider)
         }
         error => (format!("cannot reach {host}: {error}"), Fault::Provider),
     };

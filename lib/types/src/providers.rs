@@ -202,7 +202,8 @@ fn address_problem(url: &str) -> Option<String> {
     if rest.is_some_and(|rest| rest.split('/').next().is_some_and(|host| host.contains('@'))) {
         return Some("a password does not belong into an address; `key` names one in secrets.env".to_owned());
     }
-    let ending = ["/chat/completions", "/messages", "/responses", "/completions"].into_iter().find(|end| url.ends_with(end));
+    let ending =
+        ["/chat/completions", "/messages", "/responses", "/completions"].into_iter().find(|end| url.ends_with(end));
     ending.map(|ending| format!("it ends in {ending}, which ken adds itself"))
 }
 
@@ -248,7 +249,9 @@ pub fn problems(tables: &Providers) -> Vec<(Vec<&str>, String)> {
         if table.models.iter().any(|model| model.trim().is_empty() || model.contains(',')) {
             say("models", "a model has a name, without a comma".to_owned());
         }
-        for (key, value, max) in [("timeout_ms", table.timeout_ms, MAX_TIMEOUT_MS), ("context", table.context, MAX_TOKENS)] {
+        for (key, value, max) in
+            [("timeout_ms", table.timeout_ms, MAX_TIMEOUT_MS), ("context", table.context, MAX_TOKENS)]
+        {
             if value.is_some_and(|value| !(1..=max).contains(&value)) {
                 say(key, format!("it is 1 to {max}"));
             }
@@ -304,10 +307,18 @@ mod tests {
     fn a_table_with_a_known_name_changes_only_what_it_sets() {
         let none = Providers::new();
         let groq = resolve("groq", &none, |_| None).unwrap();
-        assert_eq!((groq.base_url.as_str(), groq.key.as_deref(), groq.needs_key), ("https://api.groq.com/openai/v1", Some("GROQ_API_KEY"), true));
-        let own = tables(r#"{"groq": {"base_url": "http://proxy:1/v1/"}, "openai": {"key": ""}, "box": {"base_url": "http://box/v1", "key": "BOX"}}"#);
+        assert_eq!(
+            (groq.base_url.as_str(), groq.key.as_deref(), groq.needs_key),
+            ("https://api.groq.com/openai/v1", Some("GROQ_API_KEY"), true)
+        );
+        let own = tables(
+            r#"{"groq": {"base_url": "http://proxy:1/v1/"}, "openai": {"key": ""}, "box": {"base_url": "http://box/v1", "key": "BOX"}}"#,
+        );
         let groq = resolve("groq", &own, |_| None).unwrap();
-        assert_eq!((groq.base_url.as_str(), groq.key.as_deref(), groq.needs_key), ("http://proxy:1/v1", Some("GROQ_API_KEY"), false));
+        assert_eq!(
+            (groq.base_url.as_str(), groq.key.as_deref(), groq.needs_key),
+            ("http://proxy:1/v1", Some("GROQ_API_KEY"), false)
+        );
         let openai = resolve("openai", &own, |_| Some("http://other/v1".into())).unwrap();
         assert_eq!((openai.base_url.as_str(), openai.key), ("http://other/v1", None));
         let own_box = resolve("box", &own, |_| None).unwrap();
@@ -350,6 +361,11 @@ mod tests {
             assert!(keys.join(".") == place && message.contains(part), "{table}: {found:?}");
             assert!(!message.contains("sk-abc"));
         }
-        assert_eq!(problems(&tables(r#"{"groq": {}, "x": {"base_url": "http://a", "key": "", "options": {"temperature": 2, "top_p": 1, "seed": -1}}}"#)), []);
+        assert_eq!(
+            problems(&tables(
+                r#"{"groq": {}, "x": {"base_url": "http://a", "key": "", "options": {"temperature": 2, "top_p": 1, "seed": -1}}}"#
+            )),
+            []
+        );
     }
 }

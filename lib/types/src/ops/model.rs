@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 
 use super::Nothing;
 use super::budget::Spent;
+use crate::Timestamp;
 use crate::config::Budget;
 use crate::event::{Block, Message, ModelName, StopReason, Usage};
-use crate::Timestamp;
 
 crate::operations! {
     /// Makes one call to one provider. Items are the pieces of the answer as they arrive. Cancelling the request closes
