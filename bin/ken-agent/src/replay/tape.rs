@@ -322,7 +322,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
         let list = lists.entry(event.place.session.clone()).or_default();
         match &event.body {
             // A model is called again after a failure that may pass, and the first one again after a compaction.
-            Body::Turn { provider, model, .. } => {
+            Body::Turn { provider, model, .. } if !model.is_empty() => {
                 let name = format!("{provider}/{model}");
                 if !list.contains(&name) {
                     list.push(name);

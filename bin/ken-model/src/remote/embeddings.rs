@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::format::bounded;
 use super::{AT_ONCE, Remote};
-use crate::breaker::Failed;
+use crate::breaker::{Failed, Fault};
 use crate::http;
 use crate::prices::price;
 
@@ -50,7 +50,11 @@ impl Remote {
         });
         let text = call.await.map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
         connection.keep();
-        let text = self.noted(text)?;
+        // A server can fail to make vectors, and answer: that says nothing about its models that answer.
+        let text = self.noted(text.map_err(|failed| match failed.fault {
+            Fault::Server => Failed::from(failed.error),
+            _ => failed,
+        }))?;
         let (vectors, tokens) =
             read(&text, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;
         let input = tokens.unwrap_or_else(|| texts.iter().map(|text| estimated_tokens(text)).sum());

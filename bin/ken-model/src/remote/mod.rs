@@ -188,12 +188,6 @@ impl Endpoint {
     ) -> Result<ureq::http::Response<ureq::Body>, Failed> {
         let status = response.status().as_u16();
         let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
-        // Only a web page has this type: that of a proxy that asks for a login, or of a server with another address for its API.
-        if header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/html")) {
-            let message = format!("{model}: the server answered {status} with a web page and no answer of a model");
-            let hint = format!("is base_url right? {} was called; it often ends in /v1", self.base);
-            return Err(Failed::new(Error::unavailable(message).hint(hint), Fault::Provider));
-        }
         if response.status().is_success() {
             return Ok(response);
         }
@@ -209,12 +203,24 @@ impl Endpoint {
             retry_after_ms,
         };
         let fault = match status {
-            401 => Fault::Provider,
+            // 401 is not here: a model whose key is refused is not offered for a while, for everybody to see (`unusable`).
             403 | 404 => Fault::Model,
             500 | 502 | 504 => Fault::Server,
             _ => Fault::Request,
         };
         Err(Failed::new(refusal.error(self.key.as_deref()), fault))
+    }
+
+    /// Returns the error for a stream that cannot be read further, with its cause. A web page, or JSON that is no answer, comes from a proxy
+    /// that asks for a login, or from a server with another address for its API.
+    fn failed(&self, model: &str, broken: Broken) -> Failed {
+        let is_no_answer = matches!(&broken, Broken::Failed(error) if error.code == Code::NotFound);
+        let error = self.broken(model, broken);
+        if !is_no_answer {
+            return error.into();
+        }
+        let hint = format!("is base_url right? {} was called; an address often ends in /v1", self.base);
+        Failed::new(error.hint(hint), Fault::Provider)
     }
 
     /// Returns the error for a stream that cannot be read further.
@@ -447,7 +453,7 @@ impl Call {
             Kind::OpenAi => ("chat/completions", Stream::openai()),
             Kind::Anthropic => ("messages", Stream::anthropic()),
         };
-        let broken = |broken| self.endpoint.broken(&self.model, broken);
+        let broken = |broken| self.endpoint.failed(&self.model, broken);
         let response = self.endpoint.post(&self.caller, path, &self.body)?;
         let response = self.endpoint.accepted(&self.model, response)?;
         let mut reader = response.into_body().into_reader();
