@@ -32,14 +32,25 @@ struct Request {
 impl Request {
     fn of(request: &ReceivedRequest) -> Request {
         let body = &request.body;
-        let mut system = body["system"].as_str().unwrap_or_default().to_owned();
-        let mut messages = Vec::new();
+        let mut system = body["system"][0]["text"].as_str().unwrap_or_default().to_owned();
+        let mut messages: Vec<(String, String)> = Vec::new();
         for message in body["messages"].as_array().unwrap() {
             let role = message["role"].as_str().unwrap();
             match &message["content"] {
                 Value::String(text) if role == "system" => system.push_str(text),
                 Value::String(text) => messages.push((role.to_owned(), text.clone())),
-                parts => messages.extend(parts.as_array().unwrap().iter().map(|part| part_text(role, part))),
+                parts => {
+                    let parts = parts.as_array().unwrap().iter().map(|part| part_text(role, part));
+                    let mut parts: Vec<(String, String)> = parts.collect();
+                    // What the user has written, and what was found for it.
+                    if let [(first, text), (second, found)] = &mut parts[..]
+                        && (first.as_str(), second.as_str()) == ("user", "user")
+                    {
+                        *text = format!("{text}\n\n{found}");
+                        parts.truncate(1);
+                    }
+                    messages.extend(parts);
+                }
             }
         }
         Request { system, messages }
@@ -181,7 +192,7 @@ fn what_a_worker_stored_from_a_page_comes_back_between_marks_with_its_origin() {
         let last = &requests[before];
         let prompt = last.prompt();
         assert!(
-            prompt.contains(COPIED) && prompt.ends_with("\n\nThe message:\n\nWhich RULE 0 has the ferry?"),
+            prompt.contains(COPIED) && prompt.contains(")\n\nWhich RULE 0 has the ferry?\n\nken has found this"),
             "{prompt}"
         );
         // Each source has its origin on the line of its mark, and its title cannot leave that line.

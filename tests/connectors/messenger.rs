@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
+use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, number, until};
 use nix::sys::signal::{Signal, kill};
@@ -206,6 +207,42 @@ fn commands_are_answered_in_the_chat() {
     assert!(failed.starts_with("That did not work:") && failed.contains("the key is not taken"), "{failed}");
     let silent = say(14, "silence");
     assert!(silent.starts_with("That did not work:") && silent.contains("gave an empty answer twice"), "{silent}");
+}
+
+/// The chosen model is kept with the session: a fresh one has the configured models, and the old one still has its own.
+#[test]
+fn a_user_chooses_a_model_for_the_session() {
+    let platform = BotApi::start();
+    let provider =
+        Provider::answering(|request| Reply::Stream(openai(&[request.body["model"].as_str().unwrap()], &[])));
+    let system = builder(&platform)
+        .env("KEN_MODEL", "openai/first,openai/second")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    let mut seen = 0;
+    let mut say = |id: u64, text: &str| {
+        accepted(&system, &update(id, 7, text));
+        seen += 1;
+        texts(&platform, 7, seen).pop().unwrap()
+    };
+    assert_eq!(say(1, "Which model are you?"), "first");
+    assert!(say(2, "/rename Old").contains("Old"));
+    assert!(say(3, "/model openai/second").starts_with("In this session <code>openai/second</code> answers."));
+    assert_eq!(say(4, "And now?"), "second");
+    let refused = say(5, "/model openai/secnd");
+    assert_eq!(refused, "No model <code>openai/secnd</code> is configured. Configured: openai/first, openai/second.");
+    assert_eq!(say(6, "And now?"), "second");
+    assert!(say(7, "/new").starts_with("Started"));
+    assert_eq!(say(8, "And here?"), "first");
+    assert!(say(9, "/resume Old").starts_with("Resumed"));
+    assert_eq!(say(10, "Still?"), "second");
+    assert!(say(11, "/model").contains("openai/second"));
+    assert!(say(12, "/model default").contains("the configured models answer"));
+    assert_eq!(say(13, "And now?"), "first");
+    // A stranger learns nothing about the models.
+    accepted(&system, &update(14, 5, "/model openai/third"));
+    assert_eq!(say(15, "Still there?"), "first");
+    assert!(platform.texts(5).is_empty());
 }
 
 #[test]

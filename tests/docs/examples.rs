@@ -80,6 +80,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "KEN_MODEL=openai/gpt-4o-mini,rules ken up",
         "needs a key, and runs until it is interrupted; providers.rs has a provider of its own",
     ),
+    ("ken setup", "asks at a terminal and needs a provider; journeys/first_model.rs has both"),
     ("ken-model try openai/", "needs a provider; providers.rs has one of its own"),
     ("ken approvals ID", "needs a turn that waits; workers/approvals.rs shows one at the shell"),
     ("ken approve ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),

@@ -54,8 +54,8 @@ impl ReceivedRequest {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The content of the last message of the user in a chat request. The time, and what ken has found, stand before what the
-    /// person has written and are left out of a text.
+    /// The content of the last message of the user in a chat request. The time before what the person has written, and what ken
+    /// has found behind it, are left out of a text.
     pub fn prompt(&self) -> Value {
         let messages = self.body["messages"].as_array().expect("messages");
         let content =
@@ -63,10 +63,9 @@ impl ReceivedRequest {
         let Some(text) = content.as_str() else {
             return content.clone();
         };
-        let without_sources = text.rsplit_once("\n\nThe message:\n\n").map(|(_, message)| message);
-        let without_time =
-            text.strip_prefix("(The time").and_then(|text| text.split_once("\n\n")).map(|(_, message)| message);
-        without_sources.or(without_time).unwrap_or(text).into()
+        let text =
+            text.strip_prefix("(The time").and_then(|text| text.split_once("\n\n")).map_or(text, |(_, text)| text);
+        text.split_once("\n\nken has found this for the message above.").map_or(text, |(text, _)| text).into()
     }
 }
 
@@ -281,6 +280,29 @@ pub fn anthropic(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     pieces.push(frame(&json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage})));
     pieces.push(frame(&json!({"type": "message_stop"})));
     pieces
+}
+
+/// Puts other token counts into an answer of either format: in OpenAI's all of them, in Anthropic's those of its start.
+pub fn with_usage(pieces: Vec<Piece>, usage: &Value) -> Vec<Piece> {
+    let counted = |piece: Piece| match piece {
+        Piece::Bytes(bytes) => {
+            let text = String::from_utf8(bytes).expect("a text");
+            let event = text.lines().find_map(|line| line.strip_prefix("data: "));
+            match event.and_then(|event| serde_json::from_str::<Value>(event).ok()) {
+                Some(mut event) if event["message"]["usage"].is_object() => {
+                    event["message"]["usage"] = usage.clone();
+                    frame(&event)
+                }
+                Some(mut event) if event["choices"] == json!([]) => {
+                    event["usage"] = usage.clone();
+                    frame(&event)
+                }
+                _ => Piece::Bytes(text.into_bytes()),
+            }
+        }
+        other => other,
+    };
+    pieces.into_iter().map(counted).collect()
 }
 
 /// An error in OpenAI's format.

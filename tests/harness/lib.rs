@@ -18,6 +18,8 @@ pub mod otlp;
 mod page;
 #[path = "../doubles/pages.rs"]
 pub mod pages;
+#[path = "../doubles/prompt_cache.rs"]
+pub mod prompt_cache;
 #[path = "../doubles/provider.rs"]
 pub mod provider;
 mod sse;

@@ -30,7 +30,7 @@ fn reading() -> Provider {
     working(|| vec![("read_file", json!({"path": "sum.sh"}))])
 }
 
-fn working(work: fn() -> Vec<(&'static str, Value)>) -> Provider {
+fn working(work: impl Fn() -> Vec<(&'static str, Value)> + Send + Sync + 'static) -> Provider {
     Provider::answering(move |request: &ReceivedRequest| {
         let messages = request.body["messages"].as_array().unwrap();
         let results = messages.iter().rev().take_while(|message| message["role"] != "user");
@@ -298,27 +298,41 @@ fn bound(system: &System, folder: &Path) -> String {
 
 #[test]
 fn its_project_rules_are_followed_once_they_are_accepted() {
-    let (provider, person) = (reading(), Person::new());
+    let read = |path: &str| ("read_file", json!({"path": path}));
+    let (provider, person) =
+        (working(move || vec![read("sum.sh"), read("docs/AGENTS.md"), read("docs/GUIDE")]), Person::new());
     let system = start(&provider);
     let site = person.site();
+    fs::write(site.join("docs/GUIDE"), "How to.\n").unwrap();
     fs::write(site.join("AGENTS.md"), "Use tabs in sum.sh.\n").unwrap();
     fs::write(site.join("docs/AGENTS.md"), "Write British English.\n").unwrap();
     holds(&person.run(&system, &site, &["workspace", "trust"]), 0, "ken skills accept AGENTS.md");
     let rules = || {
         let before = provider.received().len();
         holds(&person.run(&system, &site, &["chat", "fix it"]), 0, "Repaired.");
-        let worker = provider.received().into_iter().skip(before).find(is_of_worker).unwrap();
-        let text = system_text(&worker);
-        ["Use tabs", "AGENTS.md of docs", "Write British"].map(|part| text.contains(part))
+        let worker = provider.received().into_iter().skip(before).filter(is_of_worker).last().unwrap();
+        let system = system_text(&worker);
+        assert!(!system.contains("Write British"), "{system}");
+        let messages = worker.body["messages"].as_array().unwrap();
+        let results: Vec<String> = messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .map(|message| message["content"].to_string())
+            .collect();
+        // The rules of a folder come once, with the result of the call that enters it.
+        let entering: Vec<bool> =
+            results.iter().map(|result| result.contains("the file AGENTS.md of docs, which")).collect();
+        assert!(entering == [false, true, false] || entering == [false; 3], "{results:?}");
+        [system.contains("Use tabs"), entering[1]]
     };
-    assert_eq!(rules(), [false, false, false]);
+    assert_eq!(rules(), [false, false]);
     holds(&person.run(&system, &site, &["skills", "show", "AGENTS.md"]), 0, "Use tabs in sum.sh.");
     holds(&person.run(&system, &site, &["skills", "accept", "AGENTS.md", "--yes"]), 0, "in force");
-    assert_eq!(rules(), [true, false, false]);
+    assert_eq!(rules(), [true, false]);
     holds(&person.run(&system, &site, &["skills", "accept", "docs/AGENTS.md", "--yes"]), 0, "in force");
-    assert_eq!(rules(), [true, true, true]);
+    assert_eq!(rules(), [true, true]);
     // A change of the text ends it until it is accepted again.
     fs::write(site.join("AGENTS.md"), "Use blanks.\n").unwrap();
-    assert_eq!(rules(), [false, true, true]);
+    assert_eq!(rules(), [false, true]);
     assert!(!system_text(provider.received().last().unwrap()).contains("Use blanks"));
 }

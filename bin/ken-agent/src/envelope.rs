@@ -236,6 +236,7 @@ mod tests {
         let message = |number: i64| ken_types::event::Message::User {
             content: vec![Block::text("x".repeat(900))],
             timestamp: number,
+            now: None,
         };
         let written = written(&wrapped(Body::AgentEnd { messages: (0..1_000).map(message).collect() })).unwrap();
         assert!(written.get().len() <= EVENT_BYTES);

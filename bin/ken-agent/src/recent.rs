@@ -105,6 +105,7 @@ mod tests {
             prompt: "p".repeat(bytes),
             answer: String::new(),
             at: Default::default(),
+            mark: None,
             forwarded: None,
             quoted: None,
             outside: Default::default(),

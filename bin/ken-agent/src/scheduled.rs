@@ -9,7 +9,7 @@ pub(crate) fn agent(claim: &Claim) -> &'static str {
     target_agent(claim.context.as_ref())
 }
 
-/// Returns a note for the system prompt, or `None` if a person or program sent the prompt.
+/// Returns a note for the prompt, or `None` if a person or program sent the prompt.
 pub(crate) fn note(claim: &Claim) -> Option<String> {
     let schedule = claim.context.as_ref()?.get("schedule")?;
     let text = |name: &str| schedule.get(name).and_then(Value::as_str);

@@ -1,10 +1,11 @@
 //! What an agent needs from other parts, as narrow traits: rules, tools, policy and workers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
@@ -113,6 +114,8 @@ pub(crate) struct Caller {
     pub(crate) last_source: Arc<AtomicU32>,
     /// The images that its tools have returned in this turn.
     pub(crate) pictures: Pictures,
+    /// The files with project rules of folders that it has entered, and so was given.
+    pub(crate) entered: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// The maximum depth of workers that give tasks to workers.
@@ -131,6 +134,7 @@ impl Caller {
             rules: Arc::default(),
             last_source: Arc::default(),
             pictures: Pictures::default(),
+            entered: Arc::default(),
         }
     }
 
@@ -146,6 +150,7 @@ impl Caller {
             outside: self.outside.clone(),
             last_source: self.last_source.clone(),
             pictures: Pictures::default(),
+            entered: Arc::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The skills and project rules that agents are given. They are read again each time, so that what a person has just accepted or
 //! changed holds for the next turn.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use ken_skills::{GREETING, Project, Skill, Sources};
@@ -22,8 +22,8 @@ pub(crate) struct Skills {
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     skills: Vec<Skill>,
-    /// That of the root first.
-    projects: Vec<Project>,
+    /// That of the root.
+    project: Option<Project>,
     /// Messages for the log.
     left_out: Vec<String>,
 }
@@ -65,24 +65,36 @@ impl Skills {
     }
 
     /// Returns the rules of the project in a trusted folder, or else in the workspace, marked as such. Empty if there are none.
-    pub(crate) fn project_rules(&self, folder: Option<&Path>, fence: &Fence) -> String {
+    /// Those of folders below come when the worker enters them.
+    pub(crate) fn project_rules(&self, folder: Option<&Path>) -> String {
         let known = match folder {
             None => self.known(),
             Some(_) => Known::read(&self.sources, folder),
         };
-        let root = folder.unwrap_or(Path::new("/"));
-        let texts: Vec<String> = known
-            .projects
-            .iter()
-            .map(|project| {
-                let around = project.file.parent().and_then(|around| around.strip_prefix(root).ok());
-                let around = around.filter(|around| folder.is_some() && !around.as_os_str().is_empty());
-                let place = around.map_or_else(|| "the workspace".to_owned(), |around| around.display().to_string());
-                format!("\n{}\n", fence.enclose(&PROJECT.replace("{place}", &place), project.text.trim()))
-            })
-            .collect();
-        if texts.is_empty() { String::new() } else { format!("\n# Project rules\n{}", texts.concat()) }
+        let text = known.project.map(|project| marked(&project, "the workspace"));
+        text.map(|text| format!("\n# Project rules\n\n{text}\n")).unwrap_or_default()
     }
+
+    /// Returns the rules of the folders below that hold for a path in the trusted folder, or else in the workspace: the outermost
+    /// first, each with the path of its file.
+    pub(crate) fn rules_below(&self, folder: Option<&Path>, path: &str) -> Vec<(PathBuf, String)> {
+        let root = folder.unwrap_or(&self.sources.workspace);
+        let entered = root.join(path);
+        // Without accepted rules nothing is read but the list of them, and a list that cannot be read has been reported.
+        let accepted = self.sources.accepted().unwrap_or_default();
+        let projects = self.sources.projects_below(folder, &accepted).into_iter();
+        let rules = projects.filter(|project| project.state.is_in_force()).filter_map(|project| {
+            let around = project.file.parent().filter(|around| entered.starts_with(around))?;
+            let place = around.strip_prefix(root).ok()?.display().to_string();
+            Some((project.file.clone(), marked(&project, &place)))
+        });
+        rules.collect()
+    }
+}
+
+/// The mark of a text is its digest: the same in each task, and nobody can write a text that contains its own digest.
+fn marked(project: &Project, place: &str) -> String {
+    Fence::of(&project.sha256).enclose(&PROJECT.replace("{place}", place), project.text.trim())
 }
 
 const PROJECT: &str = "the file AGENTS.md of {place}, which the user has accepted. Follow it in your work on the files \
@@ -133,10 +145,9 @@ impl Known {
             let (file, state) = (project.file.display(), project.state.name());
             left_out.push(format!("{file} is {state} and left out: ken skills show AGENTS.md"));
         }
-        let projects = project.into_iter().chain(sources.projects_below(folder, &accepted));
         Known {
             skills: listing.in_force().cloned().collect(),
-            projects: projects.filter(|project| project.state.is_in_force()).collect(),
+            project: project.filter(|project| project.state.is_in_force()),
             left_out,
         }
     }

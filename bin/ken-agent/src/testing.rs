@@ -39,6 +39,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         recorded_from: Offset::Start,
         last_timestamp: None,
         started_at: None,
+        received_at: None,
         time_left_ms: 3_600_000,
         verdict: None,
         mark: "the-mark".into(),
@@ -185,7 +186,8 @@ impl Model for MemoryModel {
         let answers = of_worker.as_ref().unwrap_or(&self.answers);
         let mut acts = answers.get(place).cloned().unwrap_or_default();
         let is_prompt = request.purpose == Purpose::Agent;
-        if self.refuses_history && is_prompt && request.messages.len() > 1 {
+        let has_history = request.messages.iter().any(|message| matches!(message, Message::Assistant { .. }));
+        if self.refuses_history && is_prompt && has_history {
             acts = vec![Act::Fail(Error::too_large("the context is longer than the window"))];
         }
         acts.reverse();

@@ -1,6 +1,7 @@
 //! Runs the tool calls of one turn concurrently.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, NO_TOOL, ToolResult};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::names::CODING_WORKER;
 use crate::seams::{CallMessage, Caller, Events, RequestedCall, Seams, TASK, Task};
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
@@ -72,6 +74,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let outside = outside(&seams, &call);
     let pictures = caller.pictures.clone();
+    let entering = caller.clone();
     let mut result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => make_call(&seams, caller, &call, &events).await,
@@ -89,6 +92,9 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     }
     let is_error = result.is_err();
     let mut result = result.unwrap_or_else(ToolResult::of_text);
+    if !is_error {
+        result.content.extend(rules_of_entered(&seams, &entering, &call.arguments).map(Block::text));
+    }
     // An error may come from outside, too: an MCP server words its own.
     result.outside.extend(outside);
     pictures.take(&call.id, &mut result.content);
@@ -101,6 +107,24 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
         interrupted: false,
     };
     events.send(ended).await;
+}
+
+/// The arguments with which the coding worker enters a folder.
+const PLACES: [&str; 3] = ["path", "repo", "cwd"];
+
+/// Returns the project rules of folders that the coding worker enters with this call. They come with its result and are not in its
+/// instructions, which thereby are the same for each task.
+fn rules_of_entered(seams: &Seams, caller: &Caller, arguments: &Value) -> Option<String> {
+    if caller.agent != CODING_WORKER {
+        return None;
+    }
+    let folder = caller.claim.workspace.as_deref().map(Path::new);
+    let places = PLACES.iter().filter_map(|name| arguments.get(name)?.as_str());
+    let rules: Vec<_> = places.flat_map(|place| seams.skills.rules_below(folder, place)).collect();
+    let mut entered = caller.entered.lock().unwrap_or_else(PoisonError::into_inner);
+    let fresh = rules.into_iter().filter(|(file, _)| entered.insert(file.clone()));
+    let texts: Vec<String> = fresh.map(|(_, text)| format!("\n\n{text}")).collect();
+    (!texts.is_empty()).then(|| texts.concat())
 }
 
 /// Returns the origin of outside text in the result of a call, if there can be any. A command with network access, which says
@@ -119,6 +143,8 @@ pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
         tools.extend(task_tool(&workers));
     }
     tools.retain(|tool| caller.refusal(&tool.name).is_none());
+    // Sorted, because requests that begin alike are found in the provider's cache.
+    tools.sort_by(|one, next| one.name.cmp(&next.name));
     tools
 }
 

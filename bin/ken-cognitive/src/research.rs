@@ -373,7 +373,7 @@ fn request(question: &Question, found: &Material) -> Generate {
 }
 
 fn user(text: String) -> Message {
-    Message::User { content: vec![Block::text(text)], timestamp: 0 }
+    Message::User { content: vec![Block::text(text)], timestamp: 0, now: None }
 }
 
 /// Returns the request for a revision: the first request, the draft, and the sentences that no source supports.

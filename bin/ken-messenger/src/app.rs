@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ken_service::Stop;
-use ken_types::ops::Op;
 use ken_types::ops::messenger::{Connector, Fault, MessengerFault};
+use ken_types::ops::model::ModelInfo;
 use ken_types::ops::outbox::{OutboxPut, PutMessage};
+use ken_types::ops::{Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::{Daemon, Pool};
 use serde_json::{Map, Value};
@@ -24,6 +25,8 @@ pub(crate) const NAME: &str = "messenger";
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the platform waits for the list of models before its update is stored.
+const MODEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a failed call to the store is retried.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -32,6 +35,7 @@ pub(crate) struct App {
     /// `None` while the connector is off.
     pub(crate) api: Option<Api>,
     pub(crate) store: Pool,
+    pub(crate) model: Pool,
     /// Notified when a turn begins or continues after an approval was decided, as `drafts` is.
     pub(crate) typing: Notify,
     pub(crate) drafts: Notify,
@@ -61,6 +65,16 @@ impl App {
             false => Err(Error::new(ken_types::Code::Unauthenticated, "the webhook secret is wrong or missing")
                 .at("x-telegram-bot-api-secret-token")),
         }
+    }
+
+    /// Returns what to answer if a model is chosen that is not configured. While ken-model cannot be reached, nobody knows, and the
+    /// model is taken.
+    pub(crate) async fn refusal_of_model(&self, model: &str) -> Option<String> {
+        let known = self.model.call::<ModelInfo>(&Nothing {}, MODEL_TIMEOUT).await.ok()?.models;
+        if known.iter().any(|known| known == model) {
+            return None;
+        }
+        Some(format!("No model `{model}` is configured. Configured: {}.", known.join(", ")))
     }
 
     pub(crate) fn state(&self) -> Connector {

@@ -51,6 +51,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
     let app = Arc::new(App {
         api: Api::new(&settings),
         store: Pool::new(start.places.socket("store")),
+        model: Pool::new(start.places.socket("model")),
         typing: Notify::new(),
         drafts: Notify::new(),
         polling: AtomicBool::new(false),

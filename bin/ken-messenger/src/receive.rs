@@ -2,7 +2,7 @@
 //! immediate replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after
 //! a crash completes what is missing and does nothing twice.
 
-use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, QUOTED, Received};
+use ken_chat::{Connector, Effect, FORWARDED, Inbound, Prepared, QUOTED, Received, chosen_model};
 use ken_types::id::{EventId, Mint, random};
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::messenger::{
@@ -74,12 +74,18 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     let prepare = |text| -> Result<Prepared, Error> {
         Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(app, &message, text, raw)?))
     };
-    let is_prompt = !is_too_long && message.unsupported.is_none();
+    let chosen = text.as_deref().and_then(chosen_model).filter(|_| message.forwarded.is_none());
+    let unknown_model = match chosen {
+        Some(model) => app.refusal_of_model(model).await,
+        None => None,
+    };
+    let is_prompt = !is_too_long && message.unsupported.is_none() && unknown_model.is_none();
     let prepared = text.filter(|_| is_prompt).map(prepare).transpose()?;
     let if_admitted = match (&prepared, message.unsupported) {
         (Some(prepared), _) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
         (None, Some(unsupported)) => IfAdmitted::Ignore(unsupported.reason().to_owned()),
         (None, None) if is_too_long => IfAdmitted::Ignore("text_too_long".to_owned()),
+        (None, None) if unknown_model.is_some() => IfAdmitted::Ignore("unknown_model".to_owned()),
         (None, None) => IfAdmitted::Ignore("other_bot".to_owned()),
     };
     let mentions_bot = message.chat.kind == ChatKind::Group && mentions_bot(&message, &app.settings);
@@ -107,6 +113,9 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     }
     if is_too_long {
         let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);
+        return app.put(&reply(&message, args.update_id, why)).await;
+    }
+    if let Some(why) = unknown_model {
         return app.put(&reply(&message, args.update_id, why)).await;
     }
     let received = prepared.zip(answer.accepted);

@@ -221,7 +221,7 @@ fn try_model(
     let (content, timestamp) = (vec![Block::text(text)], 0);
     let request = Generate {
         system: "You are being tested. Answer in a few words.".to_owned(),
-        messages: vec![Message::User { content, timestamp }],
+        messages: vec![Message::User { content, timestamp, now: None }],
         ..Generate::default()
     };
     let runtime = runtime()?;

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use crate::provider::Rates;
 
-/// The known properties of a model. Prices are in US dollars per million tokens; 0 if they are unknown.
+/// The known properties of a model. Prices are in US dollars per million tokens; 0 if they are unknown. Cached tokens whose price is
+/// unknown cost as much as others, so that no cost is missed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
     /// The context window, in tokens.
@@ -135,11 +136,12 @@ pub(crate) fn rates(model: &Model) -> Rates {
 pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
     let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     let prices = &model.prices;
+    let cached = |price: f64| if price > 0.0 { price } else { prices.input };
     let cost = Cost {
         input: of(usage.input, prices.input),
         output: of(usage.output, prices.output),
-        cache_read: of(usage.cache_read, prices.cache_read),
-        cache_write: of(usage.cache_write, prices.cache_write),
+        cache_read: of(usage.cache_read, cached(prices.cache_read)),
+        cache_write: of(usage.cache_write, cached(prices.cache_write)),
         total: 0.0,
     };
     Cost { total: cost.input + cost.output + cost.cache_read + cost.cache_write, ..cost }
@@ -160,6 +162,11 @@ mod tests {
         assert_eq!(table.model("anthropic/a").window, WINDOW);
         let usage = Usage { input: 1_000_000, output: 500_000, ..Usage::default() };
         assert_eq!(price(&mini, &usage).total, 4.0);
+        // Cached tokens have their own price, or else that of other input.
+        let cached = Usage { cache_read: 1_000_000, ..Usage::default() };
+        assert_eq!(price(&mini, &cached).total, 2.0);
+        let known = read("t", "[[model]]\nname = \"a/b\"\nprice = { input = 2.0, cache_read = 0.5 }").unwrap();
+        assert_eq!(price(&known.model("a/b"), &cached).total, 0.5);
         assert!(read("models.toml", include_str!("../../../share/models.toml")).is_ok());
         for (line, wanted) in [
             ("nme = 1", "(at t:2)"),

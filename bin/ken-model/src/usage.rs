@@ -1,7 +1,7 @@
 //! An estimate of the usage of a call, for providers that do not count tokens: one token per four bytes (`estimated_tokens`), and no
 //! cost.
 
-use ken_types::event::{Block, Usage, estimated_tokens};
+use ken_types::event::{Block, Message, Usage, estimated_tokens};
 use ken_types::ops::model::{Delta, Generate};
 
 use crate::sources::LINES_TOKENS;
@@ -45,9 +45,15 @@ pub(crate) fn input_tokens(request: &Generate) -> u64 {
         LINES_TOKENS + texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
     });
     let blocks = request.messages.iter().flat_map(|message| message.content());
-    let texts = [request.system.as_str(), request.now.as_deref().unwrap_or_default(), request.prefix.as_str()];
+    let given = |text: &'_ Option<String>| text.as_deref().map_or(0, estimated_tokens);
+    let times = request.messages.iter().filter_map(|message| match message {
+        Message::User { now: Some(now), .. } => Some(estimated_tokens(now)),
+        _ => None,
+    });
+    let added = given(&request.now) + given(&request.aside) + given(&request.earlier) + times.sum::<u64>();
+    let texts = [request.system.as_str(), request.prefix.as_str()];
     let fixed: u64 = texts.map(estimated_tokens).iter().sum();
-    fixed + sources.sum::<u64>() + blocks.map(block_tokens).sum::<u64>()
+    fixed + added + sources.sum::<u64>() + blocks.map(block_tokens).sum::<u64>()
 }
 
 pub(crate) fn block_tokens(block: &Block) -> u64 {

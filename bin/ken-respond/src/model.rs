@@ -71,7 +71,7 @@ fn feedback(attempt: &Attempt) -> String {
 }
 
 fn user(text: String) -> Message {
-    Message::User { content: vec![Block::text(text)], timestamp: 0 }
+    Message::User { content: vec![Block::text(text)], timestamp: 0, now: None }
 }
 
 /// Returns a message of the assistant. Author, usage and time are empty, because providers do not use them.

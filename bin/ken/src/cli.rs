@@ -20,6 +20,7 @@ use crate::help::Help;
 use crate::knowledge::Knowledge;
 use crate::logs::Logs;
 use crate::messenger::Messenger;
+use crate::models::setup::Setup;
 use crate::parts::{Change, Kill, Stop};
 use crate::replay::Replay;
 use crate::rules::Rules;
@@ -115,6 +116,8 @@ pub(crate) enum Command {
     Events(Events),
     /// Write and read append-only logs that programs can share
     Stream(Stream),
+    /// Set up a model: finds what is there, asks, tries it and writes ken.toml and secrets.env
+    Setup(Setup),
     /// Find problems and say how to fix them; changes nothing
     Doctor(Doctor),
     /// Copy the database to a file; the system may be running

@@ -23,6 +23,7 @@ mod input;
 mod knowledge;
 mod logs;
 mod messenger;
+mod models;
 mod named_session;
 mod needed;
 mod operations;
@@ -106,6 +107,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Replay(replay) => replay::run(&globals.places()?, replay),
         Command::Eval(eval) => eval::run(&globals.places()?, eval),
         Command::Why(why) => usage::why(&globals.places()?, why),
+        Command::Setup(setup) => models::setup::run(globals, setup),
         Command::Doctor(doctor) => doctor::run(globals, doctor),
         Command::Backup(backup) => backup::backup(&globals.places()?, backup),
         Command::Restore(restore) => backup::restore(&globals.places()?, restore),
@@ -118,6 +120,7 @@ fn run(cli: &Cli) -> Outcome {
         }
         Command::Help(help) => help::run(help, Cli::command()),
         Command::Audit { command: AuditCommand::Verify(verify) } => audit::run(|| globals.places(), verify),
+        Command::External(words) if models::command::is_own(words) => models::command::run(globals, words),
         Command::External(words) => external::run(globals, words, &Cli::command()),
     }
 }

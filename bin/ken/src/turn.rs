@@ -67,11 +67,37 @@ struct Step {
 #[derive(Debug, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum What {
-    Model { model: String, input: u64, output: u64, cost: f64, duration_ms: Option<u64>, error: Option<String> },
-    Tool { name: String, arguments: Value, duration_ms: Option<u64>, error: Option<String> },
-    Approval { id: String, summary: String, outcome: String, decided_at: String },
-    Check { verdict: String, violations: Vec<Value>, support: Option<f64>, scores: Value },
-    Note { text: String },
+    Model {
+        model: String,
+        /// With what was found in the provider's cache, which is `cached`.
+        input: u64,
+        cached: u64,
+        output: u64,
+        cost: f64,
+        duration_ms: Option<u64>,
+        error: Option<String>,
+    },
+    Tool {
+        name: String,
+        arguments: Value,
+        duration_ms: Option<u64>,
+        error: Option<String>,
+    },
+    Approval {
+        id: String,
+        summary: String,
+        outcome: String,
+        decided_at: String,
+    },
+    Check {
+        verdict: String,
+        violations: Vec<Value>,
+        support: Option<f64>,
+        scores: Value,
+    },
+    Note {
+        text: String,
+    },
 }
 
 /// Prints the page of a turn.
@@ -299,6 +325,7 @@ fn model_call(model: String, usage: &Value, duration_ms: Option<u64>, error: Opt
         model,
         // What a provider had already read is input, too.
         input: number("input") + number("cacheRead") + number("cacheWrite"),
+        cached: number("cacheRead"),
         output: number("output"),
         cost: usage.pointer("/cost/total").and_then(Value::as_f64).unwrap_or_default(),
         duration_ms,
@@ -362,10 +389,11 @@ pub(crate) fn source_line(source: &Value) -> String {
 
 fn lines(what: &What) -> Vec<String> {
     match what {
-        What::Model { model, input, output, cost, duration_ms, error } => {
+        What::Model { model, input, cached, output, cost, duration_ms, error } => {
             let cost = if *cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
             let took = duration_ms.map_or_else(String::new, |ms| format!(", {}", time(ms)));
-            let line = format!("model     {}  {input} tokens in, {output} out{cost}{took}", one_line(model));
+            let tokens = tokens(*input, *cached, *output);
+            let line = format!("model     {}  {tokens}{cost}{took}", one_line(model));
             with_error(line, error.as_ref())
         }
         What::Tool { name, arguments, duration_ms, error } => {
@@ -447,12 +475,13 @@ fn changed(globals: &Globals, turn: &Turn) -> String {
 
 fn used(turn: &Turn) -> String {
     let mut calls = (0, 0);
-    let (mut input, mut output, mut cost) = (0, 0, 0.0);
+    let (mut input, mut cached, mut output, mut cost) = (0, 0, 0, 0.0);
     for step in &turn.steps {
         match &step.what {
-            What::Model { input: read, output: written, cost: price, .. } => {
+            What::Model { input: read, cached: kept, output: written, cost: price, .. } => {
                 calls.0 += 1;
                 input += read;
+                cached += kept;
                 output += written;
                 cost += price;
             }
@@ -463,7 +492,12 @@ fn used(turn: &Turn) -> String {
     let cost = if cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
     let models = format_count(calls.0, "model call", "model calls");
     let tools = format_count(calls.1, "tool call", "tool calls");
-    format!("{models}, {tools}, {input} tokens in, {output} out{cost}")
+    format!("{models}, {tools}, {}{cost}", tokens(input, cached, output))
+}
+
+fn tokens(input: u64, cached: u64, output: u64) -> String {
+    let cached = if cached > 0 { format!(" ({cached} cached)") } else { String::new() };
+    format!("{input} tokens in{cached}, {output} out")
 }
 
 fn time(ms: u64) -> String {
@@ -516,10 +550,10 @@ mod tests {
             [
                 "model     p/m  0 tokens in, 0 out, 7 ms",
                 "          failed: busy: later",
-                "model     p/n  7 tokens in, 1 out, $0.5000, 250 ms",
+                "model     p/n  7 tokens in (2 cached), 1 out, $0.5000, 250 ms",
             ]
         );
         assert_eq!((reading.turn.status.as_str(), reading.turn.answer.as_str()), ("completed", "Hi."));
-        assert_eq!(used(&reading.turn), "2 model calls, 0 tool calls, 7 tokens in, 1 out, $0.5000");
+        assert_eq!(used(&reading.turn), "2 model calls, 0 tool calls, 7 tokens in (2 cached), 1 out, $0.5000");
     }
 }

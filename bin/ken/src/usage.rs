@@ -100,19 +100,21 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
 }
 
 fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
-    let number = |group: &Value, name: &str| group.get(name).and_then(Value::as_u64).unwrap_or_default().to_string();
+    let number = |group: &Value, name: &str| group.get(name).and_then(Value::as_u64).unwrap_or_default();
     let row = |group: &Value| {
         let cost = group.get("cost").and_then(Value::as_f64);
         [
             one_line(field(group, "key")),
-            number(group, "runs"),
-            number(group, "input"),
-            number(group, "output"),
+            number(group, "runs").to_string(),
+            // What a provider had already read, or keeps from now on, is input, too.
+            (number(group, "input") + number(group, "cacheRead") + number(group, "cacheWrite")).to_string(),
+            number(group, "cacheRead").to_string(),
+            number(group, "output").to_string(),
             cost.map_or_else(|| "-".to_owned(), |cost| format!("${cost:.4}")),
         ]
     };
     let by = by.name().to_uppercase();
-    print_table([&by, "RUNS", "INPUT", "OUTPUT", "COST"], groups.iter().map(row))
+    print_table([&by, "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.iter().map(row))
 }
 
 /// Returns the limits of the budget and how much of them is used, or `None` if there are no limits.

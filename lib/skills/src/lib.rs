@@ -53,6 +53,6 @@ impl State {
 }
 
 /// Returns a SHA-256 in hexadecimal.
-fn hexadecimal(bytes: &[u8]) -> String {
+pub fn hexadecimal(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes))
 }

@@ -25,7 +25,8 @@ pub struct Sources {
     /// `skills` beside `ken.toml`, then `skills` of the installation.
     folders: Vec<PathBuf>,
     accepted: PathBuf,
-    workspace: PathBuf,
+    /// The folder of the workspace, where agents work that work in no trusted folder.
+    pub workspace: PathBuf,
 }
 
 impl Sources {

@@ -171,7 +171,7 @@ impl<'a> Judging<'a> {
         self.calls += 1;
         Some(Generate {
             system: SYSTEM.to_owned(),
-            messages: vec![Message::User { content: vec![Block::text(content)], timestamp: 0 }],
+            messages: vec![Message::User { content: vec![Block::text(content)], timestamp: 0, now: None }],
             purpose: Purpose::Agent,
             temperature: self.temperature,
             ..Generate::default()

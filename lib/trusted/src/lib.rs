@@ -8,9 +8,9 @@ mod folders;
 
 pub use folders::{Folders, Identity, check_apart};
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ken_types::Error;
@@ -143,6 +143,41 @@ pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
         _ = std::fs::remove_file(&beside);
         Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
     })
+}
+
+/// Replaces a file that a person keeps by hand, atomically and durably. Its mode and its owner stay as they are; a new one gets
+/// `fresh_mode`. An error contains the path in `at`, and the old file is then unchanged.
+pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32) -> Result<(), Error> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    _ = std::fs::remove_file(&beside);
+    let put = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let known = match std::fs::metadata(path) {
+            Ok(meta) => Some(meta),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        // The owner first: a change of it may clear bits of the mode.
+        if let Some(known) = known.as_ref().filter(|known| file.metadata().is_ok_and(|own| is_other(known, &own))) {
+            std::os::unix::fs::fchown(&file, Some(known.uid()), Some(known.gid()))?;
+        }
+        let mode = known.map_or(fresh_mode, |known| known.mode() & 0o7777);
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(folder)?.sync_all()
+    };
+    put().map_err(|error: std::io::Error| {
+        _ = std::fs::remove_file(&beside);
+        Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
+    })
+}
+
+fn is_other(one: &Metadata, other: &Metadata) -> bool {
+    (one.uid(), one.gid()) != (other.uid(), other.gid())
 }
 
 fn missing() -> Error {

@@ -429,6 +429,9 @@ pub enum Message {
         content: Vec<Block>,
         /// Epoch milliseconds, as in all messages.
         timestamp: i64,
+        /// The date and time that a model is told with the message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        now: Option<String>,
     },
     Assistant {
         content: Vec<Block>,

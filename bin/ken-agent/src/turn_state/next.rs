@@ -148,7 +148,9 @@ impl TurnState {
         let is_fresh = matches!(turn.message, MessageState::NotStarted) && turn.purpose == Purpose::Agent;
         let message = match &plan.prompt {
             _ if !is_fresh || plan.ending.is_some() => return None,
-            Some(prompt) if !self.is_prompted => Message::User { content: vec![Block::text(prompt)], timestamp },
+            Some(prompt) if !self.is_prompted => {
+                Message::User { content: vec![Block::text(prompt)], timestamp, now: None }
+            }
             _ => match self.objection(plan).filter(|_| !turn.has_note)? {
                 Objection::Note(note) => Message::Signal { content: vec![Block::text(note)], timestamp },
                 Objection::IsNotJudged => return None,

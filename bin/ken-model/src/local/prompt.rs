@@ -8,8 +8,8 @@ use crate::sources;
 /// Stop sequences: where the model would begin to write somebody else's message.
 pub(super) const STOPS: [&str; 4] = ["\nUser:", "\nAssistant:", "\nNote:", "\nTool "];
 
-/// Returns the rules, the conversation with the time and the sources before its last message, and the beginning of the answer. The text does not
-/// mention tools, because a model of this kind cannot call them.
+/// Returns the rules, the conversation with the time and the sources before its last message, and the beginning of the answer. A model of this
+/// kind continues a text, so nothing may stand behind the message. The text does not mention tools, because such a model cannot call them.
 pub(super) fn of(request: &Generate) -> String {
     let mut parts = Vec::new();
     let system = request.system.trim();
@@ -18,7 +18,8 @@ pub(super) fn of(request: &Generate) -> String {
     }
     let (earlier, last) = request.messages.split_at(last_of_user(request));
     parts.extend(earlier.iter().map(message));
-    parts.extend(sources::before_message(request));
+    parts.extend(request.now.as_ref().map(|now| sources::time(now)));
+    parts.extend(sources::behind_message(request));
     parts.extend(last.iter().map(message));
     parts.push(match request.prefix.as_str() {
         "" => "Assistant:".to_owned(), // the model's first token begins with the space
@@ -68,7 +69,7 @@ mod tests {
             {"role":"user","content":"Which port?"}],
             "sources":[{"id":"kb-1","kind":"knowledge","title":"Ports","text":"It is 3940.","score":1}],"mark":"m"}"#,
         );
-        let sources = sources::before_message(&request).unwrap();
+        let sources = sources::behind_message(&request).unwrap();
         assert!(sources.contains("\n--- begin m [kb-1] \"Ports\"\nIt is 3940.\n--- end m\n"), "{sources}");
         let start = format!("Be brief.\n\nUser: Hi\nAssistant: Hello.\n{sources}\nUser: Which port?\nAssistant:");
         assert_eq!(of(&request), start);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
+use super::conversation::{Answer, Entry, Part, ToolAnswer, conversation};
 use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
@@ -22,12 +22,25 @@ const REDACTED_PREFIX: &str = "redacted:";
 /// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
-    for entry in entries(request) {
-        let (role, blocks) = match entry {
+    let conversation = conversation(request);
+    let last = conversation.entries.len().saturating_sub(1);
+    for (place, entry) in conversation.entries.into_iter().enumerate() {
+        let is_prompt = conversation.prompt == Some(place);
+        let ends_history = conversation.prompt == Some(place + 1);
+        let is_last_result = place == last && matches!(entry, Entry::Results(_));
+        let (role, mut blocks) = match entry {
             Entry::User(parts) => ("user", parts.iter().filter_map(part).collect()),
             Entry::Assistant(answer) => ("assistant", assistant(&answer)),
             Entry::Results(results) => ("user", results.iter().map(result).collect::<Vec<_>>()),
         };
+        // The next turn sends the same up to the prompt, and the next call of this turn the same up to the results. With
+        // the system text these are four marks, which is as many as the provider takes.
+        if is_prompt || ends_history || is_last_result {
+            mark_for_cache(&mut blocks);
+        }
+        if is_prompt {
+            blocks.extend(conversation.behind.clone().map(Part::Text).as_ref().and_then(part));
+        }
         // Consecutive messages of one role are joined, because roles have to alternate.
         match messages.last_mut() {
             Some((last, content)) if *last == role => content.extend(blocks),
@@ -39,12 +52,23 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
         messages.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect();
     let mut body = json!({"model": model, "max_tokens": max_tokens, "messages": messages, "stream": true});
     if !request.system.trim().is_empty() {
-        body["system"] = json!(request.system);
+        let mut system = vec![json!({"type": "text", "text": request.system})];
+        mark_for_cache(&mut system);
+        body["system"] = system.into();
     }
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool).collect();
     }
     body
+}
+
+/// Has the provider keep everything up to the last of these blocks, for a few minutes, and look for what it has kept of
+/// earlier requests. It refuses the mark at a thought.
+fn mark_for_cache(blocks: &mut [Value]) {
+    let is_thought = |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
+    if let Some(block) = blocks.last_mut().filter(|block| !is_thought(block)) {
+        block["cache_control"] = json!({"type": "ephemeral"});
+    }
 }
 
 /// Returns a block of a message, or `None` for a blank text, which the provider refuses.

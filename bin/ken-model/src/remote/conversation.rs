@@ -2,10 +2,10 @@
 //! user and assistant, in which each tool call is followed by its result. Providers refuse any other form. If a crash
 //! interrupted the history, it is completed here.
 //!
-//! The system prompt contains nothing but what ken and its operator have written. The sources stand in the message that
-//! they were found for.
+//! The system prompt contains nothing but what ken and its operator have written. The sources stand behind the message that
+//! they were found for. Everything before them is the same in the next turn, byte for byte, so that providers find it in their cache.
 
-use ken_types::event::{Block, Message};
+use ken_types::event::{Block, Message, Purpose};
 use ken_types::ops::model::Generate;
 use serde_json::Value;
 
@@ -61,16 +61,28 @@ pub(super) struct ToolAnswer<'a> {
 const NO_RESULT: &str = "The result of this call is not known.";
 const CONTINUE: &str = "Your answer was cut. Continue it exactly where it ends, without repeating any of it.";
 
-/// Returns the messages of a request. The provider answers the last one.
-pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
+const SUM_UP: &str = "Sum up this conversation, as the system message says.";
+
+/// The messages of a request. The provider answers the last one.
+pub(super) struct Conversation<'a> {
+    pub(super) entries: Vec<Entry<'a>>,
+    /// The index of the last message of the user. The entries before it are past turns.
+    pub(super) prompt: Option<usize>,
+    /// What the last message of the user ends with in this turn only.
+    pub(super) behind: Option<String>,
+}
+
+pub(super) fn conversation(request: &Generate) -> Conversation<'_> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
-    let prompt = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
-    let before = sources::before_message(request);
+    let last = request.messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+    let mut prompt = None;
     for (place, message) in request.messages.iter().enumerate() {
         match message {
-            Message::User { content, .. } => {
-                let before = before.clone().filter(|_| Some(place) == prompt);
-                entries.push(Entry::User(preceded(parts(content), before)));
+            Message::User { content, now, .. } => {
+                let is_last = Some(place) == last;
+                let now = now.as_ref().or(request.now.as_ref().filter(|_| is_last));
+                prompt = is_last.then_some(entries.len());
+                entries.push(Entry::User(preceded(parts(content), now.map(|now| sources::time(now)))));
             }
             Message::Signal { .. } => {
                 let note = format!("Note: {}", message.text());
@@ -97,10 +109,15 @@ pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
         entries.push(Entry::Assistant(Answer { text: request.prefix.trim_end().to_owned(), ..Answer::default() }));
         entries.push(Entry::User(vec![Part::Text(CONTINUE.to_owned())]));
     }
-    entries
+    // A compaction sums up past exchanges. A provider takes an answer at the end for the beginning of its own.
+    if request.purpose != Purpose::Agent && matches!(entries.last(), Some(Entry::Assistant(_))) {
+        prompt = Some(entries.len());
+        entries.push(Entry::User(vec![Part::Text(SUM_UP.to_owned())]));
+    }
+    Conversation { entries, prompt, behind: sources::behind_message(request).filter(|_| prompt.is_some()) }
 }
 
-/// Puts the time and the sources before the first text, in the same part, because some servers accept only a single text.
+/// Puts the time before the first text, in the same part, because some servers accept only a single text.
 fn preceded(mut parts: Vec<Part<'_>>, before: Option<String>) -> Vec<Part<'_>> {
     let Some(before) = before else {
         return parts;
@@ -173,7 +190,6 @@ pub(super) fn without_images_of_tools(request: &Generate) -> Option<Generate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ken_types::event::Purpose;
     use serde_json::json;
 
     fn request(messages: Value) -> Generate {
@@ -200,7 +216,7 @@ mod tests {
             {"type": "toolCall", "id": "b", "name": "t", "arguments": {}},
         ]));
         let request = request(json!([result("z"), user, calls, result("b"), result("y"), user, result("a")]));
-        let entries = entries(&request);
+        let entries = conversation(&request).entries;
         let shown: Vec<String> = entries
             .iter()
             .map(|entry| match entry {
@@ -219,7 +235,7 @@ mod tests {
         let user = json!({"role": "user", "content": [{"type": "text", "text": "go"}], "timestamp": 0});
         let mut request = request(json!([user]));
         request.prefix = "Half of ".into();
-        let entries = entries(&request);
+        let entries = conversation(&request).entries;
         assert!(matches!(&entries[1], Entry::Assistant(answer) if answer.text == "Half of"));
         assert_eq!(entries[2], Entry::User(vec![Part::Text(CONTINUE.into())]));
     }

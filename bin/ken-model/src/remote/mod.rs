@@ -326,6 +326,10 @@ impl Remote {
                     };
                     body[name] = json!(max);
                 }
+                // It has the calls of one conversation go to the same servers, where the cache is. Other servers may refuse it.
+                if let Some(session) = request.session.as_ref().filter(|_| self.endpoint.is_public()) {
+                    body["prompt_cache_key"] = json!(session);
+                }
                 body
             }
             Format::Anthropic => {

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, entries};
+use super::conversation::{Answer, Entry, Part, ToolAnswer, conversation};
 use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, is_complete, parameters, parse};
 use super::thought::{Said, Tag};
 use ken_types::sse::Event;
@@ -19,9 +19,14 @@ pub(super) const API: &str = "openai-chat";
 /// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
     let mut messages = vec![json!({"role": "system", "content": request.system})];
-    for entry in entries(request) {
+    let conversation = conversation(request);
+    for (place, entry) in conversation.entries.into_iter().enumerate() {
         match entry {
-            Entry::User(parts) => messages.push(json!({"role": "user", "content": user(&parts)})),
+            Entry::User(mut parts) => {
+                let behind = conversation.behind.clone().filter(|_| conversation.prompt == Some(place));
+                parts.extend(behind.map(Part::Text));
+                messages.push(json!({"role": "user", "content": user(&parts)}));
+            }
             Entry::Assistant(answer) => messages.push(assistant(&answer, model)),
             Entry::Results(results) => {
                 messages.extend(results.iter().map(result));
@@ -52,11 +57,15 @@ fn images(results: &[ToolAnswer<'_>]) -> Option<Value> {
     Some(json!({"role": "user", "content": user(&parts)}))
 }
 
-/// Returns the content of a user's message. A single text is sent as a string, because some servers accept no other
-/// form.
+/// Returns the content of a user's message. If it is text only, it is sent as a string, because some servers accept no
+/// other form.
 fn user(parts: &[Part<'_>]) -> Value {
-    if let [Part::Text(text)] = parts {
-        return json!(text);
+    let texts = parts.iter().map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        Part::Image { .. } => None,
+    });
+    if let Some(texts) = texts.collect::<Option<Vec<&str>>>() {
+        return json!(texts.join("\n\n"));
     }
     let part = |part: &Part<'_>| match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
@@ -271,6 +280,8 @@ struct Tokens {
     prompt_tokens: Value,
     completion_tokens: Value,
     prompt_tokens_details: Option<Cached>,
+    /// DeepSeek's name for the cached tokens.
+    prompt_cache_hit_tokens: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -415,7 +426,8 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
 /// not count the prompt.
 fn usage(tokens: &Tokens) -> Option<Usage> {
     let details = tokens.prompt_tokens_details.as_ref();
-    let cached = bounded(details.and_then(|details| details.cached_tokens.as_u64()));
+    let cached = details.and_then(|details| details.cached_tokens.as_u64());
+    let cached = bounded(cached.or_else(|| tokens.prompt_cache_hit_tokens.as_u64()));
     let (prompt, output) = (bounded(Some(tokens.prompt_tokens.as_u64()?)), bounded(tokens.completion_tokens.as_u64()));
     Some(Usage {
         input: prompt.saturating_sub(cached),

@@ -5,7 +5,9 @@ use ken_types::ops::model::Generate;
 /// Whether the greeting is requested: the agent has added the skill, or the prompt itself mentions
 /// it.
 pub(super) fn is_requested(request: &Generate, question: &str) -> bool {
-    request.system.contains("# Skill: greeting") || question.contains("greeting skill")
+    let skill = "# Skill: greeting";
+    let is_added = request.aside.as_ref().is_some_and(|aside| aside.contains(skill)) || request.system.contains(skill);
+    is_added || question.contains("greeting skill")
 }
 
 /// Returns a greeting that introduces ken, reports the problems that the preflight found, and

@@ -116,7 +116,7 @@ mod tests {
             model: None,
             system: String::new(),
             sources: Vec::new(),
-            messages: vec![Message::User { content, timestamp: 0 }],
+            messages: vec![Message::User { content, timestamp: 0, now: None }],
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Agent,

@@ -67,6 +67,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         recorded_from: Offset::end(taken.recorded_from),
         last_timestamp: logs::last_timestamp(tables, &log)?,
         started_at: Some(found.first_claim_at.map_or(change.now, Timestamp::from_millis)),
+        received_at: Some(open.received_at),
         time_left_ms: left(found, change.now),
         verdict,
         stream: log.name,

@@ -142,6 +142,7 @@ impl Read for SubmissionsRecord {
             recorded_from: Offset::end(found.recorded_from),
             last_timestamp: None,
             started_at: found.first_claim_at.map(Timestamp::from_millis),
+            received_at: Some(work.received_at),
             time_left_ms: 0,
             verdict: None,
             mark,
@@ -168,6 +169,10 @@ fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     let after = known.unwrap_or(instance.summary_after);
     let mut exchanges = tables.past_exchanges(log.key, after, before, args.limit)?;
     exchanges.reverse();
+    // The prompts that were sent with marks are sent again with the same ones.
+    for past in exchanges.iter_mut().filter(|past| past.forwarded.is_some() || past.quoted.is_some()) {
+        past.mark = Some(turns::mark(tables, &past.id)?);
+    }
     Ok(History {
         summary: instance.summary,
         exchanges,

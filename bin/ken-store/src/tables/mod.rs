@@ -352,6 +352,7 @@ pub struct OpenRow {
     pub scope: Option<Scope>,
     /// The kind of the event.
     pub message_kind: String,
+    pub received_at: Timestamp,
 }
 
 /// The unsettled submissions of a stream in one state.

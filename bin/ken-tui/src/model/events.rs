@@ -200,7 +200,9 @@ impl Model {
             usage.model = one_line(&format!("{provider}/{model}"));
         }
         usage.turns += 1;
-        usage.input += number("/usage/input").unwrap_or(0);
+        // What the provider had already read is input, too.
+        let input = ["/usage/input", "/usage/cacheRead", "/usage/cacheWrite"];
+        usage.input += input.iter().filter_map(|pointer| number(pointer)).sum::<u64>();
         usage.output += number("/usage/output").unwrap_or(0);
         if text(event, "purpose") == "agent" {
             let total = number("/usage/totalTokens").filter(|total| *total > 0);

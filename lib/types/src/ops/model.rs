@@ -37,13 +37,17 @@ pub struct Generate {
     pub model: Option<String>,
     /// The system prompt: the governing rules, and any other text that precedes the conversation.
     pub system: String,
-    /// Sources found for this turn. A model is shown them in the last message of the user, each between marks. An answer
-    /// that uses a source contains its id.
+    /// Sources found for this turn. A model is shown them behind the last message of the user, each between marks. An answer
+    /// that uses a source contains its id. They are sent with this turn only: everything before them is sent again, byte for
+    /// byte, in the next turn, and a provider finds it in its cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// The date and time, with weekday and zone, as a model is told them. They stand in the last message of the user, so that
-    /// what comes before it is the same in each turn and providers can cache it.
+    /// What ken says about this turn only, for instance that a schedule started it. It stands before the sources.
+    pub aside: Option<String>,
+    /// The date and time of the last message of the user, with weekday and zone, as a model is told them.
     pub now: Option<String>,
+    /// What stands for the part of the conversation that is no longer sent, before `exchanges`.
+    pub earlier: Option<String>,
     /// Past exchanges of the conversation, oldest first. They come before `messages`. An exchange is shorter than the
     /// two messages that it replaces, which matters because most of a request may be past exchanges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,10 +82,12 @@ pub const NO_MODEL_HINT: &str =
     "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
 
 impl Generate {
-    /// Returns the request with its past exchanges as messages.
+    /// Returns the request with the earlier part of the conversation as messages.
     pub fn with_past_messages(mut self) -> Generate {
+        let earlier = self.earlier.take();
+        let earlier = earlier.map(|text| Message::Signal { content: vec![Block::text(text)], timestamp: 0 });
         let exchanges = std::mem::take(&mut self.exchanges);
-        self.messages.splice(0..0, exchanges.into_iter().flat_map(Exchange::messages));
+        self.messages.splice(0..0, earlier.into_iter().chain(exchanges.into_iter().flat_map(Exchange::messages)));
         self
     }
 }
@@ -95,13 +101,16 @@ pub struct Exchange {
     /// The time, in epoch milliseconds.
     #[serde(default)]
     pub timestamp: i64,
+    /// [`Generate::now`] of the turn, so that its message is the same as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<String>,
 }
 
 impl Exchange {
     /// Returns the exchange as messages. The model that answered is unknown.
     pub fn messages(self) -> [Message; 2] {
         let timestamp = self.timestamp;
-        let prompt = Message::User { content: vec![Block::text(self.prompt)], timestamp };
+        let prompt = Message::User { content: vec![Block::text(self.prompt)], timestamp, now: self.now };
         let answer = Message::Assistant {
             content: vec![Block::text(self.answer)],
             api: String::new(),

@@ -614,6 +614,8 @@ pub struct Claim {
     pub last_timestamp: Option<Timestamp>,
     /// The time of the first claim. Equal for every later claim of the submission.
     pub started_at: Option<Timestamp>,
+    /// The time at which its message was received.
+    pub received_at: Option<Timestamp>,
     /// How long the submission may still run, in milliseconds.
     pub time_left_ms: i64,
     /// If set, the submission must be ended for this reason and not be continued.
@@ -793,7 +795,11 @@ pub struct PastExchange {
     pub instance: String,
     pub prompt: String,
     pub answer: String,
+    /// The time at which the prompt was received.
     pub at: Timestamp,
+    /// The mark of its submission ([`Claim::mark`]), if its prompt was sent with marks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
     /// Who wrote the prompt, if the user has only forwarded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarded: Option<String>,

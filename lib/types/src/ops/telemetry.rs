@@ -162,15 +162,27 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tokens {
+    /// The input that the provider had not read before.
     pub input: u64,
     pub output: u64,
+    /// The input that was found in the provider's cache, and that was written to it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_read: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write: u64,
     pub total_tokens: u64,
+}
+
+fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 impl std::ops::AddAssign for Tokens {
     fn add_assign(&mut self, other: Tokens) {
         self.input += other.input;
         self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
         self.total_tokens += other.total_tokens;
     }
 }

@@ -26,6 +26,7 @@ fn past(row: &Row<'_>) -> rusqlite::Result<PastExchange> {
         prompt: row.get("prompt")?,
         answer: row.get("answer")?,
         at: time(row, "received_at")?,
+        mark: None,
         forwarded: row.get("forwarded")?,
         quoted: stored(row, "quoted")?,
         outside: stored(row, "outside")?.unwrap_or_default(),

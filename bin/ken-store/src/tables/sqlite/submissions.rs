@@ -6,15 +6,16 @@ use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, outside, rows, run, scope, stored, to_json, unique, word};
+use super::{Database, all, count, first, insert, outside, rows, run, scope, stored, time, to_json, unique, word};
 use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
 /// Selects the submissions that can be claimed, with one statement for each kind of work. Each statement uses an index of its own.
 const TURNS: &str =
-    "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, c.scope, c.connector, c.actor, c.conversation, c.thread
+    "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, e.received_at, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
      WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
-const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, NULL AS scope
+const RUNS: &str =
+    "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, e.received_at, NULL AS scope
      FROM submissions AS s JOIN events AS e USING (event)
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
@@ -55,6 +56,7 @@ fn open(row: &Row<'_>) -> rusqlite::Result<OpenRow> {
         context: stored(row, "context")?,
         scope: scoped.map(|_| scope(row)).transpose()?,
         message_kind: row.get("message_kind")?,
+        received_at: time(row, "received_at")?,
     })
 }
 
@@ -193,7 +195,7 @@ impl Submissions for Database {
     }
 
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error> {
-        let sql = "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind,
+        let sql = "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, e.received_at,
                      c.scope, c.connector, c.actor, c.conversation, c.thread
                    FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
                    WHERE s.id = ?1";
