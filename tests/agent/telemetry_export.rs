@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
-use ken_tests::provider::{Provider, Reply, openai};
+use ken_tests::provider::{Provider, Reply, openai, with_usage};
 use ken_tests::{Builder, System, otlp, tui, until};
 use serde_json::{Value, json};
 
@@ -52,6 +52,26 @@ fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
     let attributes = span["attributes"].as_array().unwrap();
     let value = &attributes.iter().find(|attribute| attribute["key"] == name)?["value"];
     value["stringValue"].as_str().or(value["intValue"].as_str())
+}
+
+#[test]
+fn cached_tokens_are_part_of_the_input_and_named() {
+    let collector = Provider::start(vec![accepted_reply()]);
+    let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}});
+    let provider = Provider::start(vec![Reply::Stream(with_usage(openai(&["Hello."], &[]), &usage))]);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())
+        .start();
+    until("the export has begun", || system.call("store", "telemetry.ended", &[])["since"].is_string());
+    say(&system, "Hi");
+    until("the trace has come", || !spans(&collector).is_empty());
+    let spans = spans(&collector);
+    let chat = spans.iter().find(|span| span["name"] == "chat m").unwrap();
+    let tokens = ["input_tokens", "cache_read.input_tokens", "cache_creation.input_tokens"];
+    let tokens = tokens.map(|name| attribute(chat, &format!("gen_ai.usage.{name}")));
+    assert_eq!(tokens, [Some("9"), Some("5"), None]);
 }
 
 #[test]

@@ -126,7 +126,9 @@ fn a_person_answers_four_questions_and_has_a_model() {
     assert!(shown.contains("quick-1\r\n") && !shown.contains("sk-planted"), "{shown}");
     assert_eq!(shown.matches("? ").count() + shown.matches("shown): ").count(), 4, "{shown}");
     assert_eq!(person.read("ken.toml"), "[model]\nuse = \"openai/quick-1,rules\"\n");
-    assert_eq!(person.read("secrets.env"), format!("OPENAI_API_KEY={KEY}\n"));
+    // The address too, because a service is started in another environment than that of this shell.
+    let address = format!("{}/v1", person.provider.url());
+    assert_eq!(person.read("secrets.env"), format!("OPENAI_BASE_URL={address}\nOPENAI_API_KEY={KEY}\n"));
     assert_eq!((person.mode("ken.toml"), person.mode("secrets.env")), (0o644, 0o600));
     // The lines of the README that come after it.
     person.succeeds("ken up --port 0 --cognitive-port 0 -d");
@@ -165,11 +167,13 @@ fn by_options_it_is_written_once_and_a_key_is_replaced_aloud() {
     );
     person.write("secrets.env", "# keys\nOTHER=1\nOPENAI_API_KEY=sk-planted-but-old\n", 0o600);
     let said = person.succeeds(BY_OPTIONS);
-    assert!(said.contains("OPENAI_API_KEY, another key replaces the one that is there"), "{said}");
+    assert!(said.contains("OPENAI_API_KEY replaces another one that is there"), "{said}");
     assert!(said.contains("no system is running"), "{said}");
     let config = "# mine\n[model] # of models\nuse = \"openai/quick-1,rules\" # for now\n\n[gateway]\nport = 0 # any\n";
     assert_eq!(person.read("ken.toml"), config);
-    assert_eq!(person.read("secrets.env"), format!("# keys\nOTHER=1\nOPENAI_API_KEY={KEY}\n"));
+    let address = format!("{}/v1", person.provider.url());
+    let secrets = format!("# keys\nOTHER=1\nOPENAI_API_KEY={KEY}\nOPENAI_BASE_URL={address}\n");
+    assert_eq!(person.read("secrets.env"), secrets);
     assert_eq!((person.mode("ken.toml"), person.mode("secrets.env")), (0o640, 0o600));
     let inode = |file: &str| fs::metadata(person.home().join(file)).unwrap().ino();
     let before = (inode("ken.toml"), inode("secrets.env"));
@@ -288,6 +292,23 @@ fn a_running_system_takes_another_model_at_once() {
     assert!(said.contains("the running system uses openai/deep-1 from now on"), "{said}");
     assert!(again.contains("the running system uses openai/quick-1 from now on"), "{again}");
     assert_eq!(person.read("ken.toml"), "[model]\nuse = \"openai/quick-1,openai/deep-1,rules\"\n");
+}
+
+/// A server that needs no key, at an address of one's own.
+#[test]
+fn a_server_of_ones_own_is_set_up_by_its_address() {
+    let person = Person::new();
+    let server = Provider::answering(|request| match request.header("authorization") {
+        None => Reply::Stream(openai(&["I am here."], &[])),
+        Some(_) => refusal(400, Vec::new(), "unexpected", "a key was sent"),
+    });
+    let line = format!("ken setup --provider box --address {}/v1 --model m --yes", server.url());
+    let said = person.succeeds(&format!("unset OPENAI_BASE_URL; {line}"));
+    assert!(said.contains("answered in") && said.contains("nothing is wrong"), "{said}");
+    person.succeeds("unset OPENAI_BASE_URL; ken up --port 0 --cognitive-port 0 -d");
+    let answer = person.succeeds("ken chat 'Where are you?'");
+    person.succeeds("ken down");
+    assert_eq!(answer, "I am here.\n");
 }
 
 /// The variable outranks the file, so the command says that its change has no effect.

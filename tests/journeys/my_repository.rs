@@ -310,7 +310,7 @@ fn its_project_rules_are_followed_once_they_are_accepted() {
     let rules = || {
         let before = provider.received().len();
         holds(&person.run(&system, &site, &["chat", "fix it"]), 0, "Repaired.");
-        let worker = provider.received().into_iter().skip(before).filter(is_of_worker).last().unwrap();
+        let worker = provider.received().into_iter().skip(before).rfind(is_of_worker).unwrap();
         let system = system_text(&worker);
         assert!(!system.contains("Write British"), "{system}");
         let messages = worker.body["messages"].as_array().unwrap();

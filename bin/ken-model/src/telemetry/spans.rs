@@ -108,6 +108,12 @@ impl Spans<'_> {
             Attribute::number("gen_ai.usage.output_tokens", output),
             Attribute::texts("gen_ai.response.finish_reasons", &[reason]),
         ];
+        let cached = [
+            ("gen_ai.usage.cache_read.input_tokens", number("cacheRead")),
+            ("gen_ai.usage.cache_creation.input_tokens", number("cacheWrite")),
+        ];
+        let cached = cached.into_iter().filter(|(_, tokens)| *tokens > 0);
+        attributes.extend(cached.map(|(name, tokens)| Attribute::number(name, tokens)));
         if self.with_content {
             let messages = json!([{"role": "assistant", "parts": parts(event), "finish_reason": reason}]);
             attributes.push(Attribute::text("gen_ai.output.messages", messages.to_string()));

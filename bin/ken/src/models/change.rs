@@ -13,8 +13,8 @@ use super::secret_file::SecretFile;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Change {
     pub(crate) provider: Option<ProviderTable>,
-    /// The name and the value of a key.
-    pub(crate) key: Option<(String, String)>,
+    /// What is set in secrets.env: names and values.
+    pub(crate) secrets: Vec<(String, String)>,
     pub(crate) models: Option<NewModels>,
 }
 
@@ -62,7 +62,7 @@ impl Change {
         let _lock = Flock::lock(folder_file, FlockArg::LockExclusive).map_err(|(_, errno)| unwritable(errno.into()))?;
         let config = self.applied(places)?;
         let mut secrets = SecretFile::open(&places.secrets())?;
-        if let Some((name, value)) = &self.key {
+        for (name, value) in &self.secrets {
             secrets.set(name, value);
         }
         let written = Written { config: config.is_changed(), secrets: secrets.is_changed() };

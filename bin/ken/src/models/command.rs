@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use ken_types::{Error, secrets};
+use ken_types::{Engine, Error, secrets};
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
@@ -110,29 +110,29 @@ fn add(globals: &Globals, args: &Add) -> Outcome {
         key: args.key.clone(),
         models: (!args.models.is_empty()).then(|| args.models.clone()),
     };
-    let key = name.zip(fresh).map(|(name, value)| (name.to_owned(), value));
-    let change = Change { provider: Some(provider), key, models: None };
+    let fresh: Vec<(String, String)> =
+        name.zip(fresh).map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+    let change = Change { provider: Some(provider), secrets: fresh, models: None };
     let trial = Trial::of(&change.applied(&places)?.text(), &places)?;
-    let replaces = change.key.as_ref().filter(|(name, value)| secrets.get(name).is_some_and(|old| old != value));
     let written = change.write(&places)?;
     if written.config {
         print_line(&format!("{}: [model.provider.{}] is written", places.config.display(), args.name))?;
     }
-    if let Some((name, _)) = change.key.as_ref().filter(|_| written.secrets) {
-        let what = if replaces.is_some() { "is replaced" } else { "is written" };
+    for (name, _) in change.secrets.iter().filter(|_| written.secrets) {
+        let what = if secrets.get(name).is_some() { "is replaced" } else { "is written" };
         print_line(&format!("{}: {name} {what}", places.secrets().display()))?;
     }
     if !written.config && !written.secrets {
         print_line(&format!("{} is there already, nothing was changed", args.name))?;
     }
     print_line(&running::sentence(&places, None))?;
-    let stored = name.and_then(|name| Some((name, secrets.get(name)?)));
-    let key = change.key.as_ref().map(|(name, value)| (name.as_str(), value.as_str())).or(stored);
-    try_first(&trial, &args.name, &args.models, key)
+    let stored = name.and_then(|name| Some((name.to_owned(), secrets.get(name)?.to_owned())));
+    let key: Vec<(String, String)> = stored.into_iter().chain(change.secrets).collect();
+    try_first(&trial, &args.name, &args.models, &key)
 }
 
 /// Tries the first model of a provider, or else says how many it lists. A failure is one of the provider: what was written stays.
-fn try_first(trial: &Trial, name: &str, models: &[String], key: Option<(&str, &str)>) -> Outcome {
+fn try_first(trial: &Trial, name: &str, models: &[String], key: &[(String, String)]) -> Outcome {
     let Some(model) = models.first() else {
         let listed = trial.list(name, key);
         return match listed.first() {
@@ -169,10 +169,10 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
         return Err(Error::invalid("NAME", format!("`{name}` is an engine of ken and no provider")));
     }
     if !is_known && args.base_url.is_none() {
-        let names = known::KNOWN.map(|known| known.name);
+        let names: Vec<&str> = known::usable().map(|known| known.name).collect();
         let error =
             Error::invalid("--base-url", format!("ken does not know a provider `{name}`, so its address is needed"));
-        return Err(match ken_client::nearest(name, names) {
+        return Err(match ken_client::nearest(name, names.iter().copied()) {
             Some(near) => error.hint(format!("did you mean `{near}`? Otherwise give --base-url")),
             None => error.hint(format!("known without an address: {}", names.join(", "))),
         });
@@ -185,6 +185,8 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
             key.len()
         )));
     }
+    // A version that knows no provider of this name refuses it with the names that it knows.
+    Engine::list(&format!("{name}/model")).map_err(|error| error.at("NAME"))?;
     Ok(())
 }
 

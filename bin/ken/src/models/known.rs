@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use ken_types::Engine;
 use serde_json::Value;
 
 /// A provider that ken knows.
@@ -40,7 +41,17 @@ pub(crate) const KNOWN: [Known; 12] = [
 ];
 
 pub(crate) fn named(name: &str) -> Option<Known> {
-    KNOWN.into_iter().find(|known| known.name == name)
+    usable().find(|known| known.name == name)
+}
+
+/// Returns those that this version of ken can call: by their name, or a server of this machine as any other with its format.
+pub(crate) fn usable() -> impl Iterator<Item = Known> {
+    KNOWN.into_iter().filter(|known| known.port.is_some() || is_provider(known.name))
+}
+
+/// Whether models of this provider have its name, as `NAME/MODEL`.
+pub(crate) fn is_provider(name: &str) -> bool {
+    Engine::list(&format!("{name}/model")).is_ok()
 }
 
 /// How long a server on this machine has to accept a connection, and to list its models.
@@ -50,6 +61,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LIST_BYTES: u64 = 1024 * 1024;
 
 impl Known {
+    /// Returns the address of a server of this machine.
+    pub(crate) fn address(&self) -> Option<String> {
+        self.port.map(|port| format!("http://127.0.0.1:{port}/v1"))
+    }
+
     /// Returns the models of a server that runs on this machine. `None` if none listens on its usual port, or something else does.
     pub(crate) fn running(&self) -> Option<Vec<String>> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port?));

@@ -3,14 +3,16 @@
 use std::time::{Duration, Instant};
 
 use ken_types::ops::Nothing;
-use ken_types::ops::kend::KendReload;
+use ken_types::ops::kend::{KendReload, PartState, PartStatus};
 use ken_types::ops::model::{ModelInfo, ModelState};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call};
+use crate::gateway;
 use crate::progress::during;
 
+const MODEL: &str = "model";
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 const INFO_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long ken-model has to start with the new configuration.
@@ -19,17 +21,31 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Has the running system read the configuration, and returns its models. `None` if no system is running.
 fn taken(places: &Places) -> Result<Option<ModelState>, Error> {
-    match call::<KendReload>(places, KEND, &Nothing {}, Some(RELOAD_TIMEOUT)) {
+    let before = match model_part(places) {
         Err(error) if error.code == Code::Unavailable => return Ok(None),
-        reloaded => _ = reloaded?,
-    }
+        part => part?.and_then(|part| part.pid),
+    };
+    let reloaded = call::<KendReload>(places, KEND, &Nothing {}, Some(RELOAD_TIMEOUT))?;
+    let is_restarted = reloaded.restarted.iter().any(|part| part == MODEL);
     let end = Instant::now() + START_TIMEOUT;
     loop {
-        match call::<ModelInfo>(places, "model", &Nothing {}, Some(INFO_TIMEOUT)) {
-            Err(error) if error.code == Code::Unavailable && Instant::now() < end => std::thread::sleep(PAUSE),
-            state => return state.map(Some),
+        // The process with the old configuration answers until it has ended. kend may also have seen the change by itself before, and is
+        // restarting the part already.
+        let part = model_part(places)?.filter(|part| part.state == PartState::Ready);
+        let is_old = part.as_ref().is_none_or(|part| is_restarted && part.pid == before);
+        let is_over = Instant::now() >= end;
+        if !is_old || is_over {
+            match call::<ModelInfo>(places, MODEL, &Nothing {}, Some(INFO_TIMEOUT)) {
+                Err(error) if error.code == Code::Unavailable && !is_over => {}
+                state => return state.map(Some),
+            }
         }
+        std::thread::sleep(PAUSE);
     }
+}
+
+fn model_part(places: &Places) -> Result<Option<PartStatus>, Error> {
+    Ok(gateway::status(places)?.parts.into_iter().find(|part| part.name == MODEL))
 }
 
 /// Returns a sentence on whether the running system uses the models that were chosen, or has at least read the change.

@@ -9,7 +9,7 @@ use ken_types::secrets;
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known::{KNOWN, Known, named};
+use super::known::{Known, is_provider, named, usable};
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -66,24 +66,24 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
         Some(provider) => provider.clone(),
         None => ask_provider(&secrets)?,
     };
-    let known = named(&provider);
-    let table = table(args, &provider, known)?;
-    let key = key(args, &provider, known, &secrets)?;
-    let pair = key.as_ref().map(|key| (key.name.as_str(), key.value.as_str()));
-    let provider_alone = Change { provider: Some(table.clone()), ..Change::default() };
+    let reached = Reached::of(args, &provider, &secrets)?;
+    let key = key(args, &reached, &secrets)?;
+    let given: Vec<(String, String)> = reached.settings.iter().cloned().chain(key).collect();
+    let provider_alone = Change { provider: Some(reached.table.clone()), ..Change::default() };
     let trial = Trial::of(&provider_alone.applied(&places)?.text(), &places)?;
     let model = match &args.model {
         Some(model) => model.clone(),
-        None => ask_model(&trial, &provider, pair)?,
+        None => ask_model(&trial, &provider, &reached.name, &given)?,
     };
-    let full = format!("{provider}/{model}");
-    let tried = trial.ask(&full, pair)?;
+    let full = format!("{}/{model}", reached.name);
+    let tried = trial.ask(&full, &given)?;
     drop(trial);
     print_line(&format!("{full} answered in {} ms: {:?}", tried.ms, tried.text))?;
+    let is_new = |(name, value): &(String, String)| secrets.get(name) != Some(value);
     let change = Change {
-        provider: Some(table),
+        provider: Some(reached.table),
         models: Some(NewModels::First(full.clone())),
-        key: key.filter(|key| secrets.get(&key.name) != Some(&key.value)).map(|key| (key.name, key.value)),
+        secrets: given.into_iter().filter(is_new).collect(),
     };
     let config = change.applied(&places)?;
     // With the new list kend must still start.
@@ -91,7 +91,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     for line in plan(&places, &change, &secrets, config.is_changed(), config.used()) {
         print_line(&line)?;
     }
-    let is_change = config.is_changed() || change.key.is_some();
+    let is_change = config.is_changed() || !change.secrets.is_empty();
     if is_change && !args.yes && !confirmed()? {
         print_note("nothing was changed");
         return Ok(ExitCode::from(1));
@@ -108,9 +108,10 @@ fn plan(places: &Places, change: &Change, secrets: &SecretFile, is_config: bool,
     if is_config {
         lines.push(format!("{}: [model] use = \"{used}\"", places.config.display()));
     }
-    if let Some((name, _)) = &change.key {
-        let what = if secrets.get(name).is_some() { "another key replaces the one that is there" } else { "a new key" };
-        lines.push(format!("{}: {name}, {what}", places.secrets().display()));
+    for (name, value) in &change.secrets {
+        let shown = if name.ends_with("_BASE_URL") { format!("{name}={value}") } else { name.clone() };
+        let what = if secrets.get(name).is_some() { "replaces another one that is there" } else { "is new" };
+        lines.push(format!("{}: {shown} {what}", places.secrets().display()));
     }
     if lines.is_empty() {
         lines.push("all of it is written already".to_owned());
@@ -136,7 +137,7 @@ struct Found {
 /// Returns the servers of this machine that answer, and the services whose key is there.
 fn found(secrets: &SecretFile) -> Vec<Found> {
     let mut found = Vec::new();
-    for known in KNOWN {
+    for known in usable() {
         let why = match known.key {
             None => known.running().map(|models| format!("runs on this machine with {} models", models.len())),
             Some(key) if secrets.get(key).is_some() => Some(format!("{key} is in secrets.env")),
@@ -165,8 +166,7 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     for Found { known, why } in &found {
         print_line(&format!("  {:<11} {why}", known.name))?;
     }
-    let others =
-        KNOWN.iter().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
+    let others = usable().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
     print_line(&format!(
         "  {}: {}",
         if found.is_empty() { "known" } else { "also" },
@@ -185,45 +185,80 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
 
 fn unknown(name: &str) -> Error {
     let error = Error::invalid("--provider", format!("ken does not know a provider `{name}`"));
-    match ken_client::nearest(name, KNOWN.map(|known| known.name)) {
+    match ken_client::nearest(name, usable().map(|known| known.name)) {
         Some(near) => error.hint(format!("did you mean `{near}`? Any other needs --address")),
         None => error.hint("give its address: ken setup --provider NAME --address URL"),
     }
 }
 
-/// Returns the table of the provider: empty for a known one.
-fn table(args: &Setup, provider: &str, known: Option<Known>) -> Result<ProviderTable, Error> {
-    if known.is_none() && args.address.is_none() {
-        return Err(unknown(provider));
+/// How a provider is reached.
+struct Reached {
+    /// The beginning of the names of its models.
+    name: String,
+    table: ProviderTable,
+    /// Its address, if secrets.env holds it.
+    settings: Vec<(String, String)>,
+    /// The name of its key. `None` for a server that needs none.
+    key: Option<String>,
+}
+
+impl Reached {
+    fn of(args: &Setup, provider: &str, secrets: &SecretFile) -> Result<Reached, Error> {
+        let known = named(provider);
+        let address = args.address.clone().or_else(|| known.and_then(|known| known.address()));
+        let is_given = args.key_env.is_some() || args.key_stdin;
+        let kind = args.kind.as_deref().unwrap_or(if provider == "anthropic" { "anthropic" } else { "openai" });
+        if matches!(provider, "openai" | "anthropic") || !is_provider(provider) {
+            let address = match (address, known) {
+                (None, None) => return Err(unknown(provider)),
+                (address, _) => address,
+            };
+            return Ok(Reached::by_format(
+                kind,
+                address,
+                known.is_some_and(|known| known.key.is_some()) || is_given,
+                secrets,
+            ));
+        }
+        if known.is_none() && address.is_none() {
+            return Err(unknown(provider));
+        }
+        let own = known.is_none();
+        let key = known.and_then(|known| known.key).map(str::to_owned).or_else(|| is_given.then(|| key_name(provider)));
+        let table = ProviderTable {
+            name: provider.to_owned(),
+            kind: own.then(|| kind.to_owned()),
+            base_url: args.address.clone(),
+            key: key.clone().filter(|_| own),
+            models: None,
+        };
+        Ok(Reached { name: provider.to_owned(), table, settings: Vec::new(), key })
     }
-    let own_key = known.is_none() && (args.key_env.is_some() || args.key_stdin);
-    Ok(ProviderTable {
-        name: provider.to_owned(),
-        kind: args.kind.clone().or_else(|| known.is_none().then(|| "openai".to_owned())),
-        base_url: args.address.clone(),
-        key: own_key.then(|| key_name(provider)),
-        models: None,
-    })
+
+    /// A provider that is called by the name of its wire format. Its address is a setting of its own, which is taken from the
+    /// environment too, because the system may be started in another one.
+    fn by_format(kind: &str, address: Option<String>, has_key: bool, secrets: &SecretFile) -> Reached {
+        let name = kind.to_uppercase();
+        let setting = format!("{name}_BASE_URL");
+        let stored = || secrets.get(&setting).map(str::to_owned);
+        let address = address.or_else(|| environment(&setting)).or_else(stored);
+        Reached {
+            name: kind.to_owned(),
+            table: ProviderTable { name: kind.to_owned(), ..ProviderTable::default() },
+            settings: address.map(|address| (setting, address)).into_iter().collect(),
+            key: has_key.then(|| format!("{name}_API_KEY")),
+        }
+    }
 }
 
 fn key_name(provider: &str) -> String {
     format!("{}_API_KEY", provider.to_uppercase().replace('-', "_"))
 }
 
-/// A key, under its name in secrets.env.
-struct Key {
-    name: String,
-    value: String,
-}
-
-/// Returns the key: the one that was given, or the one that is there, or the one that a person types.
-fn key(args: &Setup, provider: &str, known: Option<Known>, secrets: &SecretFile) -> Result<Option<Key>, Error> {
-    let is_given = args.key_env.is_some() || args.key_stdin;
-    let name = match known {
-        Some(Known { key: Some(key), .. }) => key.to_owned(),
-        Some(_) if !is_given => return Ok(None),
-        None if !is_given => return Ok(None),
-        _ => key_name(provider),
+/// Returns the key with its name: the one that was given, or the one that is there, or the one that a person types.
+fn key(args: &Setup, reached: &Reached, secrets: &SecretFile) -> Result<Option<(String, String)>, Error> {
+    let Some(name) = reached.key.clone() else {
+        return Ok(None);
     };
     let value = if args.key_stdin {
         checked_key(&typed::stdin_line()?)?
@@ -240,16 +275,16 @@ fn key(args: &Setup, provider: &str, known: Option<Known>, secrets: &SecretFile)
     } else if typed::is_person() {
         checked_key(&typed::hidden(&format!("{name} (is not shown): "))?)?
     } else {
-        let error = Error::invalid("--key-env", format!("{provider} needs a key, and {name} is set nowhere"));
+        let error = Error::invalid("--key-env", format!("{} needs a key, and {name} is set nowhere", reached.name));
         return Err(error.hint("--key-env VARIABLE takes it from the environment, --key-stdin from standard input"));
     };
-    Ok(Some(Key { name, value }))
+    Ok(Some((name, value)))
 }
 
 /// The question for the model.
-fn ask_model(trial: &Trial, provider: &str, key: Option<(&str, &str)>) -> Result<String, Error> {
-    let listed = trial.list(provider, key);
-    let prefix = format!("{provider}/");
+fn ask_model(trial: &Trial, provider: &str, name: &str, given: &[(String, String)]) -> Result<String, Error> {
+    let listed = trial.list(name, given);
+    let prefix = format!("{name}/");
     let names: Vec<&str> = listed.iter().filter_map(|model| model.strip_prefix(&prefix)).collect();
     if !typed::is_person() {
         let error = Error::invalid("--model", "nobody is there to ask which model to use");

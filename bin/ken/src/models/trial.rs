@@ -61,12 +61,12 @@ impl Trial {
     }
 
     /// Sends one word to a model. An unknown one is answered with the nearest name that the provider has.
-    pub(crate) fn ask(&self, model: &str, key: Option<(&str, &str)>) -> Result<Tried, Error> {
-        let output = during(&format!("trying {model}"), || self.ken_model(&["try", model, "--json"], key))?;
+    pub(crate) fn ask(&self, model: &str, secrets: &[(String, String)]) -> Result<Tried, Error> {
+        let output = during(&format!("trying {model}"), || self.ken_model(&["try", model, "--json"], secrets))?;
         if !output.status.success() {
             let error = self.renamed(error_of("ken-model", output.stderr.trim_ascii(), Code::Unavailable));
             return Err(match error.code {
-                Code::NotFound | Code::Invalid => self.with_nearest(error, model, key),
+                Code::NotFound | Code::Invalid => self.with_nearest(error, model, secrets),
                 // Its own remedy is for a key that is in the file already.
                 Code::Unauthenticated => error.hint("nothing was changed; --key-env or --key-stdin gives another key"),
                 _ => error,
@@ -77,9 +77,9 @@ impl Trial {
         Ok(Tried { text, ms: said.get("totalMs").and_then(Value::as_u64).unwrap_or_default() })
     }
 
-    fn with_nearest(&self, error: Error, model: &str, key: Option<(&str, &str)>) -> Error {
+    fn with_nearest(&self, error: Error, model: &str, secrets: &[(String, String)]) -> Error {
         let provider = model.split_once('/').map_or(model, |(provider, _)| provider);
-        let known = self.list(provider, key);
+        let known = self.list(provider, secrets);
         match nearest(model, known.iter().map(String::as_str)) {
             Some(near) if near != model => error.hint(format!("did you mean `{near}`?")),
             _ if known.is_empty() => error,
@@ -88,8 +88,8 @@ impl Trial {
     }
 
     /// Returns the models of a provider, as `provider/model`. Empty if it does not tell.
-    pub(crate) fn list(&self, provider: &str, key: Option<(&str, &str)>) -> Vec<String> {
-        let listed = during("asking for the models", || self.ken_model(&["list", "--json"], key));
+    pub(crate) fn list(&self, provider: &str, secrets: &[(String, String)]) -> Vec<String> {
+        let listed = during("asking for the models", || self.ken_model(&["list", "--json"], secrets));
         let text = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let models = text.lines().filter_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
@@ -98,11 +98,12 @@ impl Trial {
         models.filter(|model| model.split_once('/').is_some_and(|(owner, _)| owner == provider)).collect()
     }
 
-    /// Runs ken-model, which alone holds keys, with the key in its environment: an argument could be seen by everybody.
-    fn ken_model(&self, args: &[&str], key: Option<(&str, &str)>) -> Result<Output, Error> {
+    /// Runs ken-model, which alone holds keys, with them in its environment: an argument could be seen by everybody.
+    fn ken_model(&self, args: &[&str], secrets: &[(String, String)]) -> Result<Output, Error> {
         let missing = || Error::unavailable("there is no ken-model beside ken or on PATH").hint("install ken again");
         let mut command = Command::new(find_program("ken-model").ok_or_else(missing)?);
-        command.args(args).env("KEN_HOME", &self.folder).env_remove("KEN_MODEL").envs(key);
+        command.args(args).env("KEN_HOME", &self.folder).env_remove("KEN_MODEL");
+        command.envs(secrets.iter().map(|(name, value)| (name, value)));
         self.output(&mut command)
     }
 
