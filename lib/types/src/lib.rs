@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod config;
+pub mod control_group;
 pub mod engine;
 pub mod error;
 pub mod event;
