@@ -1,4 +1,4 @@
-# Targets: build · run · test · torture · bench · install · uninstall. Only a Rust toolchain and a C compiler are needed; cargo
+# Targets: build · run · test · torture · bench · install · uninstall · deb · dist. Only a Rust toolchain and a C compiler are needed; cargo
 # fetches everything else by the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test torture lint bench install uninstall clean toolchain
+.PHONY: all build tools run test torture debian lint bench install uninstall deb dist built places clean toolchain
 all: build
 
 toolchain:
@@ -79,21 +79,36 @@ lint: toolchain
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
 
-# Installs programs, manual pages, completions, units and shared files below PREFIX; DESTDIR is for packagers. `make uninstall`
-# removes them again, but keeps state and configuration.
-BUILT   ?= target/release
+# Installs programs, manual pages, completions, units and shared files below PREFIX; DESTDIR is for packagers. The programs must have
+# been built before, so that root needs no cargo. `make uninstall` removes the files again, but keeps state and configuration. In the
+# folder of `make dist` the programs are in bin.
+BUILT   ?= $(if $(wildcard Cargo.toml),target/release,bin)
 ROOT    := $(DESTDIR)$(PREFIX)
 PROGRAMS = $(notdir $(wildcard bin/*))
 PAGES    = $(wildcard man/man*/*)
 UNITS   := lib/systemd/system/ken.service lib/systemd/user/ken.service lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
 COMPLETIONS := share/bash-completion/completions/ken share/zsh/site-functions/_ken share/fish/vendor_completions.d/ken.fish
+export PREFIX DESTDIR BUILT PROGRAMS
 
-install: build
-	install -d $(ROOT)/bin $(ROOT)/share/ken
-	for program in $(PROGRAMS); do install -m 755 $(BUILT)/$$program $(ROOT)/bin; done
-	for page in $(PAGES); do install -D -m 644 $$page $(ROOT)/share/$$page; done
-	cp -R share/. $(ROOT)/share/ken
-	install -D -m 644 etc/ken.toml $(ROOT)/share/ken/ken.toml
+built:
+	@missing=; for program in $$PROGRAMS; do test -x "$$BUILT/$$program" || missing="$$missing $$program"; done; \
+	test -z "$$missing" || { owner=$$(stat -c %U .); \
+		echo "make: not built yet, in $$BUILT:$$missing" >&2; \
+		echo "make: run 'make build' first, as $$owner, who needs cargo for it; then the same command again, which needs none" >&2; exit 1; }
+
+# The paths get into units, recipes and sed.
+places:
+	@case "$$DESTDIR$$PREFIX" in *[!A-Za-z0-9/._+~@:,=-]*) echo "make: PREFIX and DESTDIR can hold letters, digits and / . _ + ~ @ : , = - only, no blanks: '$$DESTDIR$$PREFIX'" >&2; exit 1; esac
+	@case "$$PREFIX" in /*) ;; *) echo "make: PREFIX must begin with /, such as PREFIX=/usr/local: '$$PREFIX'" >&2; exit 1; esac
+
+install: places built
+	install -d $(ROOT)/bin $(ROOT)/share
+	for program in $(PROGRAMS); do install -m 755 $(BUILT)/$$program $(ROOT)/bin || exit; done
+	for page in $(PAGES); do install -D -m 644 $$page $(ROOT)/share/$$page || exit; done
+	rm -rf $(ROOT)/share/ken
+	cp -R share $(ROOT)/share/ken && rm -r $(ROOT)/share/ken/systemd
+	install -m 644 etc/ken.toml $(ROOT)/share/ken/ken.toml
+	chmod -R u+w,go-w,a+rX $(ROOT)/share/ken
 	install -D -m 644 LICENSE $(ROOT)/share/doc/ken/LICENSE
 	install -d $(dir $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS)))
 	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/ken.service >$(ROOT)/lib/systemd/system/ken.service
@@ -103,10 +118,25 @@ install: build
 	$(BUILT)/ken completions bash >$(ROOT)/share/bash-completion/completions/ken
 	$(BUILT)/ken completions zsh >$(ROOT)/share/zsh/site-functions/_ken
 	$(BUILT)/ken completions fish >$(ROOT)/share/fish/vendor_completions.d/ken.fish
+	chmod 644 $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS))
+	@test -n "$$DESTDIR" || echo "make: installed below $(PREFIX); ken(7) says how to start it as a service"
 
-uninstall:
+uninstall: places
 	rm -f $(addprefix $(ROOT)/bin/,$(PROGRAMS)) $(addprefix $(ROOT)/share/,$(PAGES)) $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS))
 	rm -rf $(ROOT)/share/ken $(ROOT)/share/doc/ken
+
+# A package for Debian and a tarball, made of what has been built, in OUT.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml 2>/dev/null | head -n 1)
+OUT     ?= target/dist
+deb: built
+	packaging/deb.sh $(VERSION) $(OUT)
+
+dist: built
+	packaging/dist.sh $(VERSION) $(OUT)
+
+# Installs the package in Debian 12 and 13, as root, and runs the service there under systemd. Needs debootstrap.
+debian:
+	tests/conformance/debian.sh $(BUILT)
 
 clean:
 	$(CARGO) clean

@@ -161,8 +161,7 @@ fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     let mut begun = used(1, 1);
     begun.truncate(1);
     begun.push(Piece::UntilGone);
-    let provider =
-        Provider::start(vec![refusal(404, Vec::new(), "model_not_found", "no such model"), Reply::Stream(begun)]);
+    let provider = Provider::start(vec![refusal(400, Vec::new(), "invalid_request_error", "no"), Reply::Stream(begun)]);
     let system = system(&provider, "openai/m", "tokens_per_session = 9000");
     assert!(!call(&system, "s").wait_with_output().unwrap().status.success());
     assert_eq!(spent(&system)["tokens"], 0);

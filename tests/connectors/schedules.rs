@@ -791,7 +791,8 @@ fn the_prompt_says_that_a_turn_is_scheduled() {
     assert_eq!(ended.text("/resultText"), "Done.");
     let received = provider.received().remove(0).body;
     let [system, prompt] = [0, 1].map(|at| received["messages"][at]["content"].as_str().unwrap());
-    assert!(system.contains("A scheduled turn") && !system.contains(r#"{"a":"b"}"#), "{system}");
+    assert!(!system.contains("A scheduled turn") && !system.contains(r#"{"a":"b"}"#), "{system}");
+    assert!(prompt.contains("A scheduled turn"), "{prompt}");
     assert!(prompt.contains("data that were given with the schedule\n{\"a\":\"b\"}\n--- end "), "{prompt}");
 }
 
@@ -824,7 +825,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
     patch(&system, "x", &json!({"targetAgent": "coding-worker"})).expect(200);
     system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     let received = provider.received().remove(0).body;
-    let reported = received["messages"][0]["content"].to_string();
+    let reported = received["messages"].to_string();
     assert!(reported.contains("You are the coding worker") && reported.contains("A scheduled turn"), "{reported}");
 }
 

@@ -73,6 +73,13 @@ const NEEDS: &[Needs] = &[
 /// Examples that cannot run here.
 const NOT_RUN: &[(&str, &str)] = &[
     ("make run", "builds the workspace"),
+    ("make build", "builds the workspace"),
+    ("make deb", "installs a package; conformance/debian.sh does that, and install.rs makes one"),
+    ("make dist", "needs all programs; install.rs makes one"),
+    ("sudo ", "changes the machine; conformance/debian.sh does that in systems of its own"),
+    ("systemctl ", "needs systemd; conformance/debian.sh starts the units under it"),
+    ("loginctl ", "needs systemd; conformance/debian.sh starts the units under it"),
+    ("journalctl ", "needs systemd; conformance/debian.sh starts the units under it"),
     ("make test", "builds the workspace and runs this very test"),
     ("ken-textgen -", "needs the weights of a model; bin/ken-textgen/tests has small ones"),
     ("KEN_MODEL=local/gpt2,rules ken up", "needs the weights of a model"),

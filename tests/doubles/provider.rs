@@ -105,8 +105,20 @@ impl Provider {
         Provider::with(Shared { answering: Some(Box::new(answering)), ..Shared::default() })
     }
 
+    /// A provider at an address where nobody listens yet.
+    pub fn answering_at(
+        address: SocketAddr,
+        answering: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Provider {
+        Provider::at(address, Shared { answering: Some(Box::new(answering)), ..Shared::default() })
+    }
+
     fn with(shared: Shared) -> Provider {
-        let server = Arc::new(Server::http("127.0.0.1:0").expect("a free port"));
+        Provider::at(SocketAddr::from(([127, 0, 0, 1], 0)), shared)
+    }
+
+    fn at(address: SocketAddr, shared: Shared) -> Provider {
+        let server = Arc::new(Server::http(address).expect("a free port"));
         let address = server.server_addr().to_ip().expect("an address");
         let shared = Arc::new(shared);
         let (accepting, known) = (server.clone(), shared.clone());

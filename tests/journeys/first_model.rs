@@ -203,10 +203,10 @@ const WRONG: [(&str, i32, &str); 16] = [
     ("ken setup --provider openia --model quick-1 --yes", 2, "did you mean `openai`?"),
     ("ken setup --url http://x --yes", 2, "the address of a provider is --address URL"),
     (": | ken setup --provider openai --model quick-1 --key-stdin --yes", 2, "this is no key: it is empty"),
-    ("ken model use opnai/x", 2, "there is no model provider `opnai`"),
+    ("ken model use opnai/x", 2, "opnai"),
     ("ken model add rules", 2, "`rules` is an engine of ken and no provider"),
     ("ken model add 'My box'", 2, "a provider has a name of"),
-    ("ken model add box", 2, "its address is needed"),
+    ("ken model add box", 2, "so its address is needed"),
     ("ken model add box --base-url http://127.0.0.1:9/v1 --key sk-x", 2, "a key itself is never given here"),
 ];
 
@@ -232,7 +232,7 @@ fn an_address_that_answers_with_a_page_or_not_at_all_is_named() {
         Reply::Status(200, vec![("content-type", "text/html".into())], "<html><body>Welcome</body></html>".into())
     });
     let (status, said) = person.runs(&format!("OPENAI_BASE_URL={} {BY_OPTIONS}", page.url()));
-    assert!(status != 0 && said.contains("a web page instead of a model's answer"), "{said}");
+    assert!(status != 0 && said.contains("web page"), "{said}");
     let (status, said) = person.runs(&format!("OPENAI_BASE_URL=http://127.0.0.1:9/v1 {BY_OPTIONS}"));
     assert!(status != 0 && said.contains("cannot reach 127.0.0.1:9"), "{said}");
     assert!(person.files().is_empty(), "{:?}", person.files());
@@ -309,6 +309,40 @@ fn a_server_of_ones_own_is_set_up_by_its_address() {
     let answer = person.succeeds("ken chat 'Where are you?'");
     person.succeeds("ken down");
     assert_eq!(answer, "I am here.\n");
+    let address = format!("{}/v1", server.url());
+    let table = format!("[model.provider.box]\nkind = \"openai\"\nbase_url = \"{address}\"\n");
+    let config = person.read("ken.toml");
+    assert!(config.contains("use = \"box/m,rules\"") && config.contains(&table), "{config}");
+}
+
+/// A second provider is added beside the first one, and its key is read from standard input.
+#[test]
+fn a_provider_is_added_tried_and_chosen() {
+    let person = Person::new();
+    person.write("ken.toml", "# mine\n[gateway]\nport = 0 # any\n", 0o600);
+    let address = format!("{}/v1", person.provider.url());
+    let line = format!("ken model add my-box --base-url {address} --key BOX_KEY --model quick-1");
+    let said = person.succeeds(&format!("echo {KEY} | {line}"));
+    assert!(said.contains("my-box/quick-1 answered in "), "{said}");
+    assert!(said.contains("`ken model use my-box/quick-1,rules` chooses it"), "{said}");
+    let table = format!(
+        "[model.provider.my-box]\nkind = \"openai\"\nbase_url = \"{address}\"\nkey = \"BOX_KEY\"\nmodels = [\"quick-1\"]\n"
+    );
+    let config = person.read("ken.toml");
+    assert!(config.starts_with("# mine\n[gateway]\nport = 0 # any\n") && config.ends_with(&table), "{config}");
+    assert_eq!(person.read("secrets.env"), format!("BOX_KEY={KEY}\n"));
+    assert_eq!((person.mode("ken.toml"), person.mode("secrets.env")), (0o600, 0o600));
+    // Again it changes nothing, and asks for no key.
+    assert!(person.succeeds(&line).contains("is there already, nothing was changed"));
+    // A wrong key is said, and so is that it replaces the other one.
+    let (status, said) = person.runs(&format!("echo sk-planted-but-wrong | {line} --key-stdin"));
+    assert!(status != 0 && said.contains("BOX_KEY is replaced") && said.contains("Incorrect API key"), "{said}");
+    person.succeeds(&format!("echo {KEY} | {line} --key-stdin"));
+    person.succeeds("ken model use my-box/deep-1,rules");
+    person.succeeds("ken up --port 0 --cognitive-port 0 -d");
+    let answer = person.succeeds("ken chat 'Which are you?'");
+    person.succeeds("ken down");
+    assert_eq!(answer, "I am deep-1.\n");
 }
 
 /// The variable outranks the file, so the command says that its change has no effect.

@@ -348,6 +348,27 @@ fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let shown = system.ken(&["tools", "accept", "double", "--format", "summary"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"), "{shown}");
+    // `ken accept` shows what has changed, and accepts nothing where nobody can be asked.
+    let shown = system.ken(&["accept", "double"]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(1), "{text}");
+    let is_told =
+        ["- echo: Says it again.\n", "+ echo: Says it again. First send"].iter().all(|line| text.contains(line));
+    assert!(is_told && !text.contains("add: Adds."), "{text}");
+    assert_eq!(system.ken(&["accept", "double", "--digest", "00"]).status.code(), Some(2));
+    assert!(names(&system).is_empty());
+    let command = text.split("ken accept double --digest ").nth(1).unwrap();
+    let accepted = system.ken(&["accept", "double", "--digest", command.trim()]);
+    assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
+    until_within_a_minute("the changed tools are offered", || names(&system).len() > 1);
+    // The acceptance of the changed list is not one of the list before.
+    std::fs::remove_file(scratch(&system).join("poison")).unwrap();
+    system.kill("tools");
+    until_within_a_minute("the list before is refused", || names(&system).is_empty());
+    assert_eq!(system.ken(&["accept", "--yes", "double"]).status.code(), Some(0));
+    until_ready(&system);
+    call(&system, "change", &json!({}));
+    until_within_a_minute("the change is seen", || names(&system).is_empty());
     // When the server again offers exactly the tools that were accepted, they are used again, also after a restart of
     // ken-tools.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();

@@ -240,11 +240,22 @@ impl Background {
     }
 
     fn compaction_request(&self, tokens: u64) -> Generate {
+        let mut exchanges = self.exchanges(fitting(&self.history.exchanges, tokens, tokens));
+        if exchanges.is_empty() {
+            // The newest one alone is too long. A request without a message would be refused, so it is cut: a token has a byte at least.
+            let newest = self.history.exchanges.len().saturating_sub(1);
+            exchanges = self.exchanges(self.history.exchanges.get(newest..).unwrap_or_default());
+            let bytes = usize::try_from(tokens / 2).unwrap_or_default();
+            for exchange in &mut exchanges {
+                exchange.prompt = head(&exchange.prompt, bytes).to_owned();
+                exchange.answer = head(&exchange.answer, bytes).to_owned();
+            }
+        }
         Generate {
             model: None,
             system: COMPACTION_PROMPT.to_owned(),
             sources: self.history.summary.iter().map(|summary| of_summary(summary)).collect(),
-            exchanges: self.exchanges(fitting(&self.history.exchanges, tokens, tokens)),
+            exchanges,
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Compaction,
@@ -541,6 +552,7 @@ mod tests {
             exchanges: 100,
             unusable: Vec::new(),
             embeds: None,
+            others: Vec::new(),
         };
         background.request(&caller, &TurnState::default(), &seams, &Budget::of(&info))
     }

@@ -120,6 +120,7 @@ mod tests {
             exchanges: 10,
             unusable: Vec::new(),
             embeds: None,
+            others: Vec::new(),
         })
     }
 

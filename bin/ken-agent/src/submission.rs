@@ -149,7 +149,9 @@ impl<S: Store, M: Model> Agent<S, M> {
             Some(Err(error)) => submission.plan.ending = Some(Ending::Defect(error.to_string())),
             None => {}
         }
-        submission.plan.models = match requested_model(claim) {
+        let requested = requested_model(claim);
+        submission.plan.is_chosen = requested.is_some();
+        submission.plan.models = match requested {
             Some(model) => vec![model.to_owned()],
             None => info.models,
         };

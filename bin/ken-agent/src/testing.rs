@@ -172,6 +172,7 @@ impl Model for MemoryModel {
             exchanges: 100,
             unusable: Vec::new(),
             embeds: None,
+            others: Vec::new(),
         })
     }
 

@@ -297,6 +297,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         let state = self.journal.state();
         let mut request = background.request(&self.caller, state, self.seams, budget);
         request.model = self.plan.models.get(model).cloned();
+        request.chosen = self.plan.is_chosen;
         shorten_calls(&mut request.messages, MAX_MESSAGES_BYTES, LEFT_OUT);
         if let Some(MessageState::Open(draft)) = state.turn.as_ref().map(|turn| &turn.message) {
             request.prefix.clone_from(&draft.text);

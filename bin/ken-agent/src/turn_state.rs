@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::governance::Requirement;
-use crate::retry::{Retry, is_overflow};
+use crate::retry::{Position, Retry, is_overflow};
 
 /// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
 pub(crate) const MAX_TURNS: u32 = 64;
@@ -430,6 +430,11 @@ impl TurnState {
         if *purpose == Purpose::Compaction && error.is_none() && !stop_reason.is_cut() {
             self.summary = Some(joined(output));
         }
+    }
+
+    /// Returns which model is called next.
+    pub(crate) fn position(&self, plan: &Plan) -> Position {
+        self.retry.position(plan.last_model())
     }
 
     pub(crate) fn has_answer(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ken_http::{Failure, Request, Response};
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
+use ken_types::ops::model::{Health, ModelHealth};
 use ken_types::ops::service::ServicePing;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -22,19 +23,24 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: all enabled parts are ready, the store writes, and a model can be called.
+/// GET /ready: all enabled parts are ready, the store writes, and a model can be called. It names providers that are down while another
+/// model answers.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     let store = gateway.store.pool();
-    let (parts, written, no_model) =
-        tokio::join!(waiting(&gateway), gateway.write_probe.outcome(store), lacks_model(&gateway));
-    let (waiting, error) = match (written, no_model) {
+    let (parts, written, no_model, health) =
+        tokio::join!(waiting(&gateway), gateway.write_probe.outcome(store), lacks_model(&gateway), health_of(&gateway));
+    let down: Vec<String> = health.down().collect();
+    let all_down =
+        (health.called.is_empty() && !down.is_empty()).then(|| format!("no model answers: {}", down.join("; ")));
+    let (waiting, error) = match (written, no_model.or(all_down)) {
         _ if !parts.is_empty() => {
             let error = format!("not ready: {}", parts.join(", "));
             (parts, error)
         }
         (Err(error), _) => (vec!["store".to_owned()], unwritten(&error)),
         (Ok(()), Some(why)) => (vec!["model".to_owned()], why),
-        (Ok(()), None) => return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..])),
+        (Ok(()), None) if down.is_empty() => return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..])),
+        (Ok(()), None) => return Response::json(200, &serde_json::json!({"ok": true, "degraded": down})),
     };
     Response::json(
         503,
@@ -48,6 +54,11 @@ fn unwritten(error: &Error) -> String {
         Code::Deadline => format!("the store has not written anything for {} s", PROBE_TIMEOUT.as_secs()),
         _ => format!("the store cannot write: {}", error.message),
     }
+}
+
+/// Returns what ken-model has seen of the providers; nothing if it does not answer, which is another reason not to be ready.
+async fn health_of(gateway: &Gateway) -> Health {
+    gateway.model.call::<ModelHealth>(&Nothing {}, CALL_TIMEOUT).await.unwrap_or_default()
 }
 
 /// Returns the reason why no model can be called.

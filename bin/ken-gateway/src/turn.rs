@@ -96,12 +96,12 @@ pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) ->
     let (Some(model), Ok(state)) = (model, gateway.models.get(Duration::from_secs(1)).await) else {
         return Ok(());
     };
-    if state.models.iter().any(|known| known == model) {
+    if state.has(model) {
         return Ok(());
     }
     let error = Error::invalid("/model", format!("no model `{model}` is configured"));
-    let known = state.models.join(", ");
-    Err(error.hint(format!("configured: {known}; KEN_MODEL or [model] use")))
+    let known: Vec<&str> = state.choices().collect();
+    Err(error.hint(format!("configured: {}; [model] use, or `models` of [model.provider.NAME]", known.join(", "))))
 }
 
 /// Returns the reason why no model can be called, if none can.

@@ -70,10 +70,11 @@ impl App {
     /// Returns what to answer if a model is chosen that is not configured. While ken-model cannot be reached, nobody knows, and the
     /// model is taken.
     pub(crate) async fn refusal_of_model(&self, model: &str) -> Option<String> {
-        let known = self.model.call::<ModelInfo>(&Nothing {}, MODEL_TIMEOUT).await.ok()?.models;
-        if known.iter().any(|known| known == model) {
+        let state = self.model.call::<ModelInfo>(&Nothing {}, MODEL_TIMEOUT).await.ok()?;
+        if state.has(model) {
             return None;
         }
+        let known: Vec<&str> = state.choices().collect();
         Some(format!("No model `{model}` is configured. Configured: {}.", known.join(", ")))
     }
 

@@ -9,7 +9,7 @@ use ken_types::config::Budget as Caps;
 use ken_types::event::estimated_tokens;
 use ken_types::id::Mint;
 use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget, Reserve, Settle, Spent};
-use ken_types::ops::model::{BudgetState, Delta, Embedded, Generate, Generated};
+use ken_types::ops::model::{AT_PROVIDER, BudgetState, Delta, Embedded, Generate, Generated};
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 
@@ -178,6 +178,9 @@ fn max_input_tokens(request: &Generate) -> u64 {
 
 /// Whether a call that failed with this error cost nothing.
 fn is_free(error: &Error) -> bool {
+    if error.at.as_deref() == Some(AT_PROVIDER) {
+        return true;
+    }
     use Code::{Cancelled, Deadline, Internal, Unavailable};
     !matches!(error.code, Unavailable | Deadline | Cancelled | Internal)
 }

@@ -1,50 +1,64 @@
 //! The configured providers in order of preference, from `KEN_MODEL` or else `[model] use` of ken.toml.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
-use ken_types::ops::model::{ModelState, Unusable};
+use ken_types::ops::model::{Health, ModelState, Unusable};
+use ken_types::providers::Providers;
 use ken_types::{Code, Engine, Error};
 
+use crate::breaker::Breakers;
 use crate::embedder::Embedder;
 use crate::local::{Local, Vectors};
 use crate::prices::Table;
 use crate::provider::{Provider, full_name};
-use crate::remote::{Endpoint, Format, Remote};
+use crate::remote::{Endpoint, Remote};
 use crate::rules::Rules;
 use crate::script::Script;
+
+/// What models are made of: the providers of ken.toml, settings and secrets, and what is known of failures.
+#[derive(Clone)]
+pub(crate) struct Setup<'a> {
+    pub(crate) providers: &'a Providers,
+    /// Returns a setting or a secret.
+    pub(crate) setting: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) breakers: Arc<Breakers>,
+}
 
 /// The configured providers in order of preference; at least one.
 #[derive(Debug)]
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
+    /// Models of the tables of ken.toml that are not in the list.
+    others: Vec<Box<dyn Provider>>,
     /// The model that computes vectors.
     embedder: Option<Embedder>,
+    breakers: Arc<Breakers>,
 }
 
 impl Choice {
-    /// Reads the list in `KEN_MODEL`, or `otherwise` if that is not set. `setting` returns settings and secrets.
-    pub(crate) fn configured(otherwise: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
-        let list = setting("KEN_MODEL");
-        Choice::read(list.as_deref().unwrap_or(otherwise), "KEN_MODEL", setting)
+    /// Reads the list in `KEN_MODEL`, or `otherwise` if that is not set.
+    pub(crate) fn configured(otherwise: &str, setup: &Setup<'_>) -> Result<Choice, Error> {
+        let list = (setup.setting)("KEN_MODEL");
+        let mut choice = Choice::read(list.as_deref().unwrap_or(otherwise), "KEN_MODEL", setup)?;
+        choice.others = others(&choice, setup)?;
+        Ok(choice)
     }
 
     /// Reads the list of an option `--model`. Without one, does the same as [`Choice::configured`].
-    pub(crate) fn of_command(
-        model: Option<&str>,
-        otherwise: &str,
-        setting: impl Fn(&str) -> Option<String>,
-    ) -> Result<Choice, Error> {
+    pub(crate) fn of_command(model: Option<&str>, otherwise: &str, setup: &Setup<'_>) -> Result<Choice, Error> {
         match model {
-            Some(list) => Choice::read(list, "--model", setting),
-            None => Choice::configured(otherwise, setting),
+            Some(list) => Choice::read(list, "--model", setup),
+            None => Choice::configured(otherwise, setup),
         }
     }
 
     /// Adds the model that computes vectors: that of `KEN_EMBED`, or `otherwise` if that is not set. If the text is
     /// empty, there is none.
-    pub(crate) fn with_embedder(mut self, otherwise: &str) -> Result<Choice, Error> {
-        let name = setting("KEN_EMBED").unwrap_or_else(|| otherwise.to_owned());
-        self.embedder = embedder(name.trim(), &setting)?;
+    pub(crate) fn with_embedder(mut self, otherwise: &str, setup: &Setup<'_>) -> Result<Choice, Error> {
+        let name = (setup.setting)("KEN_EMBED").unwrap_or_else(|| otherwise.to_owned());
+        self.embedder = embedder(name.trim(), setup)?;
         Ok(self)
     }
 
@@ -63,23 +77,40 @@ impl Choice {
         }
     }
 
-    /// Reads a list like `rules` or `openai/gpt-4o,rules`. Errors name `at` as its place. `setting` returns the file of
-    /// `script`, and addresses and keys.
-    pub(crate) fn read(list: &str, at: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
-        let engines = Engine::list(list).map_err(|error| error.at(at))?;
+    /// Reads a list like `rules` or `openai/gpt-4o,rules`. Errors name `at` as their place, unless they have one in ken.toml.
+    pub(crate) fn read(list: &str, at: &str, setup: &Setup<'_>) -> Result<Choice, Error> {
+        let placed =
+            |error: Error| if error.at.as_ref().is_some_and(|at| !at.is_empty()) { error } else { error.at(at) };
+        let engines = Engine::list(list, setup.providers).map_err(placed)?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
         let table = Table::installed()?;
-        let providers = engines.iter().map(|engine| provider(engine, &setting, alone, &table));
-        Ok(Choice { providers: providers.collect::<Result<_, _>>()?, embedder: None })
+        let providers = engines.iter().map(|engine| provider(engine, setup, alone, &table));
+        Ok(Choice {
+            providers: providers.collect::<Result<_, _>>()?,
+            others: Vec::new(),
+            embedder: None,
+            breakers: setup.breakers.clone(),
+        })
     }
 
     pub(crate) fn providers(&self) -> impl Iterator<Item = &dyn Provider> {
         self.providers.iter().map(AsRef::as_ref)
     }
 
+    /// Returns what is known of failures, and the models of the list that are called.
+    pub(crate) fn health(&self) -> Health {
+        let down = self.breakers.down();
+        let is_called = |provider: &&dyn Provider| {
+            let names = [full_name(*provider), provider.name().provider.clone()];
+            provider.unusable().is_none() && !down.iter().any(|(name, _)| names.contains(name))
+        };
+        let called = self.providers().filter(is_called).map(full_name).collect();
+        Health { providers: self.breakers.health(Instant::now()), called }
+    }
+
     /// Returns the provider with this name (`provider/model`), or the first one.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<&dyn Provider, Error> {
-        let mut all = self.providers.iter();
+        let mut all = self.providers.iter().chain(&self.others);
         let found = match name {
             None => all.next(),
             Some(name) => all.find(|provider| full_name(provider.as_ref()) == name),
@@ -111,6 +142,12 @@ impl Choice {
             exchanges: first.map_or(0, |first| first.exchanges()),
             unusable: unusable.into_iter().map(reason).collect(),
             embeds: self.embedder.as_ref().map(Embedder::name),
+            others: self
+                .others
+                .iter()
+                .filter(|other| other.unusable().is_none())
+                .map(|other| full_name(other.as_ref()))
+                .collect(),
         }
     }
 }
@@ -127,43 +164,57 @@ pub(crate) fn setting(name: &str) -> Option<String> {
 /// The maximum number of texts in one call.
 const MAX_EMBEDDED_TEXTS: usize = 64;
 
-fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Embedder>, Error> {
-    match name.split_once('/') {
-        _ if name.is_empty() => Ok(None),
-        Some(("openai", model)) if !model.is_empty() => {
-            let endpoint = Endpoint::new(Format::OpenAi, setting)?;
+fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
+    let wrong = |message: String| {
+        Error::invalid("KEN_EMBED", message).hint(
+            "a server with /embeddings is named like a model, PROVIDER/MODEL, a model directory by an alias of MVLM_MODEL_DIRS",
+        )
+    };
+    if name.is_empty() {
+        return Ok(None);
+    }
+    match name.parse() {
+        Ok(Engine::Remote { provider, model }) => {
+            let endpoint = Endpoint::new(&provider, setup.providers, setup.setting)?;
+            if !endpoint.embeds() {
+                return Err(wrong(format!("{provider:?} has no vectors: only the format of OpenAI does")));
+            }
             let known = Table::installed()?.model(name);
-            Ok(Some(Embedder::Remote(Remote::new(model, endpoint, known))))
+            Ok(Some(Embedder::Remote(Remote::new(&model, endpoint, known, setup.breakers.clone()))))
         }
-        Some(("local", alias)) if !alias.is_empty() => Ok(Some(Embedder::Local(Vectors::new(alias)))),
-        _ => {
-            let message = format!("{name:?} is neither openai/MODEL nor local/ALIAS");
-            Err(Error::invalid("KEN_EMBED", message).hint(
-                "any server with /v1/embeddings is reached by OPENAI_BASE_URL, a model directory by an alias of MVLM_MODEL_DIRS",
-            ))
-        }
+        Ok(Engine::Local(Some(alias))) => Ok(Some(Embedder::Local(Vectors::new(&alias)))),
+        _ => Err(wrong(format!("{name:?} is neither PROVIDER/MODEL, such as openai/MODEL, nor local/ALIAS"))),
     }
 }
 
+/// Returns the models of the tables of ken.toml that are not in a list.
+fn others(choice: &Choice, setup: &Setup<'_>) -> Result<Vec<Box<dyn Provider>>, Error> {
+    let table = Table::installed()?;
+    let named = setup.providers.iter().flat_map(|(name, table)| table.models.iter().map(move |model| (name, model)));
+    let mut others = Vec::new();
+    for (provider, model) in named {
+        let is_listed = choice.providers().any(|known| full_name(known) == format!("{provider}/{model}"));
+        if !is_listed {
+            others.push(remote(provider, model, setup, &table)?);
+        }
+    }
+    Ok(others)
+}
+
+fn remote(provider: &str, model: &str, setup: &Setup<'_>, table: &Table) -> Result<Box<dyn Provider>, Error> {
+    let known = table.model(&format!("{provider}/{model}"));
+    let endpoint = Endpoint::new(provider, setup.providers, setup.setting)?;
+    Ok(Box::new(Remote::new(model, endpoint, known, setup.breakers.clone())))
+}
+
 /// Returns the provider of one entry of the list. `alone` means that no entry is a language model.
-fn provider(
-    engine: &Engine,
-    setting: &dyn Fn(&str) -> Option<String>,
-    alone: bool,
-    table: &Table,
-) -> Result<Box<dyn Provider>, Error> {
-    let remote = |format: Format, model: &str| -> Result<Box<dyn Provider>, Error> {
-        let known = table.model(&format!("{}/{model}", format.provider()));
-        let endpoint = Endpoint::new(format, setting)?;
-        Ok(Box::new(Remote::new(model, endpoint, known)))
-    };
+fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool, table: &Table) -> Result<Box<dyn Provider>, Error> {
     match engine {
-        Engine::OpenAi(model) => remote(Format::OpenAi, model),
-        Engine::Anthropic(model) => remote(Format::Anthropic, model),
-        Engine::Rules => Ok(Box::new(Rules::new(alone))),
+        Engine::Remote { provider, model } => remote(provider, model, setup, table),
+        Engine::Rules => Ok(Box::new(Rules::new(alone, setup.breakers.clone()))),
         Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref()))),
         Engine::Script(model) => {
-            let file = setting("KEN_SCRIPT").map(PathBuf::from).ok_or_else(|| {
+            let file = (setup.setting)("KEN_SCRIPT").map(PathBuf::from).ok_or_else(|| {
                 let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";
                 Error::invalid("KEN_SCRIPT", message)
             })?;
@@ -179,9 +230,14 @@ mod tests {
 
     const AT: &str = "KEN_MODEL";
 
+    fn read(list: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
+        let setup = Setup { providers: &Providers::new(), setting: &setting, breakers: Arc::default() };
+        Choice::read(list, AT, &setup)
+    }
+
     #[test]
     fn a_list_is_read_in_order() {
-        let choice = Choice::read("rules", AT, |_| None).unwrap();
+        let choice = read("rules", |_| None).unwrap();
         assert_eq!(choice.state().models, ["rules/rules-1"]);
         assert!(choice.find(None).is_ok() && choice.find(Some("rules/rules-1")).is_ok());
         assert!(choice.find(Some("openai/x")).is_err());
@@ -189,17 +245,17 @@ mod tests {
 
     #[test]
     fn a_model_without_its_key_is_not_offered() {
-        let choice = Choice::read("openai/m,anthropic/n,rules", AT, |name| {
+        let choice = read("openai/m,anthropic/n,rules", |name| {
             (name == "ANTHROPIC_BASE_URL").then(|| "http://127.0.0.1:9/v1/".into())
         });
         let state = choice.unwrap().state();
         assert_eq!(state.models, ["anthropic/n", "rules/rules-1"]);
         assert_eq!(state.unusable[0].model, "openai/m");
         assert_eq!(state.unusable[0].why, "OPENAI_API_KEY is not set");
-        let key = Choice::read("openai/m", AT, |name| (name == "OPENAI_API_KEY").then(|| " k ".into())).unwrap();
+        let key = read("openai/m", |name| (name == "OPENAI_API_KEY").then(|| " k ".into())).unwrap();
         assert_eq!(key.state().models, ["openai/m"]);
         assert!(!format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""), "{key:?}");
-        assert!(Choice::read("openai/m", AT, |_| Some("ftp://x".into())).is_err());
+        assert!(read("openai/m", |_| Some("ftp://x".into())).is_err());
     }
 
     #[test]
@@ -213,9 +269,9 @@ mod tests {
             ("local/", "names no model"),
             ("openai/", "needs a model"),
         ] {
-            let error = Choice::read(list, AT, |_| None).err().unwrap();
+            let error = read(list, |_| None).err().unwrap();
             assert!(error.message.contains(part), "{list}: {error}");
         }
-        assert!(Choice::read("script", AT, |_| Some("/nonexistent".into())).is_err());
+        assert!(read("script", |_| Some("/nonexistent".into())).is_err());
     }
 }

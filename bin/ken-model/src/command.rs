@@ -15,15 +15,16 @@ use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Message};
 use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
+use ken_types::providers::{KNOWN_PROVIDERS, RESERVED_NAMES};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::choice::{Choice, setting};
-use crate::filter::{DEFAULT, runtime};
+use crate::choice::{Choice, Setup};
+use crate::filter::runtime;
 use crate::generate::generate;
+use crate::installed::Installed;
 use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name};
-use crate::remote::{Endpoint, Format};
-use crate::secrets;
+use crate::remote::Endpoint;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -79,13 +80,13 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(if shown.use_stderr() { 2 } else { 0 });
         }
     };
-    let done = secrets::load().and_then(|secrets| {
-        let setting = |name: &str| setting(name).or_else(|| secrets.get(name).cloned());
-        match &commands.command {
-            Command::List => list(&setting, commands.json),
-            Command::Events { file, model } => events(file, model.as_deref(), &setting),
-            Command::Try { model, text } => try_model(model, text, &setting, commands.json),
-        }
+    let done = Installed::load().and_then(|installed| {
+        let choice = &installed.model.choice;
+        installed.with_setup(|setup| match &commands.command {
+            Command::List => list(choice, setup, commands.json),
+            Command::Events { file, model } => events(file, &Choice::of_command(model.as_deref(), choice, setup)?),
+            Command::Try { model, text } => try_model(model, text, setup, commands.json),
+        })
     });
     done.unwrap_or_else(|error| fail(&error, commands.json))
 }
@@ -112,35 +113,56 @@ fn write(line: &str) -> Result<(), Error> {
 }
 
 /// Prints the models. The exit status is 1 if a configured provider could not list its models.
-fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<ExitCode, Error> {
+fn list(configured: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, Error> {
+    let choice = Choice::configured(configured, setup)?;
     let mut all_answered = true;
-    for format in [Format::OpenAi, Format::Anthropic] {
-        let endpoint = Endpoint::new(format, setting)?;
-        let provider = format.provider();
+    let mut asked = Vec::new();
+    for (name, is_meant) in providers(&choice, setup) {
+        let endpoint = Endpoint::new(&name, setup.providers, setup.setting)?;
+        // Of the many services that ken knows, only those are asked that a person uses.
+        if !is_meant && !endpoint.is_usable() {
+            continue;
+        }
         match endpoint.list() {
-            Ok(models) => models.iter().try_for_each(|model| match as_json {
-                true => write(&json!({"model": format!("{provider}/{model}")}).to_string()),
-                false => write(&for_terminal(&format!("{provider}/{model}"))),
-            })?,
+            Ok(models) => models.iter().try_for_each(|model| show(&format!("{name}/{model}"), as_json))?,
             Err(error) => {
                 // It is not a failure if a provider is not configured.
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
                 match as_json {
-                    true => write(&json!({"provider": provider, "error": error}).to_string())?,
-                    false => print_note(&format!("{provider}: {}", error.message)),
+                    true => write(&json!({"provider": name, "error": error}).to_string())?,
+                    false => print_note(&format!("{name}: {}", error.message)),
                 }
             }
         }
+        asked.push(name);
     }
-    let choice = Choice::configured(DEFAULT, setting)?;
-    let is_listed = |provider: &dyn Provider| ["openai", "anthropic"].contains(&&*provider.name().provider);
-    for provider in choice.providers().filter(|provider| !is_listed(*provider)) {
-        match as_json {
-            true => write(&json!({"model": full_name(provider)}).to_string())?,
-            false => write(&full_name(provider))?,
-        }
+    for provider in choice.providers().filter(|provider| !asked.contains(&provider.name().provider)) {
+        show(&full_name(provider), as_json)?;
     }
     Ok(ExitCode::from(u8::from(!all_answered)))
+}
+
+fn show(model: &str, as_json: bool) -> Result<(), Error> {
+    match as_json {
+        true => write(&json!({"model": model}).to_string()),
+        false => write(&for_terminal(model)),
+    }
+}
+
+/// Returns the providers to ask, each with whether it is asked in any case: those of the list, of ken.toml, and the two for which an
+/// address can be set. Other services are asked if their key is set; a server on this machine that nobody has named is not.
+fn providers(choice: &Choice, setup: &Setup<'_>) -> Vec<(String, bool)> {
+    let listed = choice.providers().map(|provider| provider.name().provider.clone());
+    let listed = listed.filter(|name| !RESERVED_NAMES.contains(&name.as_str()));
+    let own = listed.chain(setup.providers.keys().cloned()).chain(["openai", "anthropic"].map(str::to_owned));
+    let services = KNOWN_PROVIDERS.iter().filter(|known| known.key.is_some()).map(|known| known.name.to_owned());
+    let mut all: Vec<(String, bool)> = Vec::new();
+    for (name, is_meant) in own.map(|name| (name, true)).chain(services.map(|name| (name, false))) {
+        if !all.iter().any(|(known, _)| *known == name) {
+            all.push((name, is_meant));
+        }
+    }
+    all
 }
 
 /// Writes each event at once. The flag is set when the answer has begun or writing has failed. No other model is then
@@ -158,8 +180,7 @@ impl DeltaSink for Lines {
 
 /// Tries the configured models in order until one has begun its answer. The last line has the type `end`. It is written
 /// only for a complete answer.
-fn events(file: &Path, model: Option<&str>, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
-    let choice = Choice::of_command(model, DEFAULT, setting)?;
+fn events(file: &Path, choice: &Choice) -> Result<ExitCode, Error> {
     let request = call::read(&input(file)?, MAX_DEPTH)?;
     let runtime = runtime()?;
     let mut failed = Vec::new();
@@ -210,13 +231,8 @@ impl DeltaSink for TimedText {
     }
 }
 
-fn try_model(
-    model: &str,
-    text: &str,
-    setting: &impl Fn(&str) -> Option<String>,
-    as_json: bool,
-) -> Result<ExitCode, Error> {
-    let choice = Choice::read(model, "MODEL", setting)?;
+fn try_model(model: &str, text: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, Error> {
+    let choice = Choice::read(model, "MODEL", setup)?;
     let provider = choice.find(None)?;
     let (content, timestamp) = (vec![Block::text(text)], 0);
     let request = Generate {
@@ -226,7 +242,8 @@ fn try_model(
     };
     let runtime = runtime()?;
     let (sink, started) = (TimedText::default(), Instant::now());
-    let generated = runtime.block_on(generate(provider, &request, &sink))?;
+    let generated = runtime.block_on(generate(provider, &request, &sink));
+    let generated = generated.map_err(|error| with_nearest(error, provider, setup))?;
     let took = started.elapsed();
     let (first, text) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     let first = first.map_or(took, |first| first - started);
@@ -257,4 +274,22 @@ fn try_model(
         ))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds the nearest name that the provider lists to the error for a model that it does not have.
+fn with_nearest(error: Error, provider: &dyn Provider, setup: &Setup<'_>) -> Error {
+    let name = provider.name();
+    if error.code != Code::NotFound || RESERVED_NAMES.contains(&name.provider.as_str()) {
+        return error;
+    }
+    let endpoint = Endpoint::new(&name.provider, setup.providers, setup.setting);
+    let models = endpoint.and_then(|endpoint| endpoint.list()).unwrap_or_default();
+    let distances = models.iter().map(|model| (strsim::osa_distance(&name.id, model), model));
+    match distances.min() {
+        // As far away as a person mistypes a name.
+        Some((distance, near)) if (1..=1.max(name.id.chars().count() / 3)).contains(&distance) => {
+            error.hint(format!("did you mean `{}/{near}`?", name.provider))
+        }
+        _ => error.hint("`ken model list` prints the models of each provider"),
+    }
 }

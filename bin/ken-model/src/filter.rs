@@ -10,13 +10,11 @@ use ken_types::ops::model::Generate;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::choice::{Choice, setting};
+use crate::choice::Choice;
 use crate::collected::Collector;
 use crate::generate::generate;
+use crate::installed::Installed;
 use crate::provider::{Provider, full_name};
-
-/// The engine to use if `KEN_MODEL` is not set.
-pub(crate) const DEFAULT: &str = "rules";
 
 #[derive(clap::Args)]
 pub(crate) struct Ask {
@@ -33,7 +31,7 @@ pub(crate) struct Ask {
 impl Filter for Ask {
     const NAME: &'static str = "ken-model";
     const ABOUT: &'static str = "Answer a model call: a text or {\"messages\": […]} in, the answer out";
-    const AFTER_HELP: &'static str = "Without --model and KEN_MODEL, the engine rules answers.\n\
+    const AFTER_HELP: &'static str = "Without --model and KEN_MODEL, the models of ken.toml answer, else the engine rules.\n\
         ken-model list shows the providers' models, ken-model try PROVIDER/MODEL calls one.\n\
         ken-model --home DIR or --config FILE listens for other parts instead; see ken-model(8).";
 
@@ -74,7 +72,9 @@ struct Engine {
 
 impl Engine {
     fn open(model: Option<&str>) -> Result<Engine, Error> {
-        Ok(Engine { choice: Choice::of_command(model, DEFAULT, setting)?, runtime: runtime()? })
+        let installed = Installed::load()?;
+        let choice = installed.with_setup(|setup| Choice::of_command(model, &installed.model.choice, setup))?;
+        Ok(Engine { choice, runtime: runtime()? })
     }
 
     /// Returns the answer of the first model that gives one.

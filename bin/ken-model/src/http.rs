@@ -12,7 +12,10 @@ use ureq::http::Response;
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, BodyReader, RequestBuilder};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::breaker::{Failed, Fault};
+
+/// A host that does not accept a connection within this time is taken for down, and the next model is called.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a response is waited for when its content is complete. Without its end, the connection cannot be
@@ -32,11 +35,12 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Reads its settings from the environment. A provider may send nothing for `KEN_MODEL_TIMEOUT_MS`, or two minutes
-    /// if that is not set. The trusted root certificates are those in `SSL_CERT_FILE`, or else those of Mozilla.
-    pub(crate) fn from_environment() -> Result<Http, Error> {
+    /// A provider may send nothing for `timeout_ms` of its table, else for `KEN_MODEL_TIMEOUT_MS`, else for two minutes. The trusted
+    /// root certificates are those in `SSL_CERT_FILE`, or else those of Mozilla.
+    pub(crate) fn of_provider(timeout_ms: Option<u64>) -> Result<Http, Error> {
         const TIMEOUT: &str = "KEN_MODEL_TIMEOUT_MS";
         let silence = match std::env::var(TIMEOUT) {
+            _ if timeout_ms.is_some() => Duration::from_millis(timeout_ms.unwrap_or_default()),
             Ok(text) if !text.is_empty() => {
                 let wrong = |_| Error::invalid(TIMEOUT, format!("{text:?} is not a number of milliseconds"));
                 Duration::from_millis(text.parse().map_err(wrong)?)
@@ -120,12 +124,12 @@ impl Caller {
         url: &str,
         headers: &[Header<impl AsRef<str>>],
         body: &[u8],
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.post(url), headers);
         request.send(body).map_err(|error| unreachable(url, error))
     }
 
-    pub(crate) fn get(&self, url: &str, headers: &[Header<impl AsRef<str>>]) -> Result<Response<Body>, Error> {
+    pub(crate) fn get(&self, url: &str, headers: &[Header<impl AsRef<str>>]) -> Result<Response<Body>, Failed> {
         let request = with_headers(self.0.get(url), headers);
         request.call().map_err(|error| unreachable(url, error))
     }
@@ -169,13 +173,32 @@ fn broken(error: std::io::Error) -> Error {
 }
 
 /// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.
-fn unreachable(url: &str, error: ureq::Error) -> Error {
+fn unreachable(url: &str, error: ureq::Error) -> Failed {
     let host = url.split('/').nth(2).unwrap_or(url);
     let host = host.rsplit('@').next().unwrap_or(host);
-    match error {
-        ureq::Error::Timeout(_) => Error::unavailable(format!("{host} did not answer in time")),
-        ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
-        ureq::Error::BadUri(_) => Error::invalid("", format!("{host} is not an http or https address")),
-        error => Error::unavailable(format!("cannot reach {host}: {error}")),
-    }
+    let (message, fault) = match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            (format!("{host} does not accept connections"), Fault::Provider)
+        }
+        ureq::Error::Timeout(_) => (format!("{host} did not answer in time"), Fault::Server),
+        ureq::Error::HostNotFound => (format!("{host} has no address"), Fault::Provider),
+        ureq::Error::BadUri(_) => {
+            let error = Error::invalid("", format!("{host} is not an http or https address"));
+            return Failed::new(error, Fault::Provider);
+        }
+        // The connection was accepted and then lost, which a server that restarts does, too.
+        ureq::Error::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+            ) =>
+        {
+            (format!("{host} closed the connection: {error}"), Fault::Server)
+        }
+        ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            (format!("cannot reach {host}: it refuses connections"), Fault::Provider)
+        }
+        error => (format!("cannot reach {host}: {error}"), Fault::Provider),
+    };
+    Failed::new(Error::unavailable(message), fault)
 }

@@ -1,5 +1,6 @@
 //! ken-model: makes one model call at a time for a caller. It receives messages and returns events. See ken-model(8).
 
+mod breaker;
 mod budget;
 mod choice;
 mod collected;
@@ -8,6 +9,7 @@ mod embedder;
 mod filter;
 mod generate;
 mod http;
+mod installed;
 mod local;
 mod pieces;
 mod prices;
@@ -16,7 +18,6 @@ mod question;
 mod remote;
 mod rules;
 mod script;
-mod secrets;
 mod sources;
 mod telemetry;
 mod usage;
@@ -28,12 +29,14 @@ use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelInfo};
+use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelHealth, ModelInfo};
+use ken_types::providers::Providers;
 use ken_wire::{Context, Daemon, Pool, Table};
 use serde_json::{Map, Value, json};
 
+use crate::breaker::Breakers;
 use crate::budget::Budget;
-use crate::choice::{Choice, setting};
+use crate::choice::{Choice, Setup, setting};
 use crate::provider::{DeltaSink, Pending};
 use crate::telemetry::{Counts, Exporter};
 
@@ -69,6 +72,8 @@ fn is_part() -> bool {
 
 struct Model {
     choice: Choice,
+    providers: Providers,
+    breakers: Arc<Breakers>,
     budget: Budget,
     telemetry: Arc<Counts>,
     /// The last status that was sent to kend.
@@ -76,13 +81,20 @@ struct Model {
 }
 
 impl Model {
+    /// Models that are not in the list share the failures of those that are.
+    fn setup(&self) -> Setup<'_> {
+        Setup { providers: &self.providers, setting: &setting, breakers: self.breakers.clone() }
+    }
+
     /// Reports to kend, for `ken status`, which models cannot be called, if that has changed.
     fn report(&self) {
         let unusable = self.choice.state().unusable;
         let words = unusable.iter().map(|one| format!("{}: {}", one.model, one.why));
         let words: Vec<String> = words.collect();
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
-        let status = missing.into_iter().chain(self.budget.refused());
+        let down = self.choice.health().down().collect::<Vec<_>>().join("; ");
+        let down = (!down.is_empty()).then(|| format!("down: {down}"));
+        let status = missing.into_iter().chain(down).chain(self.budget.refused());
         let status = status.collect::<Vec<_>>().join("; ");
         let mut reported = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if *reported != status {
@@ -104,7 +116,9 @@ impl Daemon for Model {
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
     let settings = &start.config.model;
-    let choice = Choice::configured(&settings.choice, setting)?.with_embedder(&settings.embed)?;
+    let (providers, breakers) = (settings.provider.clone(), Arc::<Breakers>::default());
+    let setup = Setup { providers: &providers, setting: &setting, breakers: breakers.clone() };
+    let choice = Choice::configured(&settings.choice, &setup)?.with_embedder(&settings.embed, &setup)?;
     let state = choice.state();
     for unusable in &state.unusable {
         tracing::warn!(model = unusable.model, "model not configured: {}", unusable.why);
@@ -116,8 +130,8 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
     if let Some(exporter) = exporter {
         start.tasks.spawn(exporter.run(start.stop.clone()));
     }
-    let model =
-        Model { choice, budget: Budget::new(store, start.config.model.budget)?, telemetry, status: Mutex::default() };
+    let budget = Budget::new(store, start.config.model.budget)?;
+    let model = Model { choice, providers, breakers, budget, telemetry, status: Mutex::default() };
     model.report();
     Ok((table(), Arc::new(model)))
 }
@@ -125,6 +139,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
 fn table() -> Table<Model> {
     Table::new("model", env!("CARGO_PKG_VERSION"))
         .op::<ModelInfo, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.state()) })
+        .op::<ModelHealth, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.health()) })
         .op::<ModelEmbed, _, _>(|model: Arc<Model>, _, args| async move {
             let embedder = model.choice.embedder(&args.texts)?;
             let embedded = model.budget.embed(embedder, &args.texts).await;
@@ -134,7 +149,7 @@ fn table() -> Table<Model> {
         .op::<ModelBudget, _, _>(|model: Arc<Model>, _, args| async move { model.budget.state(args.session).await })
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
             let unlisted = match &request.model {
-                Some(name) if request.unlisted => Some(Choice::read(name, "/args/model", setting)?),
+                Some(name) if request.unlisted => Some(Choice::read(name, "/args/model", &model.setup())?),
                 _ => None,
             };
             let provider = match &unlisted {

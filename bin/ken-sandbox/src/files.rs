@@ -16,7 +16,7 @@ use crate::grant::{Grant, Grants};
 const NEWEST: ABI = ABI::V6;
 
 /// Programs, libraries and what they need to start. From `/etc` only files without secrets, because root could read all.
-const SYSTEM: [&str; 33] = [
+const SYSTEM: [&str; 38] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -36,6 +36,12 @@ const SYSTEM: [&str; 33] = [
     "/etc/group",
     "/etc/hosts",
     "/etc/inputrc",
+    // The settings of the Java of Debian, which /usr/lib/jvm only links to; without them no Java program starts.
+    "/etc/java",
+    "/etc/java-11-openjdk",
+    "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk",
+    "/etc/java-25-openjdk",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",

@@ -6,13 +6,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ken_types::control_group;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-/// The group of the services' own processes (DelegateSubgroup= in share/systemd/ken.service): a group with processes cannot
-/// hand out limits, so those of sandboxes are made beside it.
-const SERVICE: &str = "main";
 /// A group is named after its supervisor.
 const PREFIX: &str = "ken-sandbox-";
 /// How long killed processes may take to leave the group.
@@ -80,18 +78,9 @@ fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// The folder of the group that new ones may be made in.
+/// The folder of the group that new ones may be made in: beside kend and its parts, else in the group of this process.
 fn parent() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        kind.starts_with("cgroup2 ").then(|| place.split(' ').nth(4))?
-    })?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own = PathBuf::from(mount).join(own);
-    match own.ends_with(SERVICE) {
-        true => own.parent().map(Into::into),
-        false => Some(own),
-    }
+    let read = |file: &str| fs::read_to_string(Path::new("/proc/self").join(file)).ok();
+    let own = control_group::folder(&read("mountinfo")?, &read("cgroup")?)?;
+    if own.ends_with(control_group::SERVICE) { own.parent().map(Into::into) } else { Some(own) }
 }

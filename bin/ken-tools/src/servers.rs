@@ -1,6 +1,7 @@
 //! `ken-tools servers` and `ken-tools accept`: list the configured MCP servers, and accept their tools.
 
 use std::fmt;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +75,9 @@ struct ServerReport {
     #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
     tools: Pinned,
+    /// How the tools differ from the accepted ones, for people.
+    #[serde(skip)]
+    differences: Vec<String>,
 }
 
 impl ServerReport {
@@ -84,13 +88,14 @@ impl ServerReport {
                 return ServerReport { said, hint: remedy, ..ServerReport::without_tools(server, "down", why) };
             }
         };
-        let (state, why) = match server.pinned() {
-            None => ("new", String::new()),
-            Some(pinned) if pinned == tools => ("accepted", String::new()),
-            Some(pinned) => ("changed", pinned.changes(&tools).join(", ")),
+        let (state, why, differences) = match server.pinned() {
+            None => ("new", String::new(), Vec::new()),
+            Some(pinned) if pinned == tools => ("accepted", String::new(), Vec::new()),
+            Some(pinned) => ("changed", pinned.changes(&tools).join(", "), pinned.differences(&tools)),
         };
         let hint = server.unreadable().and_then(|error| error.hint);
-        ServerReport { hint, sha256: tools.digest(), tools, ..ServerReport::without_tools(server, state, why) }
+        let sha256 = tools.digest();
+        ServerReport { hint, sha256, tools, differences, ..ServerReport::without_tools(server, state, why) }
     }
 
     fn starting(server: &Arc<Server>) -> ServerReport {
@@ -103,7 +108,16 @@ impl ServerReport {
 
     fn without_tools(server: &Arc<Server>, state: &'static str, why: String) -> ServerReport {
         let name = server.config.name.clone();
-        ServerReport { name, state, why, said: Vec::new(), hint: None, sha256: String::new(), tools: Pinned::default() }
+        ServerReport {
+            name,
+            state,
+            why,
+            said: Vec::new(),
+            hint: None,
+            sha256: String::new(),
+            tools: Pinned::default(),
+            differences: Vec::new(),
+        }
     }
 
     fn is_usable(&self) -> bool {
@@ -153,14 +167,18 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
     if let Some(hint) = hint {
         writeln!(to, "  {}", for_terminal(hint))?;
     }
-    for tool in seen.tools.0.iter().filter(|_| verbose || !seen.is_usable()) {
+    for difference in &seen.differences {
+        writeln!(to, "  {}", for_terminal(difference).replace('\n', "\n    "))?;
+    }
+    let shows_all = verbose || *state == "new";
+    for tool in seen.tools.0.iter().filter(|_| shows_all) {
         let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
         writeln!(to, "  {name}: {}", description.replace('\n', "\n    "))?;
     }
     match *state {
         "new" | "changed" => {
             let sha256 = &seen.sha256;
-            writeln!(to, "  accept them as they are: ken tools accept {name} {sha256}")
+            writeln!(to, "  accept them as they are: ken accept {name} --digest {sha256}")
         }
         _ => Ok(()),
     }
@@ -174,6 +192,9 @@ pub(crate) struct Accept {
     /// The SHA-256 of the list as it was shown; without it, the list is shown and nothing is accepted
     #[arg(value_name = "SHA256")]
     sha256: Option<String>,
+    /// Accept the list as it is now, without asking
+    #[arg(short, long, conflicts_with = "sha256")]
+    yes: bool,
     #[command(flatten)]
     folders: Folders,
 }
@@ -188,21 +209,51 @@ impl Report for Accept {
         let _listing = catalog.read();
         let server = catalog.servers.find(&self.server)?;
         let mut seen = ServerReport::of(&server, runtime()?.block_on(server.list_once()));
-        match &self.sha256 {
-            Some(sha256) if *sha256 == seen.sha256 => {
-                catalog.servers.accept(&self.server, seen.tools.clone())?;
-                seen.state = "accepted";
-                seen.why = String::new();
-            }
-            Some(_) if !seen.sha256.is_empty() => {
-                let message = format!("the list is another one now: {}", seen.sha256);
-                let hint = format!("look at it: ken tools accept {}", self.server);
-                return Err(Error::conflict(message).hint(hint));
-            }
-            _ => {}
+        if self.is_agreed(&seen)? {
+            catalog.servers.accept(&self.server, seen.tools.clone())?;
+            seen.state = "accepted";
+            seen.why = String::new();
+            seen.differences = Vec::new();
         }
         Ok(reply.send(&Accepted(seen)))
     }
+}
+
+impl Accept {
+    /// Whether the list that was seen shall be accepted. A person at a terminal is asked. A server without a list cannot be accepted.
+    fn is_agreed(&self, seen: &ServerReport) -> Result<bool, Error> {
+        if seen.sha256.is_empty() {
+            return Ok(false);
+        }
+        match &self.sha256 {
+            Some(sha256) if *sha256 == seen.sha256 => Ok(true),
+            Some(_) => {
+                let message = format!("the list is another one now: {}", seen.sha256);
+                let hint = format!("look at it: ken accept {}", self.server);
+                Err(Error::conflict(message).hint(hint))
+            }
+            None if self.yes => Ok(true),
+            None => Ok(!seen.is_usable() && asks() && confirmed(seen)?),
+        }
+    }
+}
+
+/// Whether a person is there who sees the question and can answer it.
+fn asks() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows the list to the person at the terminal and asks.
+fn confirmed(seen: &ServerReport) -> Result<bool, Error> {
+    let mut text = String::new();
+    let shown = show(seen, false, &mut text);
+    shown.map_err(|error| Error::internal(error.to_string()))?;
+    let mut stderr = std::io::stderr();
+    let asked = write!(stderr, "{text}ken: may agents use these tools? [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    let read = asked.and_then(|()| std::io::stdin().read_line(&mut answer));
+    read.map_err(|error| Error::internal(format!("the terminal: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 #[derive(Serialize)]

@@ -27,7 +27,7 @@ use crate::rules::Rules;
 use crate::runs::{Cancel, Runs, Show};
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
-use crate::skills::Skills;
+use crate::skills::{Accept, Skills};
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::undo::RunArgs;
@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Approve(Approve),
     /// Deny a request of an agent
     Deny(Deny),
+    /// Let agents use what others have written, as it is now: an MCP server, a skill, AGENTS.md
+    Accept(Accept),
     /// List, add and switch the governing rules that the runtime enforces
     Rules(Rules),
     /// List and accept the skills and project rules that agents are given

@@ -71,8 +71,8 @@ fn values(places: &Places, value: Value) -> Result<Vec<(String, String)>, Error>
             Ok(list.schedules.into_iter().map(|found| (found.slug, found.schedule)).collect())
         }
         Value::Model => {
-            let models = call::<ModelInfo>(places, "model", &Nothing {}, limit)?.models;
-            Ok(models.into_iter().map(|model| (model, String::new())).collect())
+            let state = call::<ModelInfo>(places, "model", &Nothing {}, limit)?;
+            Ok(state.choices().map(|model| (model.to_owned(), String::new())).collect())
         }
         Value::Id(kinds) => {
             let newest = FindIds { word: None, kinds: kinds.to_vec(), limit: MAX_FOUND };

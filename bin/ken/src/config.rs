@@ -9,6 +9,7 @@ use ken_client::nearest;
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::places::Places;
+use ken_types::providers::secret_name;
 use ken_types::secrets;
 use serde_json::json;
 use toml::de::{DeTable, DeValue};
@@ -183,9 +184,25 @@ fn masked(value: Value) -> Value {
             _ => text,
         }),
         Value::Array(values) => Value::Array(values.into_iter().map(masked).collect()),
-        Value::Table(table) => Value::Table(table.into_iter().map(|(name, value)| (name, masked(value))).collect()),
+        Value::Table(table) => {
+            let hidden = |name: String, value| match name.as_str() {
+                "headers" => (name, without_headers(value)),
+                _ => (name, masked(value)),
+            };
+            Value::Table(table.into_iter().map(|(name, value)| hidden(name, value)).collect())
+        }
         other => other,
     }
+}
+
+/// Masks the headers of a provider, which can hold keys, apart from the names of secrets.
+fn without_headers(value: Value) -> Value {
+    let Value::Table(headers) = value else { return masked(value) };
+    let hidden = headers.into_iter().map(|(name, value)| {
+        let is_name = value.as_str().is_some_and(|value| secret_name(value).is_some());
+        (name, if is_name { value } else { Value::String(MASK.to_owned()) })
+    });
+    Value::Table(hidden.collect())
 }
 
 fn is_secret(name: &str) -> bool {

@@ -13,6 +13,7 @@ use ken_types::{Engine, Error};
 use serde_json::{Value, json};
 
 use crate::client;
+use crate::config;
 use crate::ids::items;
 use crate::output::{Outcome, one_line, print_json, print_line, print_table};
 use crate::replay::{read, record, replay, save};
@@ -182,7 +183,8 @@ fn unknown(name: &str) -> Error {
 
 fn run_cases(places: &Places, args: &Run) -> Outcome {
     if let Some(model) = &args.model {
-        model.parse::<Engine>().map_err(|error| error.at("--model"))?;
+        let providers = config::effective_config(&places.config)?.model.provider;
+        Engine::list(model, &providers).map_err(|error| error.at("--model"))?;
     }
     let mut cases = cases(places);
     for name in &args.names {

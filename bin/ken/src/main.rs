@@ -1,5 +1,6 @@
 //! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
+mod accept;
 mod approvals;
 mod audit;
 mod backup;
@@ -99,6 +100,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Messenger(messenger) => messenger::run(globals, messenger),
         Command::Approvals(approvals) => approvals::run(globals, approvals),
         Command::Approve(approve) => approvals::approve(globals, approve),
+        Command::Accept(args) => accept::run::<Cli>(globals, args),
         Command::Deny(deny) => approvals::deny(globals, deny),
         Command::Rules(rules) => rules::run(|| globals.places(), rules),
         Command::Workspace(args) => workspace::run(globals, args),

@@ -61,12 +61,15 @@ struct Show {
 }
 
 #[derive(Debug, Args)]
-struct Accept {
-    /// Name of the skill, or AGENTS.md, or the path of an AGENTS.md below
-    name: String,
+pub(crate) struct Accept {
+    /// A skill, AGENTS.md, the path of an AGENTS.md below, or with `ken accept` an MCP server
+    pub(crate) name: String,
     /// Accept without asking
     #[arg(short, long)]
-    yes: bool,
+    pub(crate) yes: bool,
+    /// Accept without asking, but only what has this SHA-256
+    #[arg(long, value_name = "SHA256", conflicts_with = "yes")]
+    pub(crate) digest: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +88,15 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -
         Command::Check(files) => return check(&files.files),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Accepts the skill or the project rules with this name. Returns `None` if there is no skill with this name.
+pub(crate) fn accept_named(places: &Places, args: &Accept) -> Result<Option<ExitCode>, Error> {
+    let sources = sources_here(places);
+    if folder_of_rules(&args.name)?.is_none() && !is_skill(&sources, &args.name)? {
+        return Ok(None);
+    }
+    accept(&sources, args).map(Some)
 }
 
 /// Returns where the skills are, and the project rules of the trusted folder around the current one, or else of the workspace.
@@ -152,14 +164,23 @@ fn find_text(sources: &Sources, name: &str) -> Result<Found, Error> {
     if let Some(skill) = listing.skills.into_iter().find(|skill| skill.name == name) {
         return Ok(Found::Skill(skill));
     }
-    let is_of_name =
-        |file: &PathBuf| file.parent().and_then(|folder| folder.file_name()).is_some_and(|own| own == name);
-    match listing.broken.into_iter().find(|broken| is_of_name(&broken.file)) {
+    match listing.broken.into_iter().find(|broken| is_in_folder(&broken.file, name)) {
         Some(broken) => Err(at_file(&broken.file, broken.error)),
         None => {
             Err(Error::not_found(format!("there is no skill `{name}`")).hint("`ken skills list` shows which there are"))
         }
     }
+}
+
+/// Whether there is a skill with this name, even one that cannot be read.
+fn is_skill(sources: &Sources, name: &str) -> Result<bool, Error> {
+    let listing = sources.skills(&sources.accepted()?);
+    let is_listed = listing.skills.iter().any(|skill| skill.name == name);
+    Ok(is_listed || listing.broken.iter().any(|broken| is_in_folder(&broken.file, name)))
+}
+
+fn is_in_folder(file: &Path, name: &str) -> bool {
+    file.parent().and_then(Path::file_name).is_some_and(|own| own == name)
 }
 
 /// Returns the folder in the name of a file with project rules: `None` inside for that of the project, and `None` for the name of
@@ -211,7 +232,7 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
         print_note(&format!("left out: {error}"));
     }
     if listing.waiting().next().is_some() {
-        print_note("new and changed texts are not used: `ken skills show NAME`, then `ken skills accept NAME`");
+        print_note("new and changed texts are not used: `ken skills show NAME`, then `ken accept NAME`");
     }
     Ok(())
 }
@@ -244,29 +265,42 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
         print_line(&format!("{name} is in force already ({})", state.name()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.yes {
+    if let Some(digest) = &args.digest {
+        check_digest(&found, name, digest)?;
+    } else if !args.yes {
         print_text(&found.text())?;
         if let Found::Skill(skill) = &found {
             show_files(skill)?;
         }
-        if !confirmed(name)? {
+        if !confirmed(name, sha256(&found))? {
             return Ok(ExitCode::from(1));
         }
     }
     let mut accepted = sources.accepted()?;
-    let digest = match &found {
-        Found::Skill(skill) => {
-            accepted.skills.insert(skill.name.clone(), skill.sha256.clone());
-            &skill.sha256
-        }
-        Found::Project(project) => {
-            accepted.projects.insert(project.file.display().to_string(), project.sha256.clone());
-            &project.sha256
-        }
+    let digest = sha256(&found);
+    match &found {
+        Found::Skill(skill) => accepted.skills.insert(skill.name.clone(), digest.to_owned()),
+        Found::Project(project) => accepted.projects.insert(project.file.display().to_string(), digest.to_owned()),
     };
     sources.accept(&accepted)?;
     print_line(&format!("{name} is in force: sha256 {digest}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn check_digest(found: &Found, name: &str, digest: &str) -> Result<(), Error> {
+    let is = sha256(found);
+    if is == digest {
+        return Ok(());
+    }
+    let error = Error::conflict(format!("{name} is another one now: sha256 {is}"));
+    Err(error.hint(format!("look at it: ken accept {name}")))
+}
+
+fn sha256(found: &Found) -> &str {
+    match found {
+        Found::Skill(skill) => &skill.sha256,
+        Found::Project(project) => &project.sha256,
+    }
 }
 
 /// Prints all other files of a skill, because agents can read them as they read its text.
@@ -289,9 +323,9 @@ fn state(found: &Found) -> State {
 }
 
 /// Asks the person at the terminal. Returns false if standard input is not a terminal.
-fn confirmed(name: &str) -> Result<bool, Error> {
+fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
-        print_note(&format!("nobody is there to ask: `ken skills accept {name} --yes` puts it in force"));
+        print_note(&format!("nobody is there to ask: `ken accept {name} --digest {digest}` puts it in force"));
         return Ok(false);
     }
     let mut stderr = std::io::stderr();

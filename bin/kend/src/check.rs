@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use ken_types::config::{Config, Part, Socket, is_origin};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
+use ken_types::providers;
 use ken_types::secrets::is_name;
 use ken_types::{Engine, Error, Rate};
 
@@ -48,11 +49,16 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
         let message = format!("`{origin}` is not an origin, such as http://localhost:5173");
         say(&["gateway", "origins"], message);
     }
-    if let Err(error) = Engine::list(&config.model.choice) {
+    for (keys, message) in providers::problems(&config.model.provider) {
+        say(&[&["model", "provider"], keys.as_slice()].concat(), message);
+    }
+    let providers = &config.model.provider;
+    if let Err(error) = Engine::list(&config.model.choice, providers) {
         say(&["model", "use"], in_words(error));
     }
     if !config.model.judge.is_empty()
-        && let Err(error) = Engine::judge(&config.model.judge)
+        && let Err(error) =
+            Engine::judge(&config.model.judge).and_then(|_| Engine::list(&config.model.judge, providers))
     {
         say(&["model", "judge"], in_words(error));
     }

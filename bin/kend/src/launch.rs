@@ -1,6 +1,7 @@
 //! The program, arguments, environment, secrets and limits of a part's process. These are built when the configuration
 //! is read, so that a restart needs no preparation.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ken_types::config::{Config, Part};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
+use ken_types::providers::key_names;
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Loaded;
@@ -65,7 +67,7 @@ impl Launch {
             args.push(text(OsStr::new(argument))?);
         }
         let mut env = environment(part, loaded, places);
-        let secrets = secrets(part, loaded);
+        let secrets = secrets(name, part, loaded);
         if !secrets.is_empty() {
             env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
         }
@@ -142,10 +144,13 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
     pairs.into_iter().map(|(name, value)| pair(name, &value)).collect()
 }
 
-/// Returns the secrets of a part in the form in which they are passed: `NAME=value` and a NUL for each.
-fn secrets(part: &Part, loaded: &Loaded) -> Vec<u8> {
+/// Returns the secrets of a part in the form in which they are passed: `NAME=value` and a NUL for each. ken-model, and no other part,
+/// also gets the keys of the providers.
+fn secrets(part_name: &str, part: &Part, loaded: &Loaded) -> Vec<u8> {
+    let keys = key_names(&loaded.config.model.provider).filter(|_| part_name == "model");
+    let names: BTreeSet<&str> = part.secrets.iter().map(String::as_str).chain(keys).collect();
     let mut text = Vec::new();
-    for name in &part.secrets {
+    for name in names {
         let value = loaded.secrets.get(name).map(OsString::from);
         if let Some(value) = value.or_else(|| std::env::var_os(name)) {
             text.extend_from_slice(name.as_bytes());

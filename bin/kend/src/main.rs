@@ -11,6 +11,7 @@ mod connection;
 mod control;
 mod cursor;
 mod files;
+mod group;
 mod journal;
 mod launch;
 mod lock;

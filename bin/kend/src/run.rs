@@ -22,6 +22,7 @@ use sd_notify::NotifyState;
 use crate::cli::Cli;
 use crate::config::Loaded;
 use crate::control::Control;
+use crate::group;
 use crate::journal::Journal;
 use crate::lock::Locks;
 use crate::logs::{CHUNK, Rotating};
@@ -53,6 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         let _ = setsid();
     }
     let signals = become_supervisor()?;
+    let grouped = group::enter();
     // A shell that has replaced itself by kend may have left children.
     let earlier = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
@@ -64,6 +66,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             return Err(Failure::new(Code::Unavailable, message));
         }
     };
+    if let Err(why) = grouped {
+        system.journal.warn(None, &why);
+    }
     let terminal = !cli.background && std::io::IsTerminal::is_terminal(&std::io::stdin());
     let mut turn = Loop {
         signals,

@@ -3,6 +3,7 @@
 
 use crate::address::Allowed;
 use crate::ops::store::Memory;
+use crate::providers::Providers;
 use crate::proxy::Host;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -209,6 +210,8 @@ pub struct Model {
     /// compared and no model is asked.
     pub judge: String,
     pub budget: Budget,
+    /// Providers by name. One with a known name needs no table.
+    pub provider: Providers,
 }
 
 /// Limits on what models may use; 0 means no limit. A day is a day in UTC, and costs are in US dollars.
@@ -243,7 +246,13 @@ pub fn dollars_problem(dollars: f64) -> Option<String> {
 
 impl Default for Model {
     fn default() -> Model {
-        Model { choice: String::from("rules"), embed: String::new(), judge: String::new(), budget: Budget::default() }
+        Model {
+            choice: String::from("rules"),
+            embed: String::new(),
+            judge: String::new(),
+            budget: Budget::default(),
+            provider: Providers::new(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::Error;
+use crate::providers::{Providers, RESERVED_NAMES, known_provider, unknown_provider};
 
 /// One entry of the list. Parsing does not check whether the model or the file of an engine exists;
 /// ken-model does.
@@ -14,22 +15,31 @@ pub enum Engine {
     Local(Option<String>),
     /// `script`, or `script/NAME`.
     Script(Option<String>),
-    /// `openai/MODEL`: the chat completions API, of OpenAI or of any compatible server.
-    OpenAi(String),
-    /// `anthropic/MODEL`.
-    Anthropic(String),
+    /// `PROVIDER/MODEL`: a model of a named provider.
+    Remote { provider: String, model: String },
 }
-
-const KNOWN: &str = "a list like `openai/gpt-4o,rules`; known providers: anthropic, local, openai, rules, script";
 
 impl Engine {
     /// Parses a list like `rules` or `script,rules`, in order of preference. Fails if the list is
-    /// empty or names an unknown engine.
-    pub fn list(text: &str) -> Result<Vec<Engine>, Error> {
-        text.split(',').map(|entry| entry.trim().parse()).collect()
+    /// empty or names an unknown engine or a provider that is neither known nor in `providers`.
+    pub fn list(text: &str, providers: &Providers) -> Result<Vec<Engine>, Error> {
+        text.split(',').map(|entry| Engine::one(entry.trim(), providers)).collect()
     }
 
-    /// Parses the name of a model that judges texts. Fails for a list, and for the engine `rules`, which is no model.
+    fn one(entry: &str, providers: &Providers) -> Result<Engine, Error> {
+        let provider = entry.split('/').next().unwrap_or_default();
+        let is_provider = known_provider(provider).is_some() || providers.contains_key(provider);
+        match entry.parse() {
+            Ok(Engine::Remote { provider, .. }) if !is_provider => Err(unknown_provider(&provider, providers)),
+            Err(_) if !is_provider && !entry.is_empty() && !RESERVED_NAMES.contains(&provider) => {
+                Err(unknown_provider(provider, providers))
+            }
+            parsed => parsed,
+        }
+    }
+
+    /// Parses the name of a model that judges texts. Fails for a list, and for the engine `rules`, which is no model. Whether
+    /// there is such a provider is only known to whoever has read ken.toml.
     pub fn judge(text: &str) -> Result<Engine, Error> {
         let wrong = |message: &str| Err(Error::invalid("", message).hint("one model, such as openai/gpt-4o"));
         match text.parse() {
@@ -44,7 +54,8 @@ impl FromStr for Engine {
     type Err = Error;
 
     fn from_str(entry: &str) -> Result<Engine, Error> {
-        let wrong = |message: String| Err(Error::invalid("", message));
+        let wrong = |message: String| Err(Error::invalid("", message).hint("a list like `openai/gpt-4o,rules`"));
+        // The name of a model may contain further slashes.
         let (provider, model) =
             entry.split_once('/').map_or((entry, None), |(provider, model)| (provider, Some(model)));
         match (provider, model) {
@@ -53,15 +64,10 @@ impl FromStr for Engine {
             ("local", Some("")) => wrong("`local/` names no model; `local` alone takes the active one".into()),
             ("local", alias) => Ok(Engine::Local(alias.map(str::to_owned))),
             ("script", name) => Ok(Engine::Script(name.map(str::to_owned))),
-            ("openai" | "anthropic", None | Some("")) => {
-                wrong(format!("`{provider}` needs a model, as `{provider}/MODEL`"))
-            }
-            ("openai", Some(model)) => Ok(Engine::OpenAi(model.to_owned())),
-            ("anthropic", Some(model)) => Ok(Engine::Anthropic(model.to_owned())),
             ("", _) => wrong("an entry of the list of models is empty".into()),
-            (unknown, _) => wrong(format!("there is no model provider `{unknown}`")),
+            (_, None | Some("")) => wrong(format!("`{provider}` needs a model, as `{provider}/MODEL`")),
+            (provider, Some(model)) => Ok(Engine::Remote { provider: provider.to_owned(), model: model.to_owned() }),
         }
-        .map_err(|error| error.hint(KNOWN))
     }
 }
 
@@ -72,7 +78,7 @@ mod tests {
     #[test]
     fn a_list_is_read_in_order() {
         let own = |text: &str| Some(text.to_owned());
-        let list = Engine::list("script/a, local/small,local ,rules/rules-1,rules").unwrap();
+        let list = Engine::list("script/a, local/small,local ,rules/rules-1,rules", &Providers::new()).unwrap();
         assert_eq!(
             list,
             [Engine::Script(own("a")), Engine::Local(own("small")), Engine::Local(None), Engine::Rules, Engine::Rules]
@@ -89,8 +95,9 @@ mod tests {
             ("local/", "names no model"),
             ("openai", "needs a model"),
             ("anthropic/", "needs a model"),
+            ("opnai", "opnai"),
         ] {
-            let error = Engine::list(list).unwrap_err();
+            let error = Engine::list(list, &Providers::new()).unwrap_err();
             assert!(error.message.contains(part), "{list}: {error}");
         }
     }

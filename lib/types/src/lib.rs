@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod config;
+pub mod control_group;
 pub mod engine;
 pub mod error;
 pub mod event;
@@ -15,6 +16,7 @@ pub mod octets;
 pub mod offset;
 pub mod ops;
 pub mod places;
+pub mod providers;
 pub mod proxy;
 pub mod rate;
 pub mod rule;

@@ -169,6 +169,7 @@ impl Case {
             exchanges: 100,
             unusable: Vec::new(),
             embeds: None,
+            others: Vec::new(),
         }
     }
 }

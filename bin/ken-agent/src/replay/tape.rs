@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ken_types::event::{
-    Block, Body, EMPTY_ANSWER, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult,
+    Block, Body, EMPTY_ANSWER, Event, Failure, Message, ModelName, Purpose, StopReason, ToolResult,
 };
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::envelope::written;
-use crate::retry::{BUDGET, Retry};
+use crate::retry::BUDGET;
 use crate::tools::SAME_CALL;
 use crate::turn_state::{Draft, Ending, RULE, TASK_INTERRUPTED};
 use crate::validation::NOT_JUDGED;
@@ -317,24 +317,15 @@ impl Tape {
 /// Returns the configured models of each session, in order. They are reconstructed from the models that its calls name and the
 /// failures between them. A holder that only ended a turn has no list, and names no model.
 fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
-    let mut lists: HashMap<String, (Vec<String>, Retry)> = HashMap::new();
-    let mut is_only_compaction = false;
+    let mut lists: HashMap<String, Vec<String>> = HashMap::new();
     for event in events {
-        let (list, retry) = lists.entry(event.place.session.clone()).or_default();
+        let list = lists.entry(event.place.session.clone()).or_default();
         match &event.body {
-            Body::OperationStart { operation_kind } => {
-                is_only_compaction = *operation_kind == OperationKind::Compact;
-            }
-            Body::CompactionStart { .. } => *retry = Retry::default(),
-            Body::Compaction { .. } if !is_only_compaction => *retry = Retry::default(),
-            Body::Turn { provider, model, error, .. } => {
+            // A model is called again after a failure that may pass, and the first one again after a compaction.
+            Body::Turn { provider, model, .. } if !model.is_empty() => {
                 let name = format!("{provider}/{model}");
-                if list.len() <= retry.provider {
+                if !list.contains(&name) {
                     list.push(name);
-                }
-                match error {
-                    Some(failure) => retry.fail(failure),
-                    None => retry.succeed(),
                 }
             }
             Body::Operation { error, result, .. } => {
@@ -355,8 +346,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
             lists.remove(&event.place.session);
         }
     }
-    let lists = lists.into_iter();
-    lists.map(|(session, (list, _))| (session, list)).collect()
+    lists
 }
 
 /// Returns the model that a result names.

@@ -80,7 +80,7 @@ impl TurnState {
             _ => !self.has_answer(),
         };
         if is_failed {
-            return Some(self.provider_failure());
+            return Some(self.provider_failure(plan));
         }
         let missing = self.missing(plan).filter(|_| plan.kind == SubmissionKind::Prompt)?;
         let tool = missing.value.0.join(", ");
@@ -92,7 +92,7 @@ impl TurnState {
 
     /// Returns the failure of the last model that was called. If its key is missing or refused, it is called
     /// `model_not_configured`, because only a person can fix that.
-    fn provider_failure(&self) -> Failure {
+    fn provider_failure(&self, plan: &Plan) -> Failure {
         let (name, message) = match &self.failure {
             _ if self.is_looping() && self.repeats >= MAX_REPEATS => {
                 ("loop", format!("The model asked {MAX_REPEATS} times in a row for the same calls."))
@@ -108,7 +108,7 @@ impl TurnState {
                     "" => "The model".to_owned(),
                     provider => format!("The model {provider}/{}", model.id),
                 };
-                if self.retry.is_silent() {
+                if self.position(plan).is_silent() {
                     (EMPTY_ANSWER, format!("{who} gave an empty answer twice."))
                 } else {
                     (name, format!("{who} failed: {}", failure.message))
@@ -133,7 +133,7 @@ impl TurnState {
             sources,
             text: shortened(text),
             usage: self.usage,
-            model: self.model.clone().unwrap_or_else(|| plan.model(self.retry.provider)),
+            model: self.model.clone().unwrap_or_else(|| plan.model(self.position(plan).model)),
             context_budget: None,
             validation: self.validation.as_ref().map(|found| self.validation_report(found)),
         }
@@ -161,7 +161,7 @@ impl TurnState {
 
     /// Returns the start of a message that remains empty because its call failed before the first delta.
     pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
-        let model = plan.model(self.retry.provider);
+        let model = plan.model(self.position(plan).model);
         let draft =
             Draft { api: model.provider.clone(), provider: model.provider, model: model.id, ..Draft::default() };
         Body::MessageStart { message: draft.message(Vec::new(), None, self.last_timestamp) }
@@ -197,7 +197,7 @@ impl TurnState {
 
     /// Returns the end of a compaction's turn that produced no summary.
     pub(super) fn turn_without_message(&self, turn: &Turn, plan: &Plan) -> Body {
-        let model = plan.model(self.retry.provider);
+        let model = plan.model(self.position(plan).model);
         Body::Turn {
             purpose: turn.purpose,
             duration_ms: since(turn.started, self.last_timestamp),
@@ -217,7 +217,7 @@ impl TurnState {
         let error = match &plan.ending {
             _ if self.has_answer() || before == 0 => None,
             Some(ending) => Some(ending.failure()),
-            None => Some(self.provider_failure()),
+            None => Some(self.provider_failure(plan)),
         };
         let started = match self.compacting {
             Compacting::Since(started) => started,

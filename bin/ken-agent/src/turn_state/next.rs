@@ -92,7 +92,7 @@ impl TurnState {
         if is_empty || self.has_answer() || self.must_end(plan) {
             return record(self.compaction(plan));
         }
-        self.another_turn(Purpose::Compaction)
+        self.another_turn(Purpose::Compaction, plan)
     }
 
     /// The turns of a prompt: until an answer requests no tools, or no model is left to call.
@@ -105,15 +105,15 @@ impl TurnState {
             None if self.must_end(plan) => None,
             None if self.has_answer() => match self.objection(plan)? {
                 Objection::IsNotJudged => Some(Step::Validate),
-                Objection::Note(_) => self.another_turn(Purpose::Agent),
+                Objection::Note(_) => self.another_turn(Purpose::Agent, plan),
             },
-            None => self.another_turn(Purpose::Agent),
+            None => self.another_turn(Purpose::Agent, plan),
         }
     }
 
     /// `turn_start`, after a pause if the last turn failed
-    fn another_turn(&self, purpose: Purpose) -> Option<Step> {
-        match self.retry.pause_ms() {
+    fn another_turn(&self, purpose: Purpose, plan: &Plan) -> Option<Step> {
+        match self.position(plan).pause_ms() {
             Some(base_ms) if !self.backoff_done => Some(Step::Backoff { base_ms, least_ms: self.retry_after_ms }),
             _ => record(Body::TurnStart { purpose, outside: self.outside.clone() }),
         }
@@ -126,7 +126,7 @@ impl TurnState {
             return Some(step);
         }
         match &turn.message {
-            MessageState::NotStarted if !must_close => Some(Step::CallModel { model: self.retry.provider }),
+            MessageState::NotStarted if !must_close => Some(Step::CallModel { model: self.position(plan).model }),
             MessageState::NotStarted if turn.purpose != Purpose::Agent => record(self.turn_without_message(turn, plan)),
             MessageState::NotStarted => record(self.empty_message_start(plan)),
             MessageState::Open(draft) => record(self.close_message(draft, plan)),
@@ -187,7 +187,8 @@ impl TurnState {
 
     /// Whether the model must not be called again, or no model is left to call.
     fn must_end(&self, plan: &Plan) -> bool {
-        plan.ending.is_some() || self.is_looping() || self.retry.is_silent() || self.retry.provider >= plan.models.len()
+        let at = self.position(plan);
+        plan.ending.is_some() || self.is_looping() || at.is_silent() || at.model >= plan.models.len()
     }
 
     /// Records every `tool_start`, runs the calls, records every `tool`, and then `message_start` and `message_end` of

@@ -18,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) attempt: u32,
     /// A list of `provider/model` in order of preference.
     pub(crate) models: Vec<String>,
+    /// Whether a person has chosen the model, so that no other one is called.
+    pub(crate) is_chosen: bool,
     /// The compaction to do before the prompt, or as requested by `/compact`.
     pub(crate) compaction: Option<Planned>,
     /// The compaction to do if a model refuses the context as too long. `None` if there is no history.
@@ -74,6 +76,9 @@ pub(crate) const RULE: &str = "rule";
 /// The result of a task that cannot be finished.
 pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 
+/// What the name of the engine begins with that answers without a language model.
+const ANSWERS_WITHOUT_MODEL: &str = "rules/";
+
 /// What to do next.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
@@ -129,6 +134,7 @@ impl Plan {
             operation,
             attempt: 1,
             models: Vec::new(),
+            is_chosen: false,
             compaction: None,
             on_overflow: None,
             sources: Vec::new(),
@@ -158,6 +164,12 @@ impl Plan {
         let name = self.models.get(index).or(self.models.last()).map(String::as_str);
         let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
         ModelName { provider: provider.to_owned(), id: id.to_owned() }
+    }
+
+    /// Returns the index of the last language model of the list. `rules` answers without one, so nobody waits for it.
+    pub(crate) fn last_model(&self) -> usize {
+        let is_model = |name: &String| !name.starts_with(ANSWERS_WITHOUT_MODEL);
+        self.models.iter().rposition(is_model).unwrap_or_default()
     }
 
     /// Returns the compaction that is in progress, if there is one.

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::format::bounded;
 use super::{AT_ONCE, Remote};
+use crate::breaker::{Failed, Fault};
 use crate::http;
 use crate::prices::price;
 
@@ -45,13 +46,17 @@ impl Remote {
         let call = tokio::task::spawn_blocking(move || {
             let text = http::text(endpoint.accepted(&who, endpoint.post(&caller, "embeddings", &body)?)?)?;
             drop(permit);
-            Ok::<_, Error>(text)
+            Ok::<_, Failed>(text)
         });
         let text = call.await.map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
         connection.keep();
-        self.note(&text);
+        // A server can fail to make vectors, and answer: that says nothing about its models that answer.
+        let text = self.noted(text.map_err(|failed| match failed.fault {
+            Fault::Server => Failed::from(failed.error),
+            _ => failed,
+        }))?;
         let (vectors, tokens) =
-            read(&text?, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;
+            read(&text, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;
         let input = tokens.unwrap_or_else(|| texts.iter().map(|text| estimated_tokens(text)).sum());
         let mut usage = Usage { input, total_tokens: input, ..Usage::default() };
         usage.cost = price(&self.model, &usage);

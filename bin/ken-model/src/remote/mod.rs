@@ -18,11 +18,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ken_types::event::ModelName;
 use ken_types::ops::model::{Delta, Generate};
+use ken_types::providers::{CallOptions, Kind, Providers, resolve, secret_name};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use crate::breaker::{Breakers, Failed, Fault};
 use crate::generate::{MAX_ANSWER_BYTES, too_long};
 use crate::http::{self, Caller, END_TIMEOUT, Http};
 use crate::prices::{Model, price, rates};
@@ -43,109 +45,118 @@ const ESTIMATED_BYTES: u64 = 4;
 /// per letter.
 const MAX_TOKEN_BYTES: u64 = 12;
 
-/// The wire formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    OpenAi,
-    Anthropic,
-}
-
-impl Format {
-    pub(crate) fn provider(self) -> &'static str {
-        match self {
-            Format::OpenAi => "openai",
-            Format::Anthropic => "anthropic",
-        }
-    }
-
-    fn api(self) -> &'static str {
-        match self {
-            Format::OpenAi => openai::API,
-            Format::Anthropic => anthropic::API,
-        }
-    }
-
-    /// Returns the URL of the public service, and the names of the settings that give another URL and the key.
-    fn settings(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Format::OpenAi => ("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
-            Format::Anthropic => ("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
-        }
+fn api(kind: Kind) -> &'static str {
+    match kind {
+        Kind::OpenAi => openai::API,
+        Kind::Anthropic => anthropic::API,
     }
 }
 
 /// The address and the key of a provider.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    format: Format,
+    name: String,
+    kind: Kind,
     /// The address, without a slash at its end.
     base: String,
     key: Option<String>,
+    /// The name of the key that is missing.
+    missing_key: Option<String>,
+    /// Whether it is the service of the company that defined the format.
+    is_origin: bool,
+    /// Further headers, with their secrets.
+    headers: Vec<(String, String)>,
+    options: CallOptions,
+    context: Option<u64>,
     http: Http,
 }
 
 impl std::fmt::Debug for Endpoint {
-    /// Leaves out the key.
+    /// Leaves out the key and the headers.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("name", &self.name).field("base", &self.base).finish_non_exhaustive()
     }
 }
 
 impl Endpoint {
-    /// Creates an endpoint. `setting` returns the value of a setting, including the key.
-    pub(crate) fn new(format: Format, setting: impl Fn(&str) -> Option<String>) -> Result<Endpoint, Error> {
-        let (public, base, key) = format.settings();
-        let given = setting(base);
-        let base_url = given.as_deref().unwrap_or(public).trim().trim_end_matches('/').to_owned();
-        if !base_url.starts_with("http://") && !base_url.starts_with("https://") {
-            return Err(Error::invalid(base, "it is not an http or https address"));
+    /// Creates an endpoint. `setting` returns the value of a setting, including keys.
+    pub(crate) fn new(
+        provider: &str,
+        providers: &Providers,
+        setting: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Endpoint, Error> {
+        let resolved = resolve(provider, providers, setting)?;
+        let secret = |name: &str| setting(name).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        let key = resolved.key.as_deref().and_then(secret);
+        let mut missing_key = resolved.key.filter(|_| key.is_none() && resolved.needs_key);
+        let mut headers = Vec::new();
+        for (header, value) in resolved.table.headers {
+            match secret_name(&value).map(|name| (name, secret(name))) {
+                None => headers.push((header, value)),
+                Some((_, Some(value))) => headers.push((header, value)),
+                Some((name, None)) => missing_key = Some(name.to_owned()),
+            }
         }
-        let base_url = match format {
+        let base = match resolved.kind {
             // Users write the address with and without `/v1`. The path of the API, which is added later, contains it.
-            Format::Anthropic => base_url.trim_end_matches("/v1").to_owned(),
-            Format::OpenAi => base_url,
+            Kind::Anthropic => resolved.base_url.trim_end_matches("/v1").to_owned(),
+            Kind::OpenAi => resolved.base_url,
         };
         Ok(Endpoint {
-            format,
-            base: base_url,
-            key: setting(key).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()),
-            http: Http::from_environment()?,
+            name: resolved.name,
+            kind: resolved.kind,
+            base,
+            key,
+            missing_key,
+            is_origin: resolved.is_origin,
+            headers,
+            options: resolved.table.options,
+            context: resolved.table.context,
+            http: Http::of_provider(resolved.table.timeout_ms)?,
         })
     }
 
     /// Returns why the endpoint cannot be called, or `None` if it can. A server other than the public service may need
     /// no key.
     fn missing_key(&self) -> Option<String> {
-        let (_, _, key) = self.format.settings();
-        (self.key.is_none() && self.is_public()).then(|| format!("{key} is not set"))
+        self.missing_key.as_ref().map(|key| format!("{key} is not set"))
     }
 
-    /// Whether it is the public service of the company that defined the format.
-    fn is_public(&self) -> bool {
-        let (public, ..) = self.format.settings();
-        self.base == public.trim_end_matches('/')
+    /// Whether its format has vectors.
+    pub(crate) fn embeds(&self) -> bool {
+        self.kind == Kind::OpenAi
+    }
+
+    /// Whether it can be asked for its models: it has the key that it needs.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.missing_key.is_none()
     }
 
     fn url(&self, path: &str) -> String {
-        match self.format {
-            Format::OpenAi => format!("{}/{path}", self.base),
-            Format::Anthropic => format!("{}/v1/{path}", self.base),
+        match self.kind {
+            Kind::OpenAi => format!("{}/{path}", self.base),
+            Kind::Anthropic => format!("{}/v1/{path}", self.base),
         }
     }
 
-    /// Returns the headers that contain the key.
-    fn headers(&self) -> Vec<(&'static str, String)> {
-        match self.format {
-            Format::OpenAi => self.key.iter().map(|key| ("authorization", format!("Bearer {key}"))).collect(),
-            Format::Anthropic => {
-                let key = self.key.iter().map(|key| ("x-api-key", key.clone()));
+    /// Returns the headers that contain the key, and those of the configuration.
+    fn headers(&self) -> Vec<(&str, String)> {
+        let key = self.key.iter();
+        let mut headers: Vec<(&str, String)> = match self.kind {
+            Kind::OpenAi => key.map(|key| ("authorization", format!("Bearer {key}"))).collect(),
+            Kind::Anthropic => {
+                let key = key.map(|key| ("x-api-key", key.clone()));
                 key.chain([("anthropic-version", "2023-06-01".to_owned())]).collect()
             }
-        }
+        };
+        // A header of the configuration replaces ken's own, such as another version or form of authorization.
+        headers.retain(|(name, _)| !self.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name)));
+        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        headers
     }
 
     /// Sends a JSON body. Blocks until the head of the response has arrived.
-    fn post(&self, caller: &Caller, path: &str, body: &str) -> Result<ureq::http::Response<ureq::Body>, Error> {
+    fn post(&self, caller: &Caller, path: &str, body: &str) -> Result<ureq::http::Response<ureq::Body>, Failed> {
         let mut headers = self.headers();
         headers.push(("content-type", "application/json".to_owned()));
         headers.push(("accept", "text/event-stream".to_owned()));
@@ -159,7 +170,7 @@ impl Endpoint {
         }
         let connection = self.http.connection();
         let response = connection.caller().get(&self.url("models"), &self.headers())?;
-        let who = self.format.provider();
+        let who = &self.name;
         let text = http::text(self.accepted(who, response)?)?;
         connection.keep();
         let body: Value = serde_json::from_str(&text)
@@ -174,12 +185,12 @@ impl Endpoint {
         &self,
         model: &str,
         response: ureq::http::Response<ureq::Body>,
-    ) -> Result<ureq::http::Response<ureq::Body>, Error> {
+    ) -> Result<ureq::http::Response<ureq::Body>, Failed> {
         let status = response.status().as_u16();
+        let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         if response.status().is_success() {
             return Ok(response);
         }
-        let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         let retry_after_ms = retry_after_ms(header, SystemTime::now());
         let text = http::text(response).unwrap_or_default();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
@@ -191,7 +202,25 @@ impl Endpoint {
             message: if message.is_empty() { &text } else { &message },
             retry_after_ms,
         };
-        Err(refusal.error(self.key.as_deref()))
+        let fault = match status {
+            // 401 is not here: a model whose key is refused is not offered for a while, for everybody to see (`unusable`).
+            403 | 404 => Fault::Model,
+            500 | 502 | 504 => Fault::Server,
+            _ => Fault::Request,
+        };
+        Err(Failed::new(refusal.error(self.key.as_deref()), fault))
+    }
+
+    /// Returns the error for a stream that cannot be read further, with its cause. A web page, or JSON that is no answer, comes from a proxy
+    /// that asks for a login, or from a server with another address for its API.
+    fn failed(&self, model: &str, broken: Broken) -> Failed {
+        let is_no_answer = matches!(&broken, Broken::Failed(error) if error.code == Code::NotFound);
+        let error = self.broken(model, broken);
+        if !is_no_answer {
+            return error.into();
+        }
+        let hint = format!("is base_url right? {} was called; an address often ends in /v1", self.base);
+        Failed::new(error.hint(hint), Fault::Provider)
     }
 
     /// Returns the error for a stream that cannot be read further.
@@ -228,6 +257,7 @@ pub(crate) struct Remote {
     name: ModelName,
     endpoint: Endpoint,
     model: Model,
+    breakers: Arc<Breakers>,
     room: Arc<Semaphore>,
     /// The time at which the provider refused the key, if no call has succeeded since.
     refused: Mutex<Option<Instant>>,
@@ -239,11 +269,17 @@ const REFUSED_KEY: &str = "the provider refused the key";
 const REFUSED_PERIOD: Duration = Duration::from_secs(60);
 
 impl Remote {
-    pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model) -> Remote {
+    pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model, breakers: Arc<Breakers>) -> Remote {
+        let mut model = model;
+        if let Some(context) = endpoint.context {
+            model.window = context;
+            model.has_known_window = true;
+        }
         Remote {
-            name: ModelName { provider: endpoint.format.provider().to_owned(), id: name.to_owned() },
+            name: ModelName { provider: endpoint.name.clone(), id: name.to_owned() },
             endpoint,
             model,
+            breakers,
             room: Arc::new(Semaphore::new(AT_ONCE)),
             refused: Mutex::default(),
         }
@@ -275,6 +311,7 @@ impl Remote {
             let message = format!("{AT_ONCE} calls to {} are under way", self.name.provider);
             Error::busy(message, 1_000)
         })?;
+        self.breakers.admit(&self.name.provider, &full_name(self), request.chosen, Instant::now())?;
         let (deltas, mut received) = mpsc::channel(WAITING);
         let connection = self.endpoint.http.connection();
         let call = Call {
@@ -305,8 +342,7 @@ impl Remote {
         };
         let ended =
             ended.map_err(|error| Error::internal(format!("a call to a provider ended without an answer: {error}")))?;
-        self.note(&ended);
-        let (ended, output_bytes) = ended?;
+        let (ended, output_bytes) = self.noted(ended)?;
         let mut usage = ended.usage.unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
         usage.cost = price(&self.model, &usage);
         Ok(Completion { stop_reason: ended.stop_reason, usage })
@@ -315,52 +351,66 @@ impl Remote {
     fn body(&self, request: &Generate) -> Value {
         let blind = if self.model.images { None } else { without_images_of_tools(request) };
         let request = blind.as_ref().unwrap_or(request);
-        let mut body = match self.endpoint.format {
-            Format::OpenAi => {
+        let options = &self.endpoint.options;
+        let max_output = request.max_output.into_iter().chain(options.max_tokens).min();
+        let mut body = match self.endpoint.kind {
+            Kind::OpenAi => {
                 let mut body = openai::body(&self.name.id, request);
-                if let Some(max) = request.max_output {
+                if let Some(max) = max_output {
                     // OpenAI's newer models refuse the older name. Many other servers know only the older name.
-                    let name = match self.endpoint.is_public() {
+                    let name = match self.endpoint.is_origin {
                         true => "max_completion_tokens",
                         false => "max_tokens",
                     };
                     body[name] = json!(max);
                 }
                 // It has the calls of one conversation go to the same servers, where the cache is. Other servers may refuse it.
-                if let Some(session) = request.session.as_ref().filter(|_| self.endpoint.is_public()) {
+                if let Some(session) = request.session.as_ref().filter(|_| self.endpoint.is_origin) {
                     body["prompt_cache_key"] = json!(session);
                 }
                 body
             }
-            Format::Anthropic => {
-                let max = request.max_output.unwrap_or(u64::MAX).min(self.model.output);
+            Kind::Anthropic => {
+                let max = max_output.unwrap_or(u64::MAX).min(self.model.output);
                 anthropic::body(&self.name.id, request, max)
             }
         };
-        if let Some(temperature) = request.temperature {
-            body["temperature"] = json!(temperature);
-        }
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body[name] = value;
+            }
+        };
+        // What a caller asks for, such as a judge that needs the same answer again, outranks the configuration.
+        set("temperature", request.temperature.or(options.temperature).map(Value::from));
+        set("top_p", options.top_p.map(Value::from));
+        set("reasoning_effort", options.reasoning_effort.clone().map(Value::from));
+        set("seed", options.seed.map(Value::from));
         body
     }
 
-    /// Records whether the key was refused, for `model.info`.
-    fn note<T>(&self, ended: &Result<T, Error>) {
+    /// Records how a call ended, for the calls after it and for `model.info`.
+    fn noted<T>(&self, ended: Result<T, Failed>) -> Result<T, Error> {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = full_name(self);
         match ended {
-            Ok(_) => *refused = None,
-            Err(error) if error.code == Code::Unauthenticated => {
-                if refused.replace(Instant::now()).is_none() {
+            Ok(ended) => {
+                *refused = None;
+                self.breakers.succeed(&self.name.provider, &name);
+                Ok(ended)
+            }
+            Err(failed) => {
+                if failed.error.code == Code::Unauthenticated && refused.replace(Instant::now()).is_none() {
                     tracing::warn!(model = self.name.id, "model not configured: {REFUSED_KEY}");
                 }
+                Err(self.breakers.fail(&self.name.provider, &name, failed, Instant::now()))
             }
-            Err(_) => {}
         }
     }
 }
 
 impl Provider for Remote {
     fn api(&self) -> &'static str {
-        self.endpoint.format.api()
+        api(self.endpoint.kind)
     }
 
     fn name(&self) -> &ModelName {
@@ -398,12 +448,12 @@ struct Call {
 
 impl Call {
     /// Returns how the answer ended, and the number of bytes that were passed on.
-    fn run(self) -> Result<(Ended, usize), Error> {
-        let (path, mut stream) = match self.endpoint.format {
-            Format::OpenAi => ("chat/completions", Stream::openai()),
-            Format::Anthropic => ("messages", Stream::anthropic()),
+    fn run(self) -> Result<(Ended, usize), Failed> {
+        let (path, mut stream) = match self.endpoint.kind {
+            Kind::OpenAi => ("chat/completions", Stream::openai()),
+            Kind::Anthropic => ("messages", Stream::anthropic()),
         };
-        let broken = |broken| self.endpoint.broken(&self.model, broken);
+        let broken = |broken| self.endpoint.failed(&self.model, broken);
         let response = self.endpoint.post(&self.caller, path, &self.body)?;
         let response = self.endpoint.accepted(&self.model, response)?;
         let mut reader = response.into_body().into_reader();
@@ -420,12 +470,12 @@ impl Call {
             pushed.map_err(broken)?;
             let held = stream.held_bytes();
             if held > 0 && passed + held > MAX_ANSWER_BYTES {
-                return Err(too_long());
+                return Err(too_long().into());
             }
         }
         let Some((deltas, ended)) = stream.end().map_err(broken)? else {
             let message = format!("{}: the stream ended before the answer was complete", self.model);
-            return Err(Error::unavailable(message));
+            return Err(Error::unavailable(message).into());
         };
         self.pass(deltas, &mut passed)?;
         // Whoever waits for the answer learns that it is complete, and gives the end of the response only a short time.

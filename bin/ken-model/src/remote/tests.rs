@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::format::{Broken, Ended};
 use super::stream::Stream;
-use super::{Endpoint, Format, Remote};
+use super::{Endpoint, Remote};
 use super::{anthropic, openai};
 
 type Read = (Vec<Delta>, Result<Option<Ended>, String>);
@@ -351,7 +351,8 @@ fn a_conversation_has_a_key_for_the_cache_of_openai_alone() {
     let body = |base: Option<&str>| {
         let setting = |name: &str| (name == "OPENAI_BASE_URL").then(|| base.map(str::to_owned)).flatten();
         let model = crate::prices::Table::default().model("openai/m");
-        let remote = Remote::new("m", Endpoint::new(Format::OpenAi, setting).unwrap(), model);
+        let endpoint = Endpoint::new("openai", &Default::default(), &setting).unwrap();
+        let remote = Remote::new("m", endpoint, model, Default::default());
         remote.body(&Generate { session: Some("tui-1".into()), ..request() })
     };
     assert_eq!(body(None)["prompt_cache_key"], "tui-1");

@@ -9,10 +9,13 @@ mod report;
 mod search;
 mod summary;
 
+use std::sync::Arc;
+
 use ken_types::Error;
 use ken_types::event::{Message, ModelName, Purpose, StopReason, estimated_tokens};
 use ken_types::ops::model::{Delta, Generate};
 
+use crate::breaker::Breakers;
 use crate::pieces::{after, pieces};
 use crate::provider::{Completion, DeltaSink, Pending, Provider};
 use crate::question;
@@ -22,18 +25,27 @@ use crate::usage::estimate;
 pub(crate) struct Rules {
     name: ModelName,
     alone: bool,
+    breakers: Arc<Breakers>,
 }
 
 impl Rules {
     /// Creates the engine. `alone` means that no language model is configured besides it.
-    pub(crate) fn new(alone: bool) -> Rules {
+    pub(crate) fn new(alone: bool, breakers: Arc<Breakers>) -> Rules {
         let name = ModelName { provider: "rules".into(), id: "rules-1".into() };
-        Rules { name, alone }
+        Rules { name, alone, breakers }
     }
 
     /// Returns the reason why no language model answers, as the beginning of a sentence.
-    fn no_model(&self) -> &'static str {
-        if self.alone { NO_MODEL } else { MODEL_DOWN }
+    fn no_model(&self) -> String {
+        if self.alone {
+            return NO_MODEL.to_owned();
+        }
+        let down = self.breakers.down();
+        let causes: Vec<String> = down.into_iter().map(|(name, cause)| format!("{name}: {cause}")).collect();
+        match causes.is_empty() {
+            true => MODEL_DOWN.to_owned(),
+            false => format!("{MODEL_DOWN} ({})", causes.join("; ")),
+        }
     }
 
     /// Returns the whole answer, including the part that was already sent.
@@ -46,9 +58,10 @@ impl Rules {
             return report::of(&request.messages);
         }
         if greeting::is_requested(request, &question) {
-            return greeting::of(&question, self.no_model());
+            return greeting::of(&question, &self.no_model());
         }
-        itself::answer(&question, self.no_model()).unwrap_or_else(|| answer::of(request, &question, self.no_model()))
+        let no_model = self.no_model();
+        itself::answer(&question, &no_model).unwrap_or_else(|| answer::of(request, &question, &no_model))
     }
 
     async fn answer_all(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
@@ -143,11 +156,11 @@ mod tests {
     fn a_summary_holds_the_first_sentences_and_the_newest_exchanges() {
         let mut compaction = request("Which port? And why?");
         compaction.purpose = Purpose::Compaction;
-        assert_eq!(Rules::new(true).text(&compaction), "- User: Which port?");
+        assert_eq!(Rules::new(true, Arc::default()).text(&compaction), "- User: Which port?");
         compaction.messages = (0..1_000)
             .flat_map(|number| request(&format!("Number {number} {}", "word ".repeat(20))).messages)
             .collect();
-        let text = Rules::new(true).text(&compaction);
+        let text = Rules::new(true, Arc::default()).text(&compaction);
         assert!(text.len() <= 16 * 1024 && text.contains("Number 999 ") && !text.contains("Number 1 "));
     }
 
@@ -164,14 +177,14 @@ mod tests {
                 timestamp: 0,
             });
         }
-        let text = Rules::new(true).text(&request);
+        let text = Rules::new(true, Arc::default()).text(&request);
         assert_eq!(text, "The tool sum answered: 7\nThe tool product failed: 7");
     }
 
     #[test]
     fn beside_a_language_model_it_does_not_say_that_none_is_configured() {
         let request = request("What is the door code?");
-        assert!(Rules::new(true).text(&request).contains(NO_MODEL));
-        assert!(Rules::new(false).text(&request).contains(MODEL_DOWN));
+        assert!(Rules::new(true, Arc::default()).text(&request).contains(NO_MODEL));
+        assert!(Rules::new(false, Arc::default()).text(&request).contains(MODEL_DOWN));
     }
 }

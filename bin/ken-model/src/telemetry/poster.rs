@@ -43,7 +43,7 @@ impl Poster {
             let status = response.status().as_u16();
             // The response is read to its end so that the connection can be used again.
             _ = http::text(response);
-            Ok(status)
+            Ok::<u16, Error>(status)
         });
         let status = posted.await.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))?;
         connection.keep();

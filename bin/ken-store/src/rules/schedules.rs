@@ -7,7 +7,7 @@ use ken_types::ops::store::State;
 /// The pauses before the second attempt, before the third, and before each later one, in milliseconds.
 const PAUSES_MS: [i64; 3] = [60_000, 120_000, 300_000];
 /// The names of temporary failures of model calls, in which the provider was overloaded or could not be reached.
-const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
+const TRANSIENT: [&str; 5] = ["busy", "unavailable", "deadline", "exhausted", "unreachable"];
 
 /// Returns the initial state of a run and, if it does not run, the reason. The last argument is the number of queued runs and the number of
 /// active ones.

@@ -136,7 +136,9 @@ impl Settings {
 fn entries(path: &Path) -> Result<serde_json::Map<String, Value>, Error> {
     let bytes = ken_trusted::read(path, MAX_BYTES)?;
     let mut file = json::parse(&bytes, MAX_DEPTH)?;
-    match file.get_mut("mcpServers").map(Value::take) {
+    // READMEs for VS Code name the object `servers`.
+    let key = if file.get("mcpServers").is_some() { "mcpServers" } else { "servers" };
+    match file.get_mut(key).map(Value::take) {
         Some(Value::Object(entries)) => Ok(entries),
         _ => Err(Error::invalid("/mcpServers", "an object of servers is needed")),
     }
@@ -313,6 +315,7 @@ mod tests {
             "/ken/timeout_ms",
         ];
         assert_eq!(places, wanted);
+        assert_eq!(read(r#"{"servers": {"code": {"type": "stdio", "command": "x"}}}"#).servers.len(), 1);
         assert_eq!(read("[]").problems[0].error.at.as_deref(), Some("/mcpServers"));
     }
 

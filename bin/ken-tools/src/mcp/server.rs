@@ -189,7 +189,7 @@ impl Server {
             }
         };
         let error = Error::forbidden(format!("{why}; they are not used"));
-        Err(error.hint(format!("ken tools accept {name}")))
+        Err(error.hint(format!("ken accept {name}")))
     }
 
     /// Returns the catalog entry of a tool.

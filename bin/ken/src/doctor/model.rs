@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ken_types::config::Config;
 use ken_types::ops::Nothing;
-use ken_types::ops::model::{ModelInfo, ModelState, NO_MODEL_HINT};
+use ken_types::ops::model::{Health, ModelHealth, ModelInfo, ModelState, NO_MODEL_HINT};
 use ken_types::places::Places;
+use ken_types::providers::{Resolved, resolve};
 
 use super::Findings;
 use crate::client::call;
@@ -13,34 +14,12 @@ use crate::config;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A provider with a public service, which needs a key.
-struct Public {
-    /// What the names of its models begin with.
-    prefix: &'static str,
-    host: &'static str,
-    /// The settings with its key and with the address of another server, which may need no key.
-    key: &'static str,
-    base_url: &'static str,
-}
-
-const PUBLIC: [Public; 2] = [
-    Public { prefix: "openai/", host: "api.openai.com", key: "OPENAI_API_KEY", base_url: "OPENAI_BASE_URL" },
-    Public {
-        prefix: "anthropic/",
-        host: "api.anthropic.com",
-        key: "ANTHROPIC_API_KEY",
-        base_url: "ANTHROPIC_BASE_URL",
-    },
-];
-
 /// While ken-model runs, it says itself which models cannot be called: its environment can differ from that of this command.
 pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mut Findings) {
     let state = is_up.then(|| call::<ModelInfo>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)));
     // Another check reports a part that is down.
     let state = state.and_then(Result::ok);
-    for provider in &PUBLIC {
-        check_key(places, config, provider, state.as_ref(), findings);
-    }
+    check_keys(places, config, state.as_ref(), findings);
     let Some(ModelState { models, unusable, .. }) = state else { return };
     for one in unusable {
         match models.first() {
@@ -51,42 +30,70 @@ pub(super) fn check(places: &Places, config: &Config, is_up: bool, findings: &mu
             }
         }
     }
+    if let Ok(health) = call::<ModelHealth>(places, "model", &Nothing {}, Some(CALL_TIMEOUT)) {
+        check_health(&health, findings);
+    }
 }
 
-/// Reports a missing key of a provider whose models ken-model has said nothing about: those of a system that is down, and
-/// the judge, which ken-model meets only when it judges.
-fn check_key(places: &Places, config: &Config, provider: &Public, state: Option<&ModelState>, findings: &mut Findings) {
-    let is_used = config.model.choice.split(',').any(|model| model.trim().starts_with(provider.prefix));
-    let judges = config.model.judge.starts_with(provider.prefix);
-    let is_known = state.is_some_and(|state| {
-        let unusable = state.unusable.iter().map(|one| &one.model);
-        state.models.iter().chain(unusable).any(|model| model.starts_with(provider.prefix))
-    });
-    let setting = match (is_used, judges) {
-        (true, _) if state.is_none() => "use",
-        (_, true) if !is_known => "judge",
-        _ => return,
+/// Reports providers that are down, and what answers meanwhile.
+fn check_health(health: &Health, findings: &mut Findings) {
+    let answers = health.called.first();
+    for one in health.providers.iter().filter(|one| one.down_since.is_some()) {
+        let since = one.down_since.map(|since| since.to_string()).unwrap_or_default();
+        let cause = one.cause.as_deref().unwrap_or("it failed");
+        let next = answers.map_or("no model answers".to_owned(), |next| format!("{next} answers"));
+        let why = format!("down since {since}: {cause}; {next}");
+        let fix = format!(
+            "`ken model try {}` tries it now",
+            if one.name.contains('/') { &one.name } else { "PROVIDER/MODEL" }
+        );
+        if answers.is_some() {
+            findings.warning("model-down", &one.name, why, fix);
+        } else {
+            findings.error("model-down", &one.name, why, fix);
+        }
+    }
+}
+
+/// Reports missing keys of providers about whose models ken-model has said nothing: those of a system that is down, and the judge,
+/// which ken-model meets only when it judges.
+fn check_keys(places: &Places, config: &Config, state: Option<&ModelState>, findings: &mut Findings) {
+    let provider = |name: &str| Some(name.trim().split_once('/')?.0.to_owned());
+    let used =
+        config.model.choice.split(',').filter(|_| state.is_none()).filter_map(provider).map(|name| ("use", name));
+    let judge = provider(&config.model.judge).map(|name| ("judge", name));
+    let is_said = |name: &str| {
+        state.is_some_and(|state| {
+            let unusable = state.unusable.iter().map(|one| one.model.as_str());
+            state.choices().chain(unusable).any(|model| provider(model).as_deref() == Some(name))
+        })
     };
+    let mut names: Vec<(&str, String)> = used.chain(judge).filter(|(_, name)| !is_said(name)).collect();
+    names.dedup_by(|one, other| one.1 == other.1);
+    for (setting, name) in names {
+        check_key(places, config, setting, &name, findings);
+    }
+}
+
+fn check_key(places: &Places, config: &Config, setting: &str, name: &str, findings: &mut Findings) {
     let secrets = config::secrets(&places.secrets());
     let part = config.part.get("model").into_iter().flat_map(|part| &part.env);
     let given: Vec<(&str, &str)> = part
         .filter_map(|entry| entry.split_once('='))
         .chain(secrets.iter().map(|(name, value)| (name.as_str(), value.as_str())))
         .collect();
-    let is_set = |name: &str, is_right: &dyn Fn(&str) -> bool| {
+    let value = |name: &str| {
         let own = std::env::var(name).ok();
-        let own = own.iter().map(|value| (name, value.as_str()));
-        given.iter().copied().chain(own).any(|(other, value)| other == name && is_right(value.trim()))
+        let given = given.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+        own.or(given).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     };
-    let has_key = is_set(provider.key, &|key| !key.is_empty());
-    let is_elsewhere = is_set(provider.base_url, &|url| !url.is_empty() && !url.contains(provider.host));
-    if !has_key && !is_elsewhere {
-        let why = format!(
-            "[model] {setting} names {} and {} is not set",
-            provider.prefix.trim_end_matches('/'),
-            provider.key
-        );
-        let fix = format!("set {} in {}", provider.key, places.secrets().display());
+    // kend names what is wrong with a provider that cannot be resolved.
+    let Ok(Resolved { key: Some(key), needs_key: true, .. }) = resolve(name, &config.model.provider, value) else {
+        return;
+    };
+    if value(&key).is_none() {
+        let why = format!("[model] {setting} names {name} and {key} is not set");
+        let fix = format!("set {key} in {}", places.secrets().display());
         findings.warning("model-key-missing", places.config.display(), why, fix);
     }
 }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use ken_types::{Engine, Error, secrets};
+use ken_types::providers::{KNOWN_PROVIDERS, RESERVED_NAMES, known_provider};
+use ken_types::{Error, secrets};
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -95,8 +95,8 @@ fn choose(globals: &Globals, args: &Use) -> Outcome {
 
 fn add(globals: &Globals, args: &Add) -> Outcome {
     let places = globals.places()?;
-    let known = known::named(&args.name);
-    check(args, known.is_some())?;
+    let known = known_provider(&args.name);
+    check(args, known.is_some_and(|known| known.base_url.is_some()))?;
     let secrets = SecretFile::open(&places.secrets())?;
     let name = args.key.as_deref().or(known.and_then(|known| known.key)).filter(|name| !name.is_empty());
     let fresh = match name {
@@ -155,9 +155,6 @@ fn try_first(trial: &Trial, name: &str, models: &[String], key: &[(String, Strin
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names that stand for engines without a provider.
-const RESERVED: [&str; 3] = ["rules", "script", "local"];
-
 fn check(args: &Add, is_known: bool) -> Result<(), Error> {
     let name = &args.name;
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
@@ -165,16 +162,16 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
         return Err(Error::invalid("NAME", "a provider has a name of a-z, 0-9, - and _")
             .hint("for instance: ken model add box"));
     }
-    if RESERVED.contains(&name.as_str()) {
+    if RESERVED_NAMES.contains(&name.as_str()) {
         return Err(Error::invalid("NAME", format!("`{name}` is an engine of ken and no provider")));
     }
     if !is_known && args.base_url.is_none() {
-        let names: Vec<&str> = known::usable().map(|known| known.name).collect();
+        let names = KNOWN_PROVIDERS.map(|known| known.name);
         let error =
-            Error::invalid("--base-url", format!("ken does not know a provider `{name}`, so its address is needed"));
-        return Err(match ken_client::nearest(name, names.iter().copied()) {
-            Some(near) => error.hint(format!("did you mean `{near}`? Otherwise give --base-url")),
-            None => error.hint(format!("known without an address: {}", names.join(", "))),
+            Error::invalid("--base-url", format!("ken does not know where `{name}` is, so its address is needed"));
+        return Err(match ken_client::nearest(name, names) {
+            Some(near) if near != name => error.hint(format!("did you mean `{near}`? Otherwise give --base-url")),
+            _ => error.hint(format!("known without an address: {}", names.join(", "))),
         });
     }
     if let Some(key) = args.key.as_ref().filter(|key| !key.is_empty() && !secrets::is_name(key)) {
@@ -185,8 +182,6 @@ fn check(args: &Add, is_known: bool) -> Result<(), Error> {
             key.len()
         )));
     }
-    // A version that knows no provider of this name refuses it with the names that it knows.
-    Engine::list(&format!("{name}/model")).map_err(|error| error.at("NAME"))?;
     Ok(())
 }
 

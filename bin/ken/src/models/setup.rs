@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::providers::{KNOWN_PROVIDERS, KnownProvider, known_provider};
 use ken_types::secrets;
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known::{Known, is_provider, named, usable};
+use super::known;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
@@ -130,16 +131,16 @@ fn confirmed() -> Result<bool, Error> {
 
 /// A provider that can be used as it is.
 struct Found {
-    known: Known,
+    known: KnownProvider,
     why: String,
 }
 
 /// Returns the servers of this machine that answer, and the services whose key is there.
 fn found(secrets: &SecretFile) -> Vec<Found> {
     let mut found = Vec::new();
-    for known in usable() {
+    for known in KNOWN_PROVIDERS {
         let why = match known.key {
-            None => known.running().map(|models| format!("runs on this machine with {} models", models.len())),
+            None => known::running(&known).map(|models| format!("runs on this machine with {} models", models.len())),
             Some(key) if secrets.get(key).is_some() => Some(format!("{key} is in secrets.env")),
             Some(key) => environment(key).map(|_| format!("{key} is set in your environment")),
         };
@@ -166,7 +167,10 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     for Found { known, why } in &found {
         print_line(&format!("  {:<11} {why}", known.name))?;
     }
-    let others = usable().map(|known| known.name).filter(|name| found.iter().all(|found| found.known.name != *name));
+    let others = KNOWN_PROVIDERS
+        .iter()
+        .map(|known| known.name)
+        .filter(|name| found.iter().all(|found| found.known.name != *name));
     print_line(&format!(
         "  {}: {}",
         if found.is_empty() { "known" } else { "also" },
@@ -178,16 +182,16 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     match (answer.as_str(), first) {
         ("", Some(first)) => Ok(first.to_owned()),
         ("", None) => Err(Error::invalid("provider", "no provider was named; nothing was changed")),
-        (name, _) if named(name).is_some() => Ok(name.to_owned()),
+        (name, _) if known_provider(name).is_some() => Ok(name.to_owned()),
         (name, _) => Err(unknown(name)),
     }
 }
 
 fn unknown(name: &str) -> Error {
-    let error = Error::invalid("--provider", format!("ken does not know a provider `{name}`"));
-    match ken_client::nearest(name, usable().map(|known| known.name)) {
-        Some(near) => error.hint(format!("did you mean `{near}`? Any other needs --address")),
-        None => error.hint("give its address: ken setup --provider NAME --address URL"),
+    let error = Error::invalid("--provider", format!("ken does not know where a provider `{name}` is"));
+    match ken_client::nearest(name, KNOWN_PROVIDERS.map(|known| known.name)) {
+        Some(near) if near != name => error.hint(format!("did you mean `{near}`? Any other needs --address")),
+        _ => error.hint("give its address: ken setup --provider NAME --address URL"),
     }
 }
 
@@ -204,51 +208,35 @@ struct Reached {
 
 impl Reached {
     fn of(args: &Setup, provider: &str, secrets: &SecretFile) -> Result<Reached, Error> {
-        let known = named(provider);
-        let address = args.address.clone().or_else(|| known.and_then(|known| known.address()));
-        let is_given = args.key_env.is_some() || args.key_stdin;
-        let kind = args.kind.as_deref().unwrap_or(if provider == "anthropic" { "anthropic" } else { "openai" });
-        if matches!(provider, "openai" | "anthropic") || !is_provider(provider) {
-            let address = match (address, known) {
-                (None, None) => return Err(unknown(provider)),
-                (address, _) => address,
-            };
-            return Ok(Reached::by_format(
-                kind,
-                address,
-                known.is_some_and(|known| known.key.is_some()) || is_given,
-                secrets,
-            ));
-        }
-        if known.is_none() && address.is_none() {
+        let known = known_provider(provider);
+        if args.address.is_none() && known.is_none_or(|known| known.base_url.is_none()) {
             return Err(unknown(provider));
         }
-        let own = known.is_none();
-        let key = known.and_then(|known| known.key).map(str::to_owned).or_else(|| is_given.then(|| key_name(provider)));
+        let is_given = args.key_env.is_some() || args.key_stdin;
+        let own_key = known.and_then(|known| known.key);
+        let key = own_key.map(str::to_owned).or_else(|| is_given.then(|| key_name(provider)));
         let table = ProviderTable {
             name: provider.to_owned(),
-            kind: own.then(|| kind.to_owned()),
+            kind: args.kind.clone().or_else(|| known.is_none().then(|| "openai".to_owned())),
             base_url: args.address.clone(),
-            key: key.clone().filter(|_| own),
+            key: key.clone().filter(|_| own_key.is_none()),
             models: None,
         };
-        Ok(Reached { name: provider.to_owned(), table, settings: Vec::new(), key })
+        let settings = address_setting(provider, secrets).filter(|_| args.address.is_none());
+        Ok(Reached { name: provider.to_owned(), table, settings: settings.into_iter().collect(), key })
     }
+}
 
-    /// A provider that is called by the name of its wire format. Its address is a setting of its own, which is taken from the
-    /// environment too, because the system may be started in another one.
-    fn by_format(kind: &str, address: Option<String>, has_key: bool, secrets: &SecretFile) -> Reached {
-        let name = kind.to_uppercase();
-        let setting = format!("{name}_BASE_URL");
-        let stored = || secrets.get(&setting).map(str::to_owned);
-        let address = address.or_else(|| environment(&setting)).or_else(stored);
-        Reached {
-            name: kind.to_owned(),
-            table: ProviderTable { name: kind.to_owned(), ..ProviderTable::default() },
-            settings: address.map(|address| (setting, address)).into_iter().collect(),
-            key: has_key.then(|| format!("{name}_API_KEY")),
-        }
-    }
+/// Returns the variable with the address of one of the two providers that have one. The environment of this shell comes first, and is kept,
+/// because the system may be started in another one.
+fn address_setting(provider: &str, secrets: &SecretFile) -> Option<(String, String)> {
+    let name = match provider {
+        "openai" => "OPENAI_BASE_URL",
+        "anthropic" => "ANTHROPIC_BASE_URL",
+        _ => return None,
+    };
+    let address = environment(name).or_else(|| secrets.get(name).map(str::to_owned))?;
+    Some((name.to_owned(), address))
 }
 
 fn key_name(provider: &str) -> String {

@@ -62,7 +62,7 @@ impl Trial {
 
     /// Sends one word to a model. An unknown one is answered with the nearest name that the provider has.
     pub(crate) fn ask(&self, model: &str, secrets: &[(String, String)]) -> Result<Tried, Error> {
-        let output = during(&format!("trying {model}"), || self.ken_model(&["try", model, "--json"], secrets))?;
+        let output = during(&format!("trying {model}"), || self.ken_model(&["try", model, "--json"], model, secrets))?;
         if !output.status.success() {
             let error = self.renamed(error_of("ken-model", output.stderr.trim_ascii(), Code::Unavailable));
             return Err(match error.code {
@@ -89,7 +89,9 @@ impl Trial {
 
     /// Returns the models of a provider, as `provider/model`. Empty if it does not tell.
     pub(crate) fn list(&self, provider: &str, secrets: &[(String, String)]) -> Vec<String> {
-        let listed = during("asking for the models", || self.ken_model(&["list", "--json"], secrets));
+        // A server on this machine is asked only if one of its models is chosen, whichever it is.
+        let provider_model = format!("{provider}/model");
+        let listed = during("asking for the models", || self.ken_model(&["list", "--json"], &provider_model, secrets));
         let text = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let models = text.lines().filter_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
@@ -99,10 +101,10 @@ impl Trial {
     }
 
     /// Runs ken-model, which alone holds keys, with them in its environment: an argument could be seen by everybody.
-    fn ken_model(&self, args: &[&str], secrets: &[(String, String)]) -> Result<Output, Error> {
+    fn ken_model(&self, args: &[&str], model: &str, secrets: &[(String, String)]) -> Result<Output, Error> {
         let missing = || Error::unavailable("there is no ken-model beside ken or on PATH").hint("install ken again");
         let mut command = Command::new(find_program("ken-model").ok_or_else(missing)?);
-        command.args(args).env("KEN_HOME", &self.folder).env_remove("KEN_MODEL");
+        command.args(args).env("KEN_HOME", &self.folder).env("KEN_MODEL", model);
         command.envs(secrets.iter().map(|(name, value)| (name, value)));
         self.output(&mut command)
     }

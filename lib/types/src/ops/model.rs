@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Nothing;
 use super::budget::Spent;
+use crate::Timestamp;
 use crate::config::Budget;
 use crate::event::{Block, Message, ModelName, StopReason, Usage};
 
@@ -25,6 +26,8 @@ crate::operations! {
     ModelEmbed, "model.embed": Embed => Embedded;
     /// Returns the configured models.
     ModelInfo, "model.info": Nothing => ModelState;
+    /// Returns which providers and models have failed, and when they are called again.
+    ModelHealth, "model.health": Nothing => Health;
     /// Returns the limits of `[model.budget]`, and how much of them is used.
     ModelBudget, "model.budget": OfSession => BudgetState;
 }
@@ -68,6 +71,10 @@ pub struct Generate {
     /// evaluations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
+    /// Whether no other model is called if this one fails, because a person has chosen it. It is then called even if its
+    /// provider has just failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chosen: bool,
     /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
     /// The sampling temperature; 0 makes answers as repeatable as the model can. If absent, the provider's default holds.
@@ -320,7 +327,61 @@ pub struct ModelState {
     /// The model that computes vectors, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embeds: Option<String>,
+    /// Models of `[model.provider.NAME]` that are not in the list, but can be chosen by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
 }
+
+impl ModelState {
+    /// Whether a prompt or a session can choose this model.
+    pub fn has(&self, model: &str) -> bool {
+        self.choices().any(|known| known == model)
+    }
+
+    /// Returns all models that a prompt or a session can choose, those of the list first.
+    pub fn choices(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().chain(&self.others).map(String::as_str)
+    }
+}
+
+/// What ken-model has seen of the providers since its start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// The providers, and single models of them, that were called. A name is `PROVIDER` or `PROVIDER/MODEL`.
+    #[serde(default)]
+    pub providers: Vec<ProviderHealth>,
+    /// The models of the list that are called. If it is empty or has `rules` alone, no language model answers just now.
+    #[serde(default)]
+    pub called: Vec<String>,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderHealth {
+    pub name: String,
+    pub last_success: Option<Timestamp>,
+    pub last_failure: Option<Timestamp>,
+    /// Why the last call failed.
+    pub cause: Option<String>,
+    /// Since when it is not called, apart from one attempt now and then. `None` while it is called.
+    pub down_since: Option<Timestamp>,
+    /// When it is tried again at the earliest.
+    pub next_attempt: Option<Timestamp>,
+}
+
+impl Health {
+    /// Returns a sentence for each provider or model that is down.
+    pub fn down(&self) -> impl Iterator<Item = String> {
+        self.providers.iter().filter_map(|one| {
+            let since = one.down_since?;
+            Some(format!("{} since {since}: {}", one.name, one.cause.as_deref().unwrap_or("it failed")))
+        })
+    }
+}
+
+/// The place in errors of a model call whose provider is down, so that no wait helps.
+pub const AT_PROVIDER: &str = "/provider";
 
 fn context_window() -> u64 {
     98_304

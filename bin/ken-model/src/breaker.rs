@@ -1,0 +1,274 @@
+//! Remembers which providers and models have failed, so that no call waits again for one that is down. After a pause, one call
+//! goes through and shows whether it has come back. All of it is forgotten when the part ends: one failure is enough to know it again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_types::ops::model::{AT_PROVIDER, ProviderHealth};
+use ken_types::{Code, Error, Timestamp};
+
+/// The pauses before one call goes through again: after the first failure, the second in a row, and so on.
+const PAUSES: [Duration; 5] = [
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+    Duration::from_secs(40),
+    Duration::from_secs(60),
+];
+/// The number of server errors in a row that one that still answers may have.
+const SERVER_ERRORS: u32 = 2;
+/// The maximum number of names. Evaluations can call any model, and each of them has a name.
+const MAX_NAMES: usize = 512;
+
+/// What a failed call says about whoever was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The request failed, and another one may not: an overload, or a mistake in the request.
+    Request,
+    /// Nothing else can be expected of the provider: it cannot be reached, or refuses the key.
+    Provider,
+    /// The model does not exist, or the key is not allowed to use it.
+    Model,
+    /// The server failed. That happens, so it counts from the second time in a row.
+    Server,
+}
+
+/// An error of a call, and what it says about the provider.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    pub(crate) fault: Fault,
+}
+
+impl Failed {
+    pub(crate) fn new(error: Error, fault: Fault) -> Failed {
+        Failed { error, fault }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed { error, fault: Fault::Request }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        failed.error
+    }
+}
+
+/// What is known of the providers, by `PROVIDER`, and of their models, by `PROVIDER/MODEL`.
+#[derive(Debug, Default)]
+pub(crate) struct Breakers(Mutex<BTreeMap<String, Entry>>);
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Server errors since the last success.
+    server_errors: u32,
+    last_success: Option<Timestamp>,
+    last_failure: Option<Timestamp>,
+    cause: String,
+    down: Option<Down>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Down {
+    since: Timestamp,
+    /// The index of the current pause.
+    pause: usize,
+    /// When the next call goes through.
+    next: Instant,
+}
+
+impl Down {
+    fn pause(&self) -> Duration {
+        PAUSES.get(self.pause).copied().unwrap_or(Duration::from_secs(60))
+    }
+}
+
+impl Breakers {
+    /// Fails if a provider or its model is down. After a pause, and for a model that a person has chosen, the call goes through and
+    /// shows whether it is back; others fail meanwhile.
+    pub(crate) fn admit(&self, provider: &str, model: &str, is_chosen: bool, now: Instant) -> Result<(), Error> {
+        let mut entries = self.lock();
+        for name in [provider, model] {
+            let Some((entry, down)) = entries.get_mut(name).and_then(|entry| entry.down.map(|down| (entry, down)))
+            else {
+                continue;
+            };
+            if now < down.next && !is_chosen {
+                return Err(is_down(name, &entry.cause, down.since));
+            }
+            // No second call goes through before the first one has ended, or a pause is over.
+            entry.down = Some(Down { next: now + down.pause(), ..down });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn succeed(&self, provider: &str, model: &str) {
+        let mut entries = self.lock();
+        for name in [provider, model] {
+            let Some(entry) = entry(&mut entries, name) else { continue };
+            if entry.down.take().is_some() {
+                tracing::info!(provider = name, "the provider answers again");
+            }
+            entry.server_errors = 0;
+            entry.last_success = Some(Timestamp::now());
+        }
+    }
+
+    /// Records a failure. Returns the error for the caller, which says if there is no use in waiting.
+    pub(crate) fn fail(&self, provider: &str, model: &str, failed: Failed, now: Instant) -> Error {
+        let Failed { error, fault } = failed;
+        let mut entries = self.lock();
+        let name = if fault == Fault::Model { model } else { provider };
+        let Some(entry) = entry(&mut entries, name) else { return error };
+        entry.last_failure = Some(Timestamp::now());
+        entry.cause = error.message.clone();
+        match fault {
+            // It has answered, so it can be reached.
+            Fault::Request => return error,
+            Fault::Server => entry.server_errors += 1,
+            Fault::Provider | Fault::Model => {}
+        }
+        let is_down = fault != Fault::Server || entry.server_errors >= SERVER_ERRORS || entry.down.is_some();
+        if !is_down {
+            return error;
+        }
+        match &mut entry.down {
+            Some(down) => {
+                down.pause = (down.pause + 1).min(PAUSES.len() - 1);
+                down.next = now + down.pause();
+            }
+            None => {
+                tracing::warn!(provider = name, "not called for now: {}", error.message);
+                entry.down = Some(Down { since: Timestamp::now(), pause: 0, next: now + PAUSES[0] });
+            }
+        }
+        match error.code {
+            Code::Unavailable | Code::Deadline => error.at(AT_PROVIDER),
+            _ => error,
+        }
+    }
+
+    /// Returns the names and causes of those that are down.
+    pub(crate) fn down(&self) -> Vec<(String, String)> {
+        let entries = self.lock();
+        let down = entries.iter().filter(|(_, entry)| entry.down.is_some());
+        down.map(|(name, entry)| (name.clone(), entry.cause.clone())).collect()
+    }
+
+    pub(crate) fn health(&self, now: Instant) -> Vec<ProviderHealth> {
+        let left = |next: Instant| i64::try_from(next.saturating_duration_since(now).as_millis()).unwrap_or_default();
+        let entries = self.lock();
+        let health = entries.iter().map(|(name, entry)| ProviderHealth {
+            name: name.clone(),
+            last_success: entry.last_success,
+            last_failure: entry.last_failure,
+            cause: Some(entry.cause.clone()).filter(|cause| !cause.is_empty()),
+            down_since: entry.down.map(|down| down.since),
+            next_attempt: entry.down.map(|down| Timestamp::now().plus_millis(left(down.next))),
+        });
+        health.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the entry of a name. `None` if there are too many names.
+fn entry<'a>(entries: &'a mut BTreeMap<String, Entry>, name: &str) -> Option<&'a mut Entry> {
+    if entries.len() >= MAX_NAMES && !entries.contains_key(name) {
+        return None;
+    }
+    Some(entries.entry(name.to_owned()).or_default())
+}
+
+fn is_down(name: &str, cause: &str, since: Timestamp) -> Error {
+    Error::unavailable(format!("{name} is down since {since}: {cause}")).at(AT_PROVIDER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: &str = "p/m";
+
+    fn failed(fault: Fault) -> Failed {
+        Failed::new(Error::unavailable("refused"), fault)
+    }
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    fn is_open(breakers: &Breakers, now: Instant) -> bool {
+        breakers.admit("p", MODEL, false, now).is_err()
+    }
+
+    #[test]
+    fn one_call_goes_through_after_5_10_20_40_60_and_60_seconds() {
+        let (breakers, start) = (Breakers::default(), Instant::now());
+        let error = breakers.fail("p", MODEL, failed(Fault::Provider), start);
+        assert_eq!(error.at.as_deref(), Some(AT_PROVIDER));
+        let mut now = start;
+        for pause in [5, 10, 20, 40, 60, 60] {
+            assert!(is_open(&breakers, at(now, pause) - Duration::from_millis(1)), "{pause}");
+            now = at(now, pause);
+            assert!(!is_open(&breakers, now), "{pause}");
+            assert!(is_open(&breakers, now), "one call only");
+            breakers.fail("p", MODEL, failed(Fault::Provider), now);
+        }
+        breakers.succeed("p", MODEL);
+        assert!(!is_open(&breakers, now) && breakers.down().is_empty());
+        breakers.fail("p", MODEL, failed(Fault::Provider), now);
+        assert!(!is_open(&breakers, at(now, 5)), "the pauses begin anew");
+    }
+
+    #[test]
+    fn a_call_that_never_ends_does_not_keep_it_down() {
+        let (breakers, start) = (Breakers::default(), Instant::now());
+        breakers.fail("p", MODEL, failed(Fault::Provider), start);
+        assert!(!is_open(&breakers, at(start, 5)));
+        assert!(is_open(&breakers, at(start, 9)));
+        assert!(!is_open(&breakers, at(start, 10)));
+    }
+
+    #[test]
+    fn server_errors_count_from_the_second_in_a_row() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        assert_eq!(breakers.fail("p", MODEL, failed(Fault::Server), now).at, None);
+        breakers.succeed("p", MODEL);
+        breakers.fail("p", MODEL, failed(Fault::Server), now);
+        assert!(!is_open(&breakers, now));
+        assert_eq!(breakers.fail("p", "p/other", failed(Fault::Server), now).at.as_deref(), Some(AT_PROVIDER));
+        assert!(is_open(&breakers, now));
+    }
+
+    #[test]
+    fn a_missing_model_is_down_and_its_provider_is_not() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        breakers.fail("p", MODEL, failed(Fault::Model), now);
+        assert!(is_open(&breakers, now));
+        assert!(breakers.admit("p", "p/other", false, now).is_ok());
+    }
+
+    #[test]
+    fn an_overload_never_counts() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        for _ in 0..10 {
+            assert_eq!(breakers.fail("p", MODEL, failed(Fault::Request), now).at, None);
+        }
+        assert!(!is_open(&breakers, now));
+    }
+
+    #[test]
+    fn a_chosen_model_is_called_although_it_is_down() {
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        breakers.fail("p", MODEL, failed(Fault::Provider), now);
+        assert!(breakers.admit("p", MODEL, true, now).is_ok());
+    }
+}

@@ -1,0 +1,59 @@
+//! Reads ken.toml and `secrets.env` beside it, for commands that a person runs. The daemon gets its keys from kend.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ken_types::config::{Config, Model};
+use ken_types::places::Places;
+use ken_types::{Error, secrets};
+
+use crate::choice::{Setup, setting};
+
+/// The configuration of the models.
+#[derive(Debug, Default)]
+pub(crate) struct Installed {
+    pub(crate) model: Model,
+    secrets: BTreeMap<String, String>,
+}
+
+impl Installed {
+    /// Reads the files. Without them, everything has its default.
+    pub(crate) fn load() -> Result<Installed, Error> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let home = variable("KEN_HOME").map(PathBuf::from);
+        let uid = nix::unistd::geteuid().as_raw();
+        let Ok(places) = Places::resolve(home.as_deref(), uid, |name| variable(name).map(Into::into)) else {
+            return Ok(Installed::default());
+        };
+        let text = ken_trusted::secrets(&places.secrets())?;
+        let settings = secrets::parse(&text).flatten();
+        let secrets = settings.map(|setting| (setting.name.to_owned(), setting.value.to_owned())).collect();
+        Ok(Installed { model: config(&places.config)?.model, secrets })
+    }
+
+    /// Returns a setting: of the environment, or else of secrets.env.
+    pub(crate) fn setting(&self, name: &str) -> Option<String> {
+        setting(name).or_else(|| self.secrets.get(name).cloned())
+    }
+
+    /// Calls a function with what models are made of.
+    pub(crate) fn with_setup<T>(&self, work: impl FnOnce(&Setup<'_>) -> T) -> T {
+        let setting = |name: &str| self.setting(name);
+        work(&Setup { providers: &self.model.provider, setting: &setting, breakers: Arc::default() })
+    }
+}
+
+fn config(path: &Path) -> Result<Config, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => return Err(Error::invalid(path.display().to_string(), format!("cannot be read: {error}"))),
+    };
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let place = format!("{}:{}", path.display(), before.matches('\n').count() + 1);
+        Error::invalid(place, error.message().to_owned()).hint("`kend --check` names everything that is wrong")
+    })
+}
