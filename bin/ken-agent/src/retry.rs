@@ -108,6 +108,11 @@ fn is_temporary(failure: &Failure) -> bool {
     [Code::Busy, Code::Unavailable, Code::Deadline].iter().any(|code| code.name() == failure.name)
 }
 
+/// Whether a model that failed like this is not called again.
+pub(crate) fn is_final(failure: &Failure) -> bool {
+    failure.name != EMPTY_ANSWER && !is_temporary(failure)
+}
+
 /// Whether the model refused the context because it exceeds its window.
 pub(crate) fn is_overflow(failure: &Failure) -> bool {
     failure.name == Code::TooLarge.name()

@@ -79,4 +79,23 @@ mod tests {
         assert_eq!(shortened(json!({"opaque": "x".repeat(SHORT)}))["opaque"], "x".repeat(SHORT));
         assert_eq!(shortened(json!({"opaque": "x".repeat(SHORT + 1)}))["opaque"], Value::Null);
     }
+
+    #[test]
+    fn only_as_many_calls_as_needed_are_shortened_the_oldest_first() {
+        let call = |id: &str| json!({"type": "toolCall", "id": id, "name": "write", "arguments": {"text": "x".repeat(4 * SHORT)}});
+        let assistant = json!({"role": "assistant", "content": [call("a"), call("b"), call("c")], "api": "", "provider": "",
+            "model": "", "usage": {}, "stopReason": null, "error": null, "timestamp": 0});
+        let mut messages: Vec<Message> = serde_json::from_value(json!([assistant])).unwrap();
+        let whole = serde_json::to_string(&messages).unwrap().len();
+        shorten_calls(&mut messages, whole - SHORT, "…");
+        let Message::Assistant { content, .. } = &messages[0] else { panic!("{messages:?}") };
+        let lengths: Vec<usize> = content
+            .iter()
+            .map(|block| match block {
+                Block::ToolCall { arguments, .. } => arguments["text"].as_str().unwrap().chars().count(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(lengths, [SHORT + 1, 4 * SHORT, 4 * SHORT]);
+    }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::envelope::written;
-use crate::retry::BUDGET;
+use crate::retry::{BUDGET, is_final};
 use crate::tools::SAME_CALL;
 use crate::turn_state::{Draft, Ending, RULE, TASK_INTERRUPTED};
 use crate::validation::NOT_JUDGED;
@@ -317,16 +317,20 @@ impl Tape {
 /// Returns the configured models of each session, in order. They are reconstructed from the models that its calls name and the
 /// failures between them. A holder that only ended a turn has no list, and names no model.
 fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
-    let mut lists: HashMap<String, Vec<String>> = HashMap::new();
+    let mut lists: HashMap<String, (Vec<String>, bool)> = HashMap::new();
     for event in events {
-        let list = lists.entry(event.place.session.clone()).or_default();
+        let (list, is_next_due) = lists.entry(event.place.session.clone()).or_default();
         match &event.body {
-            // A model is called again after a failure that may pass, and the first one again after a compaction.
-            Body::Turn { provider, model, .. } if !model.is_empty() => {
+            Body::CompactionStart { .. } | Body::Compaction { .. } => *is_next_due = false,
+            // A model is called again after a failure that may pass, and the first one again after a compaction. A turn without a model
+            // stands for the next one.
+            Body::Turn { provider, model, error, .. } => {
                 let name = format!("{provider}/{model}");
-                if !list.contains(&name) {
+                let is_new = if model.is_empty() { *is_next_due } else { !list.contains(&name) };
+                if list.is_empty() || is_new {
                     list.push(name);
                 }
+                *is_next_due = error.as_ref().is_some_and(is_final);
             }
             Body::Operation { error, result, .. } => {
                 // Before a rule ended the turn, there may have been another model to call.
@@ -346,7 +350,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
             lists.remove(&event.place.session);
         }
     }
-    lists
+    lists.into_iter().map(|(session, (list, _))| (session, list)).collect()
 }
 
 /// Returns the model that a result names.

@@ -217,6 +217,21 @@ async fn a_draft_waits_for_its_chat_and_its_answer_has_a_day_of_its_own() {
     assert_eq!(answer.state, MessageState::Pending, "it is tried for a day from its end on");
 }
 
+#[tokio::test]
+async fn failed_attempts_with_a_draft_do_not_count_for_its_answer() {
+    let kit = Kit::new();
+    let id = kit.write::<OutboxPut>(message(true, "One.")).await.unwrap().id;
+    for _ in 0..2 {
+        let failed = ShowMessage { id, revision: 0, pieces: Vec::new(), end: Some(later()) };
+        kit.write::<OutboxShow>(failed).await.unwrap();
+        kit.turn_clock(HOUR_MS).await;
+    }
+    assert_eq!(due(&kit).await.remove(0).tries, 2);
+    kit.write::<OutboxPut>(message(false, "One. Two.")).await.unwrap();
+    kit.turn_clock(HOUR_MS).await;
+    assert_eq!(due(&kit).await.remove(0).tries, 0);
+}
+
 /// The request for an approval has followed the draft, so the answer has to follow the request.
 #[tokio::test]
 async fn another_text_follows_what_was_sent_after_a_draft() {

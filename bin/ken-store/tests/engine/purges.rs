@@ -200,3 +200,20 @@ async fn sessions_are_deleted_when_they_are_older_than_the_configuration_allows(
     settle(&kit).await;
     assert!(is_gone("tui-3").await, "there is a round every day");
 }
+
+/// One slice hands over sixteen sessions.
+#[tokio::test]
+async fn a_round_of_several_slices_deletes_all_that_is_old() {
+    let kit = Kit::new();
+    let ids: Vec<String> = (0..33).map(|number| format!("tui-{number}")).collect();
+    for id in &ids {
+        kit.session(id, "a").await;
+    }
+    kit.turn_clock(31 * DAY_MS).await;
+    kit.set_retention(serde_json::from_str(r#"{"sessions": 30}"#).unwrap()).await.unwrap();
+    settle(&kit).await;
+    for id in &ids {
+        let error = kit.page(id, Offset::Start).await.unwrap_err();
+        assert_eq!(error.code, Code::Gone, "{id}");
+    }
+}
