@@ -180,7 +180,8 @@ fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
                 return Err(wrong(format!("{provider:?} has no vectors: only the format of OpenAI does")));
             }
             let known = Table::installed()?.model(name);
-            Ok(Some(Embedder::Remote(Remote::new(&model, endpoint, known, setup.breakers.clone()))))
+            let remote = Remote::new(&model, endpoint, known, setup.breakers.clone());
+            Ok(Some(Embedder::Remote(Box::new(remote))))
         }
         Ok(Engine::Local(Some(alias))) => Ok(Some(Embedder::Local(Vectors::new(&alias)))),
         _ => Err(wrong(format!("{name:?} is neither PROVIDER/MODEL, such as openai/MODEL, nor local/ALIAS"))),

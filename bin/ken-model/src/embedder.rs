@@ -9,7 +9,7 @@ use crate::remote::Remote;
 
 #[derive(Debug)]
 pub(crate) enum Embedder {
-    Remote(Remote),
+    Remote(Box<Remote>),
     Local(Vectors),
 }
 
@@ -17,7 +17,7 @@ impl Embedder {
     /// Returns the name, `provider/model`.
     pub(crate) fn name(&self) -> String {
         match self {
-            Embedder::Remote(remote) => full_name(remote),
+            Embedder::Remote(remote) => full_name(remote.as_ref()),
             Embedder::Local(vectors) => vectors.name(),
         }
     }
