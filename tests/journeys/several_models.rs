@@ -102,6 +102,19 @@ fn the_filter_and_the_commands_use_the_same_configuration() {
     assert!(status == Some(2) && error.contains("there is no model provider `bxo`"), "{error}");
 }
 
+/// An evaluation can name any model. That there is none does not make the system look degraded.
+#[test]
+fn a_model_that_is_in_no_list_and_does_not_exist_concerns_no_other_call() {
+    let (first, second) = (box_of_models(), Provider::start(Vec::new()));
+    let system = start(&first, &second);
+    let messages = json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}], "timestamp": 0}]);
+    let call = ["call", "model", "model.generate", "system=", "purpose=agent", "model=box/none", "unlisted=true"];
+    let output = system.ken(&[&call[..], &[&format!("messages={messages}")]].concat());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no such model"), "{output:?}");
+    assert_eq!(system.get("/ready").expect(200).json(), json!({"ok": true}));
+    assert_eq!(done(&system, &["chat", "Who are you?"]), "I am qwen3.\n");
+}
+
 #[test]
 fn a_mistake_in_a_table_is_named_with_its_line() {
     for (table, wanted) in [

@@ -24,7 +24,9 @@ const MAX_NAMES: usize = 512;
 /// What a failed call says about whoever was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The request failed, and another one may not: an overload, or a mistake in the request.
+    /// Nothing: the call was given up, or its answer broke off.
+    Unknown,
+    /// The provider has answered, and refuses this request or is overloaded. So it can be reached.
     Request,
     /// Nothing else can be expected of the provider: it cannot be reached, or refuses the key.
     Provider,
@@ -49,7 +51,7 @@ impl Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
-        Failed { error, fault: Fault::Request }
+        Failed { error, fault: Fault::Unknown }
     }
 }
 
@@ -82,6 +84,16 @@ struct Down {
     next: Instant,
 }
 
+impl Entry {
+    /// Notes that it can be reached.
+    fn answers(&mut self, name: &str) {
+        if self.down.take().is_some() {
+            tracing::info!(provider = name, "answers again");
+        }
+        self.server_errors = 0;
+    }
+}
+
 impl Down {
     fn pause(&self) -> Duration {
         PAUSES.get(self.pause).copied().unwrap_or(Duration::from_secs(60))
@@ -111,10 +123,7 @@ impl Breakers {
         let mut entries = self.lock();
         for name in [provider, model] {
             let Some(entry) = entry(&mut entries, name) else { continue };
-            if entry.down.take().is_some() {
-                tracing::info!(provider = name, "the provider answers again");
-            }
-            entry.server_errors = 0;
+            entry.answers(name);
             entry.last_success = Some(Timestamp::now());
         }
     }
@@ -123,13 +132,19 @@ impl Breakers {
     pub(crate) fn fail(&self, provider: &str, model: &str, failed: Failed, now: Instant) -> Error {
         let Failed { error, fault } = failed;
         let mut entries = self.lock();
+        if let (Fault::Request | Fault::Model, Some(known)) = (fault, entries.get_mut(provider)) {
+            known.answers(provider);
+        }
         let name = if fault == Fault::Model { model } else { provider };
         let Some(entry) = entry(&mut entries, name) else { return error };
+        // What keeps it down stays the cause.
+        if fault == Fault::Unknown && entry.down.is_some() {
+            return error;
+        }
         entry.last_failure = Some(Timestamp::now());
         entry.cause = error.message.clone();
         match fault {
-            // It has answered, so it can be reached.
-            Fault::Request => return error,
+            Fault::Unknown | Fault::Request => return error,
             Fault::Server => entry.server_errors += 1,
             Fault::Provider | Fault::Model => {}
         }
@@ -263,6 +278,20 @@ mod tests {
             assert_eq!(breakers.fail("p", MODEL, failed(Fault::Request), now).at, None);
         }
         assert!(!is_open(&breakers, now));
+    }
+
+    #[test]
+    fn a_provider_that_refuses_a_request_has_come_back() {
+        for fault in [Fault::Request, Fault::Model] {
+            let (breakers, now) = (Breakers::default(), Instant::now());
+            breakers.fail("p", "p/other", failed(Fault::Provider), now);
+            breakers.fail("p", "p/another", failed(fault), at(now, 5));
+            assert!(!is_open(&breakers, at(now, 5)), "{fault:?}");
+        }
+        let (breakers, now) = (Breakers::default(), Instant::now());
+        breakers.fail("p", MODEL, failed(Fault::Provider), now);
+        breakers.fail("p", MODEL, failed(Fault::Unknown), now);
+        assert!(is_open(&breakers, now), "a call that was given up shows nothing");
     }
 
     #[test]

@@ -99,13 +99,13 @@ impl Choice {
 
     /// Returns what is known of failures, and the models of the list that are called.
     pub(crate) fn health(&self) -> Health {
-        let down = self.breakers.down();
+        let providers = self.breakers.health(Instant::now());
+        let is_down = |name: &str| providers.iter().any(|one| one.name == name && one.down_since.is_some());
         let is_called = |provider: &&dyn Provider| {
-            let names = [full_name(*provider), provider.name().provider.clone()];
-            provider.unusable().is_none() && !down.iter().any(|(name, _)| names.contains(name))
+            provider.unusable().is_none() && !is_down(&provider.name().provider) && !is_down(&full_name(*provider))
         };
         let called = self.providers().filter(is_called).map(full_name).collect();
-        Health { providers: self.breakers.health(Instant::now()), called }
+        Health { called, providers }
     }
 
     /// Returns the provider with this name (`provider/model`), or the first one.
@@ -175,12 +175,10 @@ fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
     }
     match name.parse() {
         Ok(Engine::Remote { provider, model }) => {
-            let endpoint = Endpoint::new(&provider, setup.providers, setup.setting)?;
-            if !endpoint.embeds() {
+            let remote = remote(&provider, &model, setup, &Table::installed()?)?;
+            if !remote.can_embed() {
                 return Err(wrong(format!("{provider:?} has no vectors: only the format of OpenAI does")));
             }
-            let known = Table::installed()?.model(name);
-            let remote = Remote::new(&model, endpoint, known, setup.breakers.clone());
             Ok(Some(Embedder::Remote(Box::new(remote))))
         }
         Ok(Engine::Local(Some(alias))) => Ok(Some(Embedder::Local(Vectors::new(&alias)))),
@@ -192,26 +190,26 @@ fn embedder(name: &str, setup: &Setup<'_>) -> Result<Option<Embedder>, Error> {
 fn others(choice: &Choice, setup: &Setup<'_>) -> Result<Vec<Box<dyn Provider>>, Error> {
     let table = Table::installed()?;
     let named = setup.providers.iter().flat_map(|(name, table)| table.models.iter().map(move |model| (name, model)));
-    let mut others = Vec::new();
+    let mut others: Vec<Box<dyn Provider>> = Vec::new();
     for (provider, model) in named {
         let is_listed = choice.providers().any(|known| full_name(known) == format!("{provider}/{model}"));
         if !is_listed {
-            others.push(remote(provider, model, setup, &table)?);
+            others.push(Box::new(remote(provider, model, setup, &table)?));
         }
     }
     Ok(others)
 }
 
-fn remote(provider: &str, model: &str, setup: &Setup<'_>, table: &Table) -> Result<Box<dyn Provider>, Error> {
+fn remote(provider: &str, model: &str, setup: &Setup<'_>, table: &Table) -> Result<Remote, Error> {
     let known = table.model(&format!("{provider}/{model}"));
     let endpoint = Endpoint::new(provider, setup.providers, setup.setting)?;
-    Ok(Box::new(Remote::new(model, endpoint, known, setup.breakers.clone())))
+    Ok(Remote::new(model, endpoint, known, setup.breakers.clone()))
 }
 
 /// Returns the provider of one entry of the list. `alone` means that no entry is a language model.
 fn provider(engine: &Engine, setup: &Setup<'_>, alone: bool, table: &Table) -> Result<Box<dyn Provider>, Error> {
     match engine {
-        Engine::Remote { provider, model } => remote(provider, model, setup, table),
+        Engine::Remote { provider, model } => Ok(Box::new(remote(provider, model, setup, table)?)),
         Engine::Rules => Ok(Box::new(Rules::new(alone, setup.breakers.clone()))),
         Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref()))),
         Engine::Script(model) => {

@@ -122,11 +122,6 @@ impl Endpoint {
         self.missing_key.as_ref().map(|key| format!("{key} is not set"))
     }
 
-    /// Whether its format has vectors.
-    pub(crate) fn embeds(&self) -> bool {
-        self.kind == Kind::OpenAi
-    }
-
     /// Whether it can be asked for its models: it has the key that it needs.
     pub(crate) fn is_usable(&self) -> bool {
         self.missing_key.is_none()
@@ -285,6 +280,11 @@ impl Remote {
         }
     }
 
+    /// Whether its format has vectors.
+    pub(crate) fn can_embed(&self) -> bool {
+        self.endpoint.kind == Kind::OpenAi
+    }
+
     /// Returns an error if a request certainly exceeds a known context window: even without its thoughts, and with
     /// [`MAX_TOKEN_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
     fn overflow(&self, request: &Generate) -> Option<Error> {
@@ -342,6 +342,11 @@ impl Remote {
         };
         let ended =
             ended.map_err(|error| Error::internal(format!("a call to a provider ended without an answer: {error}")))?;
+        // A model that is in no list is called by name, such as by an evaluation. That it does not exist concerns no other call.
+        let ended = ended.map_err(|failed| match failed.fault {
+            Fault::Model if request.unlisted => Failed::new(failed.error, Fault::Request),
+            _ => failed,
+        });
         let (ended, output_bytes) = self.noted(ended)?;
         let mut usage = ended.usage.unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
         usage.cost = price(&self.model, &usage);
