@@ -120,6 +120,35 @@ pub fn read_below(folder: &Path, path: &Path, max: u64) -> Result<Vec<u8>, Error
 /// Replaces a file atomically and durably: even after a power failure it has either the old or the new content. Creates
 /// the folder if it is missing. `others` sets who can read the file. An error contains the path in `at`.
 pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
+    let mode = match others {
+        Others::MayRead => 0o644,
+        Others::GroupMayRead => 0o640,
+        Others::Nothing => 0o600,
+    };
+    put(path, bytes, mode, |_| Ok(()))
+}
+
+/// Replaces a file that a person keeps by hand, atomically and durably. Its mode and its owner stay as they are; a new one gets
+/// `fresh_mode`. An error contains the path in `at`, and the old file is then unchanged.
+pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32) -> Result<(), Error> {
+    // Until it has its owner and mode, nobody else reads it.
+    put(path, bytes, 0o600, |file| {
+        let known = match std::fs::metadata(path) {
+            Ok(meta) => Some(meta),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        // The owner first: a change of it may clear bits of the mode.
+        if let Some(known) = known.as_ref().filter(|known| file.metadata().is_ok_and(|own| is_other(known, &own))) {
+            std::os::unix::fs::fchown(file, Some(known.uid()), Some(known.gid()))?;
+        }
+        let mode = known.map_or(fresh_mode, |known| known.mode() & 0o7777);
+        file.set_permissions(Permissions::from_mode(mode))
+    })
+}
+
+/// Puts a new file in the place of an old one. It has its access rights before it has its content.
+fn put(path: &Path, bytes: &[u8], mode: u32, set_access: impl Fn(&File) -> std::io::Result<()>) -> Result<(), Error> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     // Another process with the same id may have left this file behind, and others may be able to read it.
     _ = std::fs::remove_file(&beside);
@@ -127,44 +156,8 @@ pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
-        let mode = match others {
-            Others::MayRead => 0o644,
-            Others::GroupMayRead => 0o640,
-            Others::Nothing => 0o600,
-        };
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        File::open(folder)?.sync_all()
-    };
-    put().map_err(|error: std::io::Error| {
-        _ = std::fs::remove_file(&beside);
-        Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
-    })
-}
-
-/// Replaces a file that a person keeps by hand, atomically and durably. Its mode and its owner stay as they are; a new one gets
-/// `fresh_mode`. An error contains the path in `at`, and the old file is then unchanged.
-pub fn rewrite(path: &Path, bytes: &[u8], fresh_mode: u32) -> Result<(), Error> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    _ = std::fs::remove_file(&beside);
-    let put = || {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let known = match std::fs::metadata(path) {
-            Ok(meta) => Some(meta),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        // The owner first: a change of it may clear bits of the mode.
-        if let Some(known) = known.as_ref().filter(|known| file.metadata().is_ok_and(|own| is_other(known, &own))) {
-            std::os::unix::fs::fchown(&file, Some(known.uid()), Some(known.gid()))?;
-        }
-        let mode = known.map_or(fresh_mode, |known| known.mode() & 0o7777);
-        file.set_permissions(Permissions::from_mode(mode))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        set_access(&file)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
