@@ -1,11 +1,11 @@
 //! Reads ken.toml and `secrets.env` beside it, for commands that a person runs. The daemon gets its keys from kend.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ken_types::config::{Config, Model};
+use ken_service::load_config;
+use ken_types::config::Model;
 use ken_types::places::Places;
 use ken_types::{Error, secrets};
 
@@ -30,7 +30,7 @@ impl Installed {
         let text = ken_trusted::secrets(&places.secrets())?;
         let settings = secrets::parse(&text).flatten();
         let secrets = settings.map(|setting| (setting.name.to_owned(), setting.value.to_owned())).collect();
-        Ok(Installed { model: config(&places.config)?.model, secrets })
+        Ok(Installed { model: load_config(&places.config)?.model, secrets })
     }
 
     /// Returns a setting: of the environment, or else of secrets.env.
@@ -43,17 +43,4 @@ impl Installed {
         let setting = |name: &str| self.setting(name);
         work(&Setup { providers: &self.model.provider, setting: &setting, breakers: Arc::default() })
     }
-}
-
-fn config(path: &Path) -> Result<Config, Error> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Config::default()),
-        Err(error) => return Err(Error::invalid(path.display().to_string(), format!("cannot be read: {error}"))),
-    };
-    toml::from_str(&text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let place = format!("{}:{}", path.display(), before.matches('\n').count() + 1);
-        Error::invalid(place, error.message().to_owned()).hint("`kend --check` names everything that is wrong")
-    })
 }

@@ -1,4 +1,4 @@
-//! Reads the configuration file. `kend` has checked it before it starts a daemon.
+//! Reads the configuration file. `kend` has checked it before it starts a daemon; nobody has before a command of a person.
 
 use std::io;
 use std::path::Path;
@@ -6,8 +6,9 @@ use std::path::Path;
 use ken_types::Error;
 use ken_types::config::Config;
 
-/// Reads `ken.toml`. Every key has a default, so a missing file gives the default configuration.
-pub(crate) fn load(path: &Path) -> Result<Config, Error> {
+/// Reads `ken.toml`. Every key has a default, so a missing file gives the default configuration. Fails with `invalid`, with the file
+/// and the line in `at`.
+pub fn load(path: &Path) -> Result<Config, Error> {
     let place = path.display();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -14,6 +14,7 @@ mod run;
 mod secrets;
 mod sockets;
 
+pub use config::load as load_config;
 pub use options::NoOptions;
 pub use run::{Program, Start, Stop, run};
 pub use secrets::{
