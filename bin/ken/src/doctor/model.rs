@@ -1,5 +1,6 @@
 //! Reports models of the configuration that cannot be called.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ken_types::config::Config;
@@ -68,10 +69,11 @@ fn check_keys(places: &Places, config: &Config, state: Option<&ModelState>, find
             state.choices().chain(unusable).any(|model| provider(model).as_deref() == Some(name))
         })
     };
-    let mut names: Vec<(&str, String)> = used.chain(judge).filter(|(_, name)| !is_said(name)).collect();
-    names.dedup_by(|one, other| one.1 == other.1);
-    for (setting, name) in names {
-        check_key(places, config, setting, &name, findings);
+    let mut checked = BTreeSet::new();
+    for (setting, name) in used.chain(judge).filter(|(_, name)| !is_said(name)) {
+        if checked.insert(name.clone()) {
+            check_key(places, config, setting, &name, findings);
+        }
     }
 }
 
@@ -83,9 +85,9 @@ fn check_key(places: &Places, config: &Config, setting: &str, name: &str, findin
         .chain(secrets.iter().map(|(name, value)| (name.as_str(), value.as_str())))
         .collect();
     let value = |name: &str| {
-        let own = std::env::var(name).ok();
-        let given = given.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
-        own.or(given).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        let given = given.iter().filter(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+        let mut values = std::env::var(name).ok().into_iter().chain(given).map(|value| value.trim().to_owned());
+        values.find(|value| !value.is_empty())
     };
     // kend names what is wrong with a provider that cannot be resolved.
     let Ok(Resolved { key: Some(key), needs_key: true, .. }) = resolve(name, &config.model.provider, value) else {
