@@ -132,8 +132,8 @@ pub struct Resolved {
     pub table: ProviderTable,
 }
 
-/// Returns the provider with this name. `setting` returns `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL`, which a `base_url` of the
-/// table outranks. Fails with `invalid` if there is no such provider, or if its address is missing or cannot be one.
+/// Returns the provider with this name. `setting` returns `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL`; a `base_url` in the table takes
+/// precedence over them. Fails with `invalid` if there is no such provider, or if its address is missing or cannot be one.
 pub fn resolve(name: &str, tables: &Providers, setting: impl Fn(&str) -> Option<String>) -> Result<Resolved, Error> {
     let known = known_provider(name);
     let table = tables.get(name);
@@ -216,12 +216,8 @@ pub fn problems(tables: &Providers) -> Vec<(Vec<&str>, String)> {
     for (name, table) in tables {
         let place = |key| vec![name.as_str(), key];
         let mut say = |key, message: String| found.push((place(key), message));
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
-        if name.is_empty() || !name.bytes().all(is_plain) {
-            say("", "a provider has a name of a-z, 0-9, - and _".to_owned());
-        }
-        if RESERVED_NAMES.contains(&name.as_str()) {
-            say("", format!("`{name}` is an engine of ken and no provider"));
+        if let Some(problem) = name_problem(name) {
+            say("", problem);
         }
         match &table.base_url {
             None if known_provider(name).is_none_or(|known| known.base_url.is_none()) => {
@@ -258,6 +254,15 @@ pub fn problems(tables: &Providers) -> Vec<(Vec<&str>, String)> {
         }
     }
     found
+}
+
+/// Returns why a provider cannot have this name.
+pub fn name_problem(name: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+    if name.is_empty() || !name.bytes().all(is_plain) {
+        return Some("a provider has a name of a-z, 0-9, - and _".to_owned());
+    }
+    RESERVED_NAMES.contains(&name).then(|| format!("`{name}` is an engine of ken and no provider"))
 }
 
 fn header_problem(name: &str, value: &str) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use ken_types::providers::{KNOWN_PROVIDERS, RESERVED_NAMES, known_provider};
+use ken_types::providers::{KNOWN_PROVIDERS, known_provider, name_problem};
 use ken_types::{Error, secrets};
 
 use super::change::{Change, NewModels};
@@ -157,13 +157,8 @@ fn try_first(trial: &Trial, name: &str, models: &[String], key: &[(String, Strin
 
 fn check(args: &Add, is_known: bool) -> Result<(), Error> {
     let name = &args.name;
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
-    if name.is_empty() || !name.bytes().all(is_plain) {
-        return Err(Error::invalid("NAME", "a provider has a name of a-z, 0-9, - and _")
-            .hint("for instance: ken model add box"));
-    }
-    if RESERVED_NAMES.contains(&name.as_str()) {
-        return Err(Error::invalid("NAME", format!("`{name}` is an engine of ken and no provider")));
+    if let Some(problem) = name_problem(name) {
+        return Err(Error::invalid("NAME", problem).hint("for instance: ken model add box"));
     }
     if !is_known && args.base_url.is_none() {
         let names = KNOWN_PROVIDERS.map(|known| known.name);

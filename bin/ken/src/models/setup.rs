@@ -61,7 +61,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     }
     let places = globals.places()?;
     // What cannot be read is said before anything is asked.
-    let current = Change::default().applied(&places)?;
+    Change::default().applied(&places)?;
     let secrets = SecretFile::open(&places.secrets())?;
     let provider = match &args.provider {
         Some(provider) => provider.clone(),
@@ -69,14 +69,14 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     };
     let reached = Reached::of(args, &provider, &secrets)?;
     let key = key(args, &reached, &secrets)?;
-    let given: Vec<(String, String)> = reached.settings.iter().cloned().chain(key).collect();
+    let given: Vec<(String, String)> = reached.address.clone().into_iter().chain(key).collect();
     let provider_alone = Change { provider: Some(reached.table.clone()), ..Change::default() };
     let trial = Trial::of(&provider_alone.applied(&places)?.text(), &places)?;
     let model = match &args.model {
         Some(model) => model.clone(),
-        None => ask_model(&trial, &provider, &reached.name, &given)?,
+        None => ask_model(&trial, &provider, &given)?,
     };
-    let full = format!("{}/{model}", reached.name);
+    let full = format!("{provider}/{model}");
     let tried = trial.ask(&full, &given)?;
     drop(trial);
     print_line(&format!("{full} answered in {} ms: {:?}", tried.ms, tried.text))?;
@@ -97,7 +97,6 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
         print_note("nothing was changed");
         return Ok(ExitCode::from(1));
     }
-    drop(current);
     change.write(&places)?;
     print_line(&running::sentence(&places, Some(&full)))?;
     doctor::run(globals, &doctor::Doctor { json: false })
@@ -197,11 +196,9 @@ fn unknown(name: &str) -> Error {
 
 /// How a provider is reached.
 struct Reached {
-    /// The beginning of the names of its models.
-    name: String,
     table: ProviderTable,
-    /// Its address, if secrets.env holds it.
-    settings: Vec<(String, String)>,
+    /// The variable with its address, if there is one.
+    address: Option<(String, String)>,
     /// The name of its key. `None` for a server that needs none.
     key: Option<String>,
 }
@@ -222,8 +219,8 @@ impl Reached {
             key: key.clone().filter(|_| own_key.is_none()),
             models: None,
         };
-        let settings = address_setting(provider, secrets).filter(|_| args.address.is_none());
-        Ok(Reached { name: provider.to_owned(), table, settings: settings.into_iter().collect(), key })
+        let address = address_setting(provider, secrets).filter(|_| args.address.is_none());
+        Ok(Reached { table, address, key })
     }
 }
 
@@ -263,16 +260,17 @@ fn key(args: &Setup, reached: &Reached, secrets: &SecretFile) -> Result<Option<(
     } else if typed::is_person() {
         checked_key(&typed::hidden(&format!("{name} (is not shown): "))?)?
     } else {
-        let error = Error::invalid("--key-env", format!("{} needs a key, and {name} is set nowhere", reached.name));
+        let error =
+            Error::invalid("--key-env", format!("{} needs a key, and {name} is set nowhere", reached.table.name));
         return Err(error.hint("--key-env VARIABLE takes it from the environment, --key-stdin from standard input"));
     };
     Ok(Some((name, value)))
 }
 
 /// The question for the model.
-fn ask_model(trial: &Trial, provider: &str, name: &str, given: &[(String, String)]) -> Result<String, Error> {
-    let listed = trial.list(name, given);
-    let prefix = format!("{name}/");
+fn ask_model(trial: &Trial, provider: &str, given: &[(String, String)]) -> Result<String, Error> {
+    let listed = trial.list(provider, given);
+    let prefix = format!("{provider}/");
     let names: Vec<&str> = listed.iter().filter_map(|model| model.strip_prefix(&prefix)).collect();
     if !typed::is_person() {
         let error = Error::invalid("--model", "nobody is there to ask which model to use");
