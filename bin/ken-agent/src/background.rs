@@ -280,7 +280,7 @@ impl Background {
     }
 }
 
-/// The parts in which the history is cut. A provider finds a request in its cache only if it begins as the last one did, so
+/// The number of parts in which the oldest history is left out. A provider finds a request in its cache only if it begins as the last one did, so
 /// that the oldest exchange must not be another one in each turn.
 const STEPS: u64 = 4;
 
@@ -296,8 +296,8 @@ fn skipped(history: &History, limit: u32) -> usize {
     }
 }
 
-/// Returns the newest exchanges that fit into this number of tokens. The oldest go in steps of a quarter of what is
-/// usable, counted from the first one.
+/// Returns the newest exchanges that fit into this number of tokens. The oldest are left out in steps of a quarter of the
+/// usable tokens, counted from the first exchange.
 fn fitting(past: &[PastExchange], tokens: u64, usable: u64) -> &[PastExchange] {
     let total: u64 = past.iter().map(exchange_tokens).sum();
     let step = (usable / STEPS).max(1);

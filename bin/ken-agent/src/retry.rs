@@ -1,4 +1,4 @@
-//! Decides when a failed model call is repeated, and with which provider.
+//! Decides when a failed model call is repeated, and with which model of the list.
 
 use ken_types::event::{EMPTY_ANSWER, Failure};
 use ken_types::ops::model::AT_PROVIDER;
@@ -50,11 +50,7 @@ impl Retry {
 
     /// Records that a turn ended with this failure.
     pub(crate) fn fail(&mut self, failure: &Failure) {
-        self.0.push(match failure.name.as_str() {
-            EMPTY_ANSWER => Ended::Empty,
-            _ if is_temporary(failure) => Ended::Temporary,
-            _ => Ended::Permanent,
-        });
+        self.0.push(Ended::with(failure));
     }
 
     /// Returns the position in a list whose language model with the index `last` is followed by none. Only with that one is it worth
@@ -66,6 +62,16 @@ impl Retry {
             Ended::Temporary if at.model == last && at.tries < MAX_RETRIES => Position { tries: at.tries + 1, ..at },
             Ended::Temporary | Ended::Permanent => Position { model: at.model + 1, ..Position::default() },
         })
+    }
+}
+
+impl Ended {
+    fn with(failure: &Failure) -> Ended {
+        match failure.name.as_str() {
+            EMPTY_ANSWER => Ended::Empty,
+            _ if is_temporary(failure) => Ended::Temporary,
+            _ => Ended::Permanent,
+        }
     }
 }
 
@@ -110,7 +116,7 @@ fn is_temporary(failure: &Failure) -> bool {
 
 /// Whether a model that failed like this is not called again.
 pub(crate) fn is_final(failure: &Failure) -> bool {
-    failure.name != EMPTY_ANSWER && !is_temporary(failure)
+    Ended::with(failure) == Ended::Permanent
 }
 
 /// Whether the model refused the context because it exceeds its window.

@@ -80,7 +80,7 @@ fn what_was_changed_since_is_refused_and_named() {
     std::fs::remove_file(home.path("repos/site/c")).unwrap();
     home.put("repos/site/new", "by hand\n");
     home.put("repos/site/d", "by hand\n");
-    // The run changes that file twice more, so its last change is the only one that continues the change before it.
+    // The run then changes that file twice. Only the second of these changes begins with what the run itself had written.
     for content in ["three\n", "four\n"] {
         as_run(&home, "r1", "write", &json!({"path": "repos/site/d", "content": content}));
     }

@@ -39,9 +39,9 @@ impl Http {
     /// root certificates are those in `SSL_CERT_FILE`, or else those of Mozilla.
     pub(crate) fn of_provider(timeout_ms: Option<u64>) -> Result<Http, Error> {
         const TIMEOUT: &str = "KEN_MODEL_TIMEOUT_MS";
-        let silence = match std::env::var(TIMEOUT) {
-            _ if timeout_ms.is_some() => Duration::from_millis(timeout_ms.unwrap_or_default()),
-            Ok(text) if !text.is_empty() => {
+        let silence = match (timeout_ms, std::env::var(TIMEOUT)) {
+            (Some(ms), _) => Duration::from_millis(ms),
+            (None, Ok(text)) if !text.is_empty() => {
                 let wrong = |_| Error::invalid(TIMEOUT, format!("{text:?} is not a number of milliseconds"));
                 Duration::from_millis(text.parse().map_err(wrong)?)
             }
