@@ -44,9 +44,11 @@ impl Shell {
         let mut command = Command::new("sqlite3");
         let mut child = command.arg(database).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        writeln!(to, "{begin};\nSELECT count(*) FROM knowledge;").unwrap();
+        // It waits, because the store may write at this moment, for example when it starts. A shell that fails goes on outside a transaction.
+        writeln!(to, ".bail on\n.timeout 20000\n{begin};\nSELECT count(*) FROM knowledge;").unwrap();
         let mut shell = Shell { child, to, from };
-        shell.line();
+        let count = shell.line();
+        assert!(count.trim().parse::<u64>().is_ok(), "{begin}: {count:?}");
         shell
     }
 
