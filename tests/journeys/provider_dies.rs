@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Provider, Reply, openai, refusal};
-use ken_tests::{Builder, System, until};
+use ken_tests::{Builder, System, Terminal, binary, until};
 use serde_json::{Value, json};
 
 /// An address of this machine where nobody listens.
@@ -55,17 +56,21 @@ fn the_next_model_answers_and_nobody_waits_again() {
     // It is named everywhere with its cause.
     let ready = system.get("/ready").expect(200).json();
     let named = |text: &str| text.contains("first") && text.contains("refuses connections");
-    assert!(
-        ready["ok"] == true
-            && named(&ready["degraded"].to_string())
-            && ready["degraded"][0].to_string().contains("since")
-    );
+    let degraded = &ready["degraded"][0];
+    assert!(ready["ok"] == true && named(&degraded["why"].to_string()), "{ready}");
+    assert!(degraded["part"] == "model" && degraded["since"].is_string(), "{ready}");
     for words in [&["status"][..], &["why", "last"], &["doctor"]] {
         // The doctor ends with another status when it has found something.
         let output = system.ken(words);
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(named(&text), "{words:?}: {text}");
     }
+    let mut terminal = Command::new(binary("ken-tui"));
+    terminal.env("KEN_HOME", system.home());
+    let mut terminal = Terminal::start(&terminal, 120, 30);
+    terminal.wait_for_screen("the status row names it", |screen| {
+        screen.lines().last().is_some_and(|row| row.contains("down: first: ") && row.contains("(since "))
+    });
     let health = system.call("model", "model.health", &[]);
     assert_eq!(health["called"], json!(["second/m", "rules/rules-1"]));
     assert!(health["providers"][0]["downSince"].is_string() && health["providers"][0]["nextAttempt"].is_string());
@@ -77,6 +82,11 @@ fn the_next_model_answers_and_nobody_waits_again() {
     until("it is tried again", || timed(&system, &session).0 == "I am back.");
     assert_eq!(system.get("/ready").expect(200).json(), json!({"ok": true}));
     assert!(!back.received().is_empty());
+    terminal.type_line("Hello");
+    terminal.wait_for_text("I am back.");
+    terminal.wait_for_screen("the status row names nothing", |screen| {
+        !screen.lines().last().is_some_and(|row| row.contains("down: "))
+    });
 }
 
 #[test]
@@ -91,7 +101,10 @@ fn without_another_model_the_error_comes_at_once_or_the_rules_say_what_is_wrong(
         assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
     }
     let ready = system.get("/ready").expect(503).json();
-    assert!(ready["waiting"] == json!(["model"]) && ready["error"].to_string().contains("only since"), "{ready}");
+    assert!(
+        ready["waiting"] == json!(["model"]) && ready["error"].to_string().contains("refuses connections (since "),
+        "{ready}"
+    );
 
     let system = start("only/m,rules", &[("only", format!("http://{dead}"))]);
     let (text, took) = timed(&system, &system.session());

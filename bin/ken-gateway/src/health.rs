@@ -6,7 +6,7 @@ use std::time::Duration;
 use ken_http::{Failure, Request, Response};
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
-use ken_types::ops::model::{Health, ModelHealth};
+use ken_types::ops::model::{Down, Health, ModelHealth};
 use ken_types::ops::service::ServicePing;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -29,9 +29,8 @@ pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response,
     let store = gateway.store.pool();
     let (parts, written, no_model, health) =
         tokio::join!(waiting(&gateway), gateway.write_probe.outcome(store), lacks_model(&gateway), health_of(&gateway));
-    let down: Vec<String> = health.down().collect();
-    let all_down =
-        (health.called.is_empty() && !down.is_empty()).then(|| format!("no model answers: {}", down.join("; ")));
+    let down: Vec<Down> = health.down().collect();
+    let all_down = (health.called.is_empty() && !down.is_empty()).then(|| no_model_answers(&down));
     let (waiting, error) = match (written, no_model.or(all_down)) {
         _ if !parts.is_empty() => {
             let error = format!("not ready: {}", parts.join(", "));
@@ -46,6 +45,11 @@ pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response,
         503,
         &serde_json::json!({"ok": false, "waiting": waiting, "error": error, "code": Code::Unavailable}),
     )
+}
+
+fn no_model_answers(down: &[Down]) -> String {
+    let each = down.iter().map(Down::to_string).collect::<Vec<_>>();
+    format!("no model answers: {}", each.join("; "))
 }
 
 /// Returns the message for a write probe that failed.

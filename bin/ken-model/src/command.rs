@@ -43,7 +43,10 @@ struct Commands {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the models of every provider that has a key or an address, and those of KEN_MODEL
-    List,
+    List {
+        /// Ask only this provider, whether or not it is set up
+        provider: Option<String>,
+    },
     /// Write the events of one call as they arrive, one JSON object per line
     Events {
         /// File with a request or with what the user says; - is standard input
@@ -83,7 +86,8 @@ pub(crate) fn run() -> ExitCode {
     let done = Installed::load().and_then(|installed| {
         let choice = &installed.model.choice;
         installed.with_setup(|setup| match &commands.command {
-            Command::List => list(choice, setup, commands.json),
+            Command::List { provider: Some(provider) } => list_one(provider, setup, commands.json),
+            Command::List { provider: None } => list(choice, setup, commands.json),
             Command::Events { file, model } => events(file, &Choice::of_command(model.as_deref(), choice, setup)?),
             Command::Try { model, text } => try_model(model, text, setup, commands.json),
         })
@@ -140,6 +144,12 @@ fn list(configured: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, 
         show(&full_name(provider), as_json)?;
     }
     Ok(ExitCode::from(u8::from(!all_answered)))
+}
+
+fn list_one(provider: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, Error> {
+    let models = Endpoint::new(provider, setup.providers, setup.setting)?.list()?;
+    models.iter().try_for_each(|model| show(&format!("{provider}/{model}"), as_json))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(model: &str, as_json: bool) -> Result<(), Error> {
@@ -279,7 +289,8 @@ fn try_model(model: &str, text: &str, setup: &Setup<'_>, as_json: bool) -> Resul
 /// Adds the nearest name that the provider lists to the error for a model that it does not have.
 fn with_nearest(error: Error, provider: &dyn Provider, setup: &Setup<'_>) -> Error {
     let name = provider.name();
-    if error.code != Code::NotFound || RESERVED_NAMES.contains(&name.provider.as_str()) {
+    // Some servers answer 400 for an unknown name.
+    if !matches!(error.code, Code::NotFound | Code::Invalid) || RESERVED_NAMES.contains(&name.provider.as_str()) {
         return error;
     }
     let endpoint = Endpoint::new(&name.provider, setup.providers, setup.setting);
@@ -290,6 +301,7 @@ fn with_nearest(error: Error, provider: &dyn Provider, setup: &Setup<'_>) -> Err
         Some((distance, near)) if (1..=1.max(name.id.chars().count() / 3)).contains(&distance) => {
             error.hint(format!("did you mean `{}/{near}`?", name.provider))
         }
-        _ => error.hint("`ken model list` prints the models of each provider"),
+        _ if error.code == Code::Invalid => error,
+        _ => error.hint(format!("`ken model list {}` prints the models of this provider", name.provider)),
     }
 }

@@ -92,7 +92,7 @@ impl Model {
         let words = unusable.iter().map(|one| format!("{}: {}", one.model, one.why));
         let words: Vec<String> = words.collect();
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
-        let down = self.choice.health().down().collect::<Vec<_>>().join("; ");
+        let down = self.choice.health().down().map(|one| one.to_string()).collect::<Vec<_>>().join("; ");
         let down = (!down.is_empty()).then(|| format!("down: {down}"));
         let status = missing.into_iter().chain(down).chain(self.budget.refused());
         let status = status.collect::<Vec<_>>().join("; ");

@@ -11,6 +11,32 @@ use serde_json::Value;
 
 use crate::input::Event;
 
+/// A row of the start-up report.
+#[derive(Debug)]
+pub(crate) struct Preflight {
+    pub(crate) text: String,
+    pub(crate) is_problem: bool,
+}
+
+impl Preflight {
+    pub(crate) fn fact(text: impl Into<String>) -> Preflight {
+        Preflight { text: text.into(), is_problem: false }
+    }
+
+    pub(crate) fn problem(text: impl Into<String>) -> Preflight {
+        Preflight { text: text.into(), is_problem: true }
+    }
+}
+
+/// What `/ready` reports.
+#[derive(Debug, Default)]
+pub(crate) struct Readiness {
+    /// The parts that are not ready; empty when all are.
+    pub(crate) waiting: Vec<String>,
+    /// The providers that are down while another model answers, each with its cause and since when.
+    pub(crate) degraded: Vec<String>,
+}
+
 /// An event that changes the state.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -19,7 +45,7 @@ pub(crate) enum Message {
     Wheel(i64),
     Resized,
     /// A row of the start-up report.
-    Preflight(String),
+    Preflight(Preflight),
     Opened(Result<Session, Error>),
     /// Events of a session's stream. The epoch increases with each change of session, so late events of an earlier
     /// session can be recognised.
@@ -51,8 +77,7 @@ pub(crate) enum Message {
         request: String,
         answer: Result<Value, Error>,
     },
-    /// The parts that are not ready; empty when all are.
-    Parts(Vec<String>),
+    Readiness(Readiness),
     Failed {
         what: &'static str,
         error: Error,

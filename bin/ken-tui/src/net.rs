@@ -7,14 +7,17 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use ken_client::chat::{Chosen, Identity, Prompt, Session};
 use ken_client::{Gateway, Method};
+use ken_types::ops::model::Down;
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error, json};
 use serde_json::Value;
 
 use crate::find::Finder;
-use crate::message::{Message, Outgoing, Selector};
+use crate::message::{Message, Outgoing, Preflight, Readiness, Selector};
 
 /// The number of exchanges per page, enough for one or two screens.
 pub(crate) const PAGE: u32 = 50;
@@ -84,13 +87,14 @@ impl Net {
     pub(crate) fn open(&self, selector: Selector) {
         let net = self.clone();
         self.thread(move || {
-            let say = |text: &str| _ = net.port.send(Message::Preflight(text.to_owned()));
+            let show = |row: Preflight| _ = net.port.send(Message::Preflight(row));
+            let say = |text: &str| show(Preflight::fact(text));
             let opened = net.connect(say).and_then(|(mut gateway, is_first)| {
                 let session = open(&mut gateway, &selector)?;
                 missing(&mut gateway, &selector, &session).iter().for_each(|remark| say(remark));
                 session.workspace.iter().for_each(|folder| say(&works_in(folder)));
                 if is_first && session.created {
-                    preflight(&gateway).iter().for_each(|row| say(row));
+                    preflight(&gateway).into_iter().for_each(show);
                 }
                 Ok(session)
             });
@@ -204,8 +208,8 @@ impl Net {
 
     pub(crate) fn parts(&self) {
         self.spawn(|net, gateway| {
-            if let Ok(missing) = not_ready(&gateway) {
-                net.port.send(Message::Parts(missing));
+            if let Ok(readiness) = readiness(&gateway) {
+                net.port.send(Message::Readiness(readiness));
             }
         });
     }
@@ -252,29 +256,40 @@ pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, 
 }
 
 /// Returns the rows of the start-up report.
-pub(crate) fn preflight(gateway: &Gateway) -> Vec<String> {
+pub(crate) fn preflight(gateway: &Gateway) -> Vec<Preflight> {
     let url = gateway.url();
-    let mut rows = Vec::new();
-    match gateway.send(&Method::GET, "/health", &[], &[]) {
-        Ok(answer) if answer.status == 200 => rows.push(format!("gateway {url} answers")),
-        Ok(answer) => rows.push(format!("gateway {url} answers with {}", answer.status)),
-        Err(_) => rows.push(format!("gateway {url} does not answer yet")),
-    }
-    match not_ready(gateway) {
-        Ok(missing) if missing.is_empty() => rows.push("all parts are ready".to_owned()),
-        Ok(missing) => rows.push(format!("not ready: {}", missing.join(", "))),
-        Err(_) => {}
+    let mut rows = vec![match gateway.send(&Method::GET, "/health", &[], &[]) {
+        Ok(answer) if answer.status == 200 => Preflight::fact(format!("gateway {url} answers")),
+        Ok(answer) => Preflight::problem(format!("gateway {url} answers with {}", answer.status)),
+        Err(_) => Preflight::problem(format!("gateway {url} does not answer yet")),
+    }];
+    if let Ok(readiness) = readiness(gateway) {
+        rows.push(match &readiness.waiting[..] {
+            [] => Preflight::fact("all parts are ready"),
+            waiting => Preflight::problem(format!("not ready: {}", waiting.join(", "))),
+        });
+        rows.extend(readiness.degraded.into_iter().map(|down| Preflight::problem(format!("down: {down}"))));
     }
     rows
 }
 
-/// Returns the parts that `/ready` reports as not ready.
-fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
+/// Returns what `/ready` reports.
+fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;
-    let names = body.get("waiting").and_then(Value::as_array);
-    let names = names.into_iter().flatten().filter_map(Value::as_str);
-    Ok(names.map(str::to_owned).collect())
+    let list = |field| body.get(field).and_then(Value::as_array).into_iter().flatten();
+    Ok(Readiness {
+        waiting: list("waiting").filter_map(Value::as_str).map(str::to_owned).collect(),
+        degraded: list("degraded")
+            .filter_map(|down| Some(is_down(&serde_json::from_value(down.clone()).ok()?)))
+            .collect(),
+    })
+}
+
+/// Returns a line for a provider that is down, with the time of day at which that began.
+fn is_down(down: &Down) -> String {
+    let since = Timestamp::from_millisecond(down.since.millis()).unwrap_or_default().to_zoned(TimeZone::system());
+    format!("{} (since {})", down.why, since.strftime("%H:%M"))
 }
 
 /// Whether a later attempt can succeed.

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
-    let report = preflight(&gateway);
+    let report: Vec<String> = preflight(&gateway).into_iter().map(|row| row.text).collect();
     let session = open(&mut gateway, selector)?;
     if let Some(remark) = missing(&mut gateway, selector, &session) {
         print_note(&remark);

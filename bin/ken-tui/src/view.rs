@@ -256,6 +256,9 @@ fn status_pieces(model: &Model, columns: u16) -> Vec<(String, Style)> {
         let short = session.id.rsplit('-').next().unwrap_or_default();
         pieces.push((session.name.as_deref().map_or_else(|| short.to_owned(), one_line), FAINT));
     }
+    pieces.extend(
+        model.degraded.first().map(|down| (format!("down: {}", one_line(down)), Style::new().fg(Color::Yellow))),
+    );
     if model.connection == Connection::Connected {
         pieces.push(("connected".to_owned(), FAINT));
     }
@@ -315,6 +318,9 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
                 add(&format!("{part} is not ready"), colour(Color::Red));
             }
         }
+    }
+    for down in &model.degraded {
+        add(&format!("down: {down}"), colour(Color::Yellow));
     }
     if let Some(session) = &model.session {
         add("", normal);

@@ -242,6 +242,8 @@ impl Model {
         self.effects.push(Effect::Log("turn.settled"));
         if !self.is_busy() {
             self.notify("ken: the answer is there");
+            // A provider that failed in this turn, or answers again, is named in the status row.
+            self.effects.push(Effect::Parts);
         }
         self.send_queued();
     }

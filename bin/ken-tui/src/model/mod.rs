@@ -22,7 +22,7 @@ use ratatui::style::Style;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use serde_json::Value;
 
-use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE_TIMEOUT, Selector};
+use crate::message::{Attachment, Content, Effect, Message, Outgoing, Preflight, SILENCE_TIMEOUT, Selector};
 use approval::Dialog;
 use block::{Block, Kind, one_line};
 use completion::Completion;
@@ -123,6 +123,7 @@ pub(crate) struct Model {
     pub(crate) approvals: Vec<Request>,
     /// The parts that are not ready; `None` if this has not been requested yet.
     pub(crate) parts: Option<Vec<String>>,
+    pub(crate) degraded: Vec<String>,
     pub(crate) plan: Vec<(bool, String)>,
     pub(crate) pane: bool,
     /// The first visible line of the pane while it replaces the conversation on a narrow screen.
@@ -169,6 +170,7 @@ impl Model {
             usage: Usage::default(),
             approvals: Vec::new(),
             parts: None,
+            degraded: Vec::new(),
             plan: Vec::new(),
             pane: false,
             pane_top: None,
@@ -199,7 +201,7 @@ impl Model {
             Message::Terminal(event) => self.input(event),
             Message::Wheel(lines) => self.wheel(lines),
             Message::Resized => self.effects.push(Effect::Log("resize")),
-            Message::Preflight(row) => self.preflight_row(&row),
+            Message::Preflight(row) => self.preflight_row(row),
             Message::Opened(Ok(session)) => self.opened(session, None),
             Message::Opened(Err(error)) if self.session.is_some() => self.notice = Some(sentence(&error)),
             Message::Opened(Err(error)) => {
@@ -232,7 +234,10 @@ impl Model {
             }
             Message::Approval(request) => self.whole_request(*request),
             Message::Decided { request, answer } => self.decided(&request, answer),
-            Message::Parts(missing) => self.parts = Some(missing),
+            Message::Readiness(readiness) => {
+                self.parts = Some(readiness.waiting);
+                self.degraded = readiness.degraded;
+            }
             Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
             Message::Edited(Some(text)) => self.set_editor(text.trim_end_matches('\n')),
             Message::Edited(None) => self.notice = Some("the editor changed nothing".to_owned()),
@@ -282,10 +287,11 @@ impl Model {
         self.editor = editor(text);
     }
 
-    fn preflight_row(&mut self, row: &str) {
-        self.preflight.push(row.to_owned());
+    fn preflight_row(&mut self, row: Preflight) {
         let mut exchange = Exchange::new(None, Status::Completed);
-        let mut block = Block::activity(row, "", block::State::Done);
+        let state = if row.is_problem { block::State::Failed } else { block::State::Done };
+        let mut block = Block::activity(&row.text, "", state);
+        self.preflight.push(row.text);
         block.id = format!("preflight:{}", self.preflight.len());
         match self.transcript.last_mut() {
             Some(last) if last.submission.is_none() => last.blocks.push(block),
@@ -319,12 +325,13 @@ impl Model {
             self.problem(&error);
             self.note("This is a new session.");
         }
+        self.effects.push(Effect::Parts);
         match created {
             true => {
                 self.effects.push(Effect::Log("session.fresh"));
                 self.attach("-1");
                 if is_first {
-                    self.preflight_row(&format!("session {id}"));
+                    self.preflight_row(Preflight::fact(format!("session {id}")));
                     self.greet();
                 }
             }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::view;
 use crate::input::Event;
-use crate::message::{Effect, Message, Selector};
+use crate::message::{Effect, Message, Readiness, Selector};
 use crate::model::Model;
 
 /// A state with helpers that send it messages and read the screen.
@@ -636,15 +636,26 @@ fn a_session_that_is_deleted_makes_room_for_a_new_one() {
 #[test]
 fn a_silent_turn_asks_which_part_is_missing() {
     let mut client = Client::opened();
+    let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Parts));
+    let before = asks(&client);
     client.send_line("hello", "s2");
     client.update(Message::Tick);
-    let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Parts));
-    assert_eq!(asks(&client), 0);
+    assert_eq!(asks(&client), before);
     client.now += Duration::from_secs(3);
     client.update(Message::Tick);
-    assert_eq!(asks(&client), 1);
-    client.update(Message::Parts(vec!["model".to_owned()]));
+    assert_eq!(asks(&client), before + 1);
+    client.update(Message::Readiness(Readiness { waiting: vec!["model".to_owned()], degraded: Vec::new() }));
     assert!(client.sees("waiting for model 0:03"));
+}
+
+#[test]
+fn a_provider_that_is_down_is_named_until_it_answers_again() {
+    let mut client = Client::opened();
+    let degraded = vec!["first: it refuses connections (since 14:02)".to_owned()];
+    client.update(Message::Readiness(Readiness { waiting: Vec::new(), degraded }));
+    assert!(client.sees("down: first: it refuses connections (since 14:02)"));
+    client.update(Message::Readiness(Readiness::default()));
+    assert!(!client.sees("down: "));
 }
 
 #[test]

@@ -137,7 +137,10 @@ fn try_first(trial: &Trial, name: &str, models: &[String], key: &[(String, Strin
         let listed = trial.list(name, key);
         return match listed.first() {
             Some(first) => {
-                print_line(&format!("{name} lists {} models; `ken model use {first}` chooses one", listed.len()))?;
+                print_line(&format!(
+                    "{name} lists {} models; `ken model use {name}/{first}` chooses one",
+                    listed.len()
+                ))?;
                 Ok(ExitCode::SUCCESS)
             }
             None => {

@@ -4,7 +4,6 @@
 pub(crate) mod change;
 pub(crate) mod command;
 pub(crate) mod config_file;
-pub(crate) mod known;
 pub(crate) mod running;
 pub(crate) mod secret_file;
 pub(crate) mod setup;

@@ -10,10 +10,9 @@ use ken_types::secrets;
 
 use super::change::{Change, NewModels};
 use super::config_file::ProviderTable;
-use super::known;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
-use super::trial::Trial;
+use super::trial::{Trial, models_here};
 use super::typed;
 use crate::doctor;
 use crate::globals::Globals;
@@ -139,7 +138,7 @@ fn found(secrets: &SecretFile) -> Vec<Found> {
     let mut found = Vec::new();
     for known in KNOWN_PROVIDERS {
         let why = match known.key {
-            None => known::running(&known).map(|models| format!("runs on this machine with {} models", models.len())),
+            None => models_here(known.name).map(|models| format!("runs on this machine with {} models", models.len())),
             Some(key) if secrets.get(key).is_some() => Some(format!("{key} is in secrets.env")),
             Some(key) => environment(key).map(|_| format!("{key} is set in your environment")),
         };
@@ -271,7 +270,7 @@ fn key(args: &Setup, reached: &Reached, secrets: &SecretFile) -> Result<Option<(
 fn ask_model(trial: &Trial, provider: &str, given: &[(String, String)]) -> Result<String, Error> {
     let listed = trial.list(provider, given);
     let prefix = format!("{provider}/");
-    let names: Vec<&str> = listed.iter().filter_map(|model| model.strip_prefix(&prefix)).collect();
+    let names: Vec<&str> = listed.iter().map(String::as_str).collect();
     if !typed::is_person() {
         let error = Error::invalid("--model", "nobody is there to ask which model to use");
         return Err(match names.is_empty() {

@@ -371,12 +371,27 @@ pub struct ProviderHealth {
 }
 
 impl Health {
-    /// Returns a sentence for each provider or model that is down.
-    pub fn down(&self) -> impl Iterator<Item = String> {
+    /// Returns each provider or model that is down.
+    pub fn down(&self) -> impl Iterator<Item = Down> {
         self.providers.iter().filter_map(|one| {
-            let since = one.down_since?;
-            Some(format!("{} since {since}: {}", one.name, one.cause.as_deref().unwrap_or("it failed")))
+            let why = format!("{}: {}", one.name, one.cause.as_deref().unwrap_or("it failed"));
+            Some(Down { part: "model".to_owned(), why, since: one.down_since? })
         })
+    }
+}
+
+/// A provider or a model that is down, as `/ready` names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Down {
+    pub part: String,
+    /// The provider and the cause.
+    pub why: String,
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Down {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} (since {})", self.why, self.since)
     }
 }
 
