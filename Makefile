@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test torture debian lint bench install uninstall deb dist built places clean toolchain
+.PHONY: all build tools run test torture debian lint lint-pages bench install uninstall deb dist built places clean toolchain
 all: build
 
 toolchain:
@@ -78,6 +78,12 @@ lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
+	@$(MAKE) --no-print-directory lint-pages
+
+# ken-schedule(1) documents a command of ken, so mandoc takes its references to ken(1) for references to itself.
+lint-pages:
+	@if command -v mandoc > /dev/null; then ! mandoc -Tlint -W warning man/man*/* | grep -v 'to self: Xr ken 1'; \
+		else echo "make: the manual pages are not checked: no mandoc on PATH (apt-get install mandoc)"; fi
 
 # Installs programs, manual pages, completions, units and shared files below PREFIX; DESTDIR is for packagers. The programs must have
 # been built before, so that root needs no cargo. `make uninstall` removes the files again, but keeps state and configuration. In the

@@ -444,7 +444,7 @@ fn no_turn_runs_under_rules_that_cannot_be_read() {
     );
     let changed = std::process::Command::new("python3").args(["-c", &python]).status();
     if !changed.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: needs python3");
+        ken_tests::skip("python3 is not installed");
         return;
     }
     system.up();

@@ -160,7 +160,7 @@ const STRANGER: u32 = 65_534;
 /// Runs a function in a thread of its own whose sockets belong to another user. `None` without root.
 fn as_stranger<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: needs root");
+        ken_tests::skip("needs root");
         return None;
     }
     let in_thread = || {
@@ -199,7 +199,7 @@ fn another_user_of_this_machine_needs_the_secret() {
 #[test]
 fn root_needs_the_secret_of_another_user_and_reads_it_from_the_home() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: needs root");
+        return ken_tests::skip("needs root");
     }
     let sessions = |system: &System| {
         let mut ken = std::process::Command::new(ken_tests::binary("ken"));
@@ -305,7 +305,7 @@ fn a_stranger_who_closes_at_once_decides_nothing() {
 #[test]
 fn without_sight_of_its_callers_nobody_is_local() {
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: needs root");
+        return ken_tests::skip("needs root");
     }
     let program = ken_tests::binary("ken-gateway");
     let command = format!("[part.gateway]\ncommand = [\"unshare\", \"-n\", {program:?}]\n");

@@ -34,7 +34,7 @@ fn nginx() -> Option<PathBuf> {
     dirs.push("/usr/sbin".into());
     let found = dirs.into_iter().map(|dir| dir.join("nginx")).find(|file| file.exists());
     if found.is_none() {
-        println!("skipped: nginx is not installed");
+        ken_tests::skip("nginx is not installed");
     }
     found
 }
@@ -164,7 +164,7 @@ fn the_simplest_proxy_does_not_open_the_gateway() {
 fn a_proxy_under_another_user_opens_nothing() {
     let Some(program) = nginx() else { return };
     if !nix::unistd::geteuid().is_root() {
-        return println!("skipped: needs root");
+        return ken_tests::skip("needs root");
     }
     for (secret, status) in [("", 403), ("API_SECRET=a-long-random-text\n", 401)] {
         let system = Builder::default().secrets(secret).start();

@@ -22,6 +22,7 @@ pub mod pages;
 pub mod prompt_cache;
 #[path = "../doubles/provider.rs"]
 pub mod provider;
+mod skip;
 mod sse;
 mod system;
 mod terminal;
@@ -38,6 +39,7 @@ pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
+pub use skip::skip;
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, copy_program, scripted, scripted_builder, tui, until};
 pub use terminal::on_terminal;

@@ -126,7 +126,7 @@ fn the_units_are_for_systemd_252() {
         assert!(text.contains("\nType=notify\n") && !text.contains("\nDelegateSubgroup="), "{unit}");
     }
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
-        println!("skipped: no systemd-analyze");
+        ken_tests::skip("systemd-analyze is not installed");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn the_units_are_for_systemd_252() {
 #[test]
 fn the_package_has_its_scripts_and_its_layout() {
     if ["dpkg-deb", "objdump"].iter().any(|program| Command::new(program).arg("--version").output().is_err()) {
-        println!("skipped: no dpkg-deb or no objdump");
+        ken_tests::skip("dpkg-deb or objdump is not installed");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ fn every_daemon_passes_the_conformance_suite() {
 fn nc_gets_an_answer() {
     let nc = ["/bin/nc", "/usr/bin/nc"].iter().find(|nc| Path::new(nc).exists());
     let Some(nc) = nc else {
-        println!("skipped: nc is not installed");
+        ken_tests::skip("nc is not installed");
         return;
     };
     let system = System::start();
@@ -82,7 +82,7 @@ fn a_call_ends_when_the_part_is_killed() {
 #[test]
 fn another_user_is_refused_whatever_the_file_modes() {
     if !nix::unistd::geteuid().is_root() {
-        return; // only root can change to another user
+        return ken_tests::skip("needs root"); // only root can change to another user
     }
     let system = System::start();
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -110,7 +110,7 @@ fn another_user_is_refused_whatever_the_file_modes() {
 #[test]
 fn the_example_part_of_the_page_answers_a_prompt() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no python3 on PATH");
+        ken_tests::skip("python3 is not installed");
         return;
     }
     let page = std::fs::read_to_string(ken_tests::root().join("man/man5/ken-wire.5")).unwrap();

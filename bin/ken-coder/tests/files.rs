@@ -109,7 +109,7 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
 #[test]
 fn a_device_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        return;
+        return ken_tests::skip("needs root");
     }
     let home = Home::new();
     let device = home.path("repos/site/null");

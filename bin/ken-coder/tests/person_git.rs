@@ -315,7 +315,7 @@ fn each_attempt_works_outside_of_a_sandbox() {
 fn nothing_runs(user: Option<u32>, has_namespaces: bool, is_bound: bool) {
     let is_root = nix::unistd::geteuid().is_root();
     if user.is_some() && !is_root {
-        println!("skipped: needs root");
+        ken_tests::skip("needs root");
         return;
     }
     let world = World::new(user, is_bound);

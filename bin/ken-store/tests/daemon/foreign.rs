@@ -19,7 +19,7 @@ const ENTRIES: usize = 20;
 fn has_sqlite3() -> bool {
     let found = Command::new("sqlite3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        println!("skipped: sqlite3 is not installed");
+        ken_tests::skip("sqlite3 is not installed");
     }
     found
 }
