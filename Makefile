@@ -64,6 +64,7 @@ torture: toolchain
 	tests/conformance/cron.sh target/release/ken-scheduler
 	node tests/conformance/messenger.js target/release
 	node tests/conformance/mcp.js target/release
+	node tests/conformance/mcp_readmes.js target/release
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test stalls --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test stalls --locked

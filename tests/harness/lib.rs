@@ -13,6 +13,8 @@ mod events;
 mod filter;
 mod http;
 mod keyboard;
+#[path = "../doubles/npm.rs"]
+pub mod npm;
 #[path = "../doubles/otlp.rs"]
 pub mod otlp;
 mod page;

@@ -160,7 +160,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Before it is accepted, the server runs, but none of its tools is offered.
-    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 19 tools"));
+    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 24 tools"));
     assert_eq!(names(&system), [""; 0]);
     until_within_a_minute("ken status tells it", || {
         let status = system.ken(&["status"]);
@@ -169,7 +169,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
     let shown = String::from_utf8(servers.stdout).unwrap();
     assert_eq!(servers.status.code(), Some(1));
-    assert!(shown.contains("double: new, 19 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
+    assert!(shown.contains("double: new, 24 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
     // A digest other than the one that was shown is refused.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
@@ -307,6 +307,8 @@ fn a_bad_server_affects_only_its_own_calls() {
         ("endless", "it wrote a line of more than 4194304 bytes"),
         ("hang", "did not answer within 2 s"),
         ("odd", "did not answer as the protocol says"),
+        ("large", "it wrote a line of more than 4194304 bytes"),
+        ("error", "refused the call.\nBetween"),
         ("freeze", "did not answer within 2 s"),
     ] {
         let called = call(&system, tool, &json!({}));
@@ -434,7 +436,7 @@ fn tools_that_are_left_out_are_named_once() {
     let system = start(&[]);
     // Each of the two servers offers 128 tools. One name occurs twice, and not all tools of the second server fit into the
     // limit.
-    let more: Vec<String> = (0..108).map(|number| format!("more{number:03}")).collect();
+    let more: Vec<String> = (0..103).map(|number| format!("more{number:03}")).collect();
     let more = format!("with_dots_and-more\n{}", more.join("\n"));
     std::fs::write(scratch(&system).join("more"), more).unwrap();
     let same = entry(&system, &json!({}));
@@ -489,7 +491,7 @@ fn secrets_are_read_only_for_placeholders() {
     assert!(
         printed.contains("keyed: down (has mode 0644, others can read it")
             && printed.contains(&format!("chmod 600 {}", secrets.display()))
-            && printed.contains("plain: new, 19 tools"),
+            && printed.contains("plain: new, 24 tools"),
         "{printed}"
     );
 }
@@ -635,68 +637,53 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     assert_eq!(calls(&system, "initialize"), sessions + 2);
 }
 
-/// A program that behaves like npx: it fetches a package unless it is told to be offline, and then is the double. It
-/// records each step.
-const NPX: &str = r#"#!/usr/bin/python3
-import json, os, sys
-cache = os.environ["npm_config_cache"]
-os.makedirs(cache, exist_ok=True)
-def can_look_up():
-    try:
-        return bool(open("/etc/resolv.conf").read())
-    except OSError:
-        return False
-offline, scripts = os.environ.get("npm_config_offline"), os.environ.get("npm_config_ignore_scripts")
-step = {"args": sys.argv[1:], "network": can_look_up(), "offline": offline, "no_scripts": scripts}
-with open(cache + "/steps", "a") as file:
-    file.write(json.dumps(step) + "\n")
-if "broken" in sys.argv:
-    sys.exit("npm error 404 Not Found - there is no \x1b[1mbroken\x1b[0m")
-if not offline:
-    sys.exit(0)
-sys.argv = ["npx", cache]
-"#;
-
 #[test]
-fn an_entry_of_a_readme_runs_as_it_is_without_the_network() {
-    use std::os::unix::fs::PermissionsExt;
+fn an_entry_of_a_readme_is_installed_once_and_its_program_runs_without_the_network() {
     let system = start(&[]);
-    let npx = system.home().join("npx");
-    let text = format!("{NPX}\n{}", DOUBLE.split_once('\n').unwrap().1);
-    std::fs::write(&npx, text).unwrap();
-    std::fs::set_permissions(&npx, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let npx = ken_tests::npm::node(&system.home().join("node"));
     let entry = |package: &str| json!({"command": npx, "args": ["-y", package, "-p", "80"], "env": {"LANG": "C"}});
-    configure(&system, &json!({"double": entry("server-double@1"), "broken": entry("broken")}));
+    configure(&system, &json!({"double": entry("@scope/server-double@1"), "broken": entry("broken")}));
     let seen = |name: &str| {
         let servers = system.ken(&["tools", "servers"]);
         let servers: Value = serde_json::from_slice(&servers.stdout).unwrap();
         servers["servers"].as_array().unwrap().iter().find(|server| server["name"] == name).cloned().unwrap()
     };
+    let folder = system.home().join("state/mcp/double");
     let steps = || {
-        let text = std::fs::read_to_string(system.home().join("state/mcp/double/npm/steps")).unwrap_or_default();
+        let text = std::fs::read_to_string(folder.join("steps")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
     };
-    let fetch = |package: &str| json!(["-y", "--package", package, "-c", "true"]);
-    assert_eq!(seen("double")["state"], "new");
+    let double = seen("double");
+    assert_eq!(double["state"], "new", "{double}");
+    // Install scripts are not run, and a package that has one is named.
+    let hint = double["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains("the install scripts of native were not run"), "{double}");
     let broken = seen("broken");
-    assert_eq!((&broken["state"], &broken["why"]), (&json!("down"), &json!("its package could not be fetched")));
+    assert_eq!((&broken["state"], &broken["why"]), (&json!("down"), &json!("its package could not be installed")));
     assert_eq!(broken["said"], json!(["npm error 404 Not Found - there is no \u{241b}[1mbroken\u{241b}[0m"]));
     accept(&system, "double");
-    let echo = system.ken(&["tools", "call", "mcp__double__echo", "--json", r#"{"text": "fetched"}"#]);
-    assert!(String::from_utf8_lossy(&echo.stdout).contains("You said: fetched"), "{echo:?}");
-    // The package was fetched once, although several processes have started the server, and nothing of it was run then.
-    let all = steps();
-    let (fetched, run): (Vec<&Value>, Vec<&Value>) = all.iter().partition(|step| step["offline"].is_null());
-    let only = json!({"args": fetch("server-double@1"), "network": true, "offline": null, "no_scripts": "true"});
-    assert_eq!(fetched, [&only]);
-    let runs =
-        json!({"args": ["-y", "server-double@1", "-p", "80"], "network": false, "offline": "true", "no_scripts": null});
-    assert!(run.len() >= 3 && run.iter().all(|step| **step == runs), "{run:?}");
-    // Another version is fetched again.
-    configure(&system, &json!({"double": entry("server-double@2")}));
+    let echo = system.ken(&["tools", "call", "mcp__double__echo", "--json", r#"{"text": "installed"}"#]);
+    assert!(String::from_utf8_lossy(&echo.stdout).contains("You said: installed"), "{echo:?}");
+    // Several processes have started the server, and one of them has installed it.
+    let install = |words: &[&str]| {
+        let all = [&["install", "--prefix", "."], words].concat();
+        json!({"args": all, "network": true})
+    };
+    assert_eq!(steps(), [install(&["@scope/server-double@1", "--ignore-scripts"])]);
+    let runs = std::fs::read_to_string(folder.join("node_modules/.bin/runs")).unwrap();
+    assert!(runs.lines().count() >= 3 && runs.lines().all(|run| run == "['-p', '80']"), "{runs}");
+    // Another version is installed in place of this one, and so is one whose scripts are allowed.
+    let mut scripts = entry("@scope/server-double@2");
+    scripts["ken"] = json!({"install_scripts": true});
+    configure(&system, &json!({ "double": scripts }));
     assert_eq!(seen("double")["state"], "accepted");
-    let fetched = steps().into_iter().filter(|step| step["args"] == fetch("server-double@2")).count();
-    assert_eq!(fetched, 1);
+    assert_eq!(steps()[1..], [install(&["@scope/server-double@2"])]);
+    // What the server puts into its folder keeps ken from nothing: pipes in place of the files that npm wrote.
+    for name in ["package.json", "package-lock.json"] {
+        std::fs::remove_file(folder.join(name)).unwrap();
+        assert!(Command::new("mkfifo").arg(folder.join(name)).status().unwrap().success());
+    }
+    assert_eq!(seen("double")["state"], "accepted");
 }
 
 #[test]
@@ -717,10 +704,138 @@ fn the_list_of_servers_is_there_in_time_and_says_what_each_does() {
     let printed = String::from_utf8(servers.stdout).unwrap();
     // A server may take 30 s to start. They start together.
     assert!(took < Duration::from_secs(60), "{took:?}");
-    assert!(printed.contains("noisy: new, 19 tools\n"), "{printed}");
+    assert!(printed.contains("noisy: new, 24 tools\n"), "{printed}");
     for name in ["mute1", "mute2", "mute3"] {
         let wanted =
             format!("{name}: down (it did not name its tools within 30 s)\n  | this is \u{241b}[31mall that I say\n");
         assert!(printed.contains(&wanted), "{printed}");
     }
+}
+
+/// What the double was sent beside calls of tools.
+fn heard(system: &System) -> Vec<Value> {
+    let heard = std::fs::read_to_string(scratch(system).join("heard")).unwrap_or_default();
+    heard.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// A server asks for a completion of the model, for a form, for folders: all of it would put its words before somebody unasked.
+#[test]
+fn what_a_server_asks_for_is_refused_and_a_ping_is_answered() {
+    let system = ready(&[], &json!({}));
+    let initialize = heard(&system).into_iter().find(|message| message["method"] == "initialize").unwrap();
+    // The newest version that begins with this request.
+    assert_eq!(initialize["params"]["protocolVersion"], "2025-11-25");
+    assert_eq!(initialize["params"]["capabilities"], json!({}));
+    let asked = call(&system, "ask", &json!({}));
+    assert!(result_text(&asked).contains("asked"), "{asked}");
+    let answer = |number: usize| {
+        let id = format!("own{number}");
+        heard(&system).into_iter().find(|message| message["id"] == *id && message.get("method").is_none())
+    };
+    until("all are answered", || (0..5).all(|number| answer(number).is_some()));
+    assert_eq!(answer(0).unwrap()["result"], json!({}));
+    for number in 1..5 {
+        let refusal = answer(number).unwrap();
+        assert_eq!(refusal["error"]["code"], -32601, "{refusal}");
+    }
+    assert_eq!(call(&system, "echo", &json!({"text": "x"}))["is_error"], false);
+}
+
+#[test]
+fn a_call_says_how_far_it_has_come_and_is_cancelled_with_its_turn() {
+    let system = ready(&script(&[("work", json!({}))]), &json!({"timeout_ms": 60_000}));
+    let address = system.address();
+    let body = json!({"message": "work"});
+    let turn =
+        std::thread::spawn(move || Client::connect(address).post("/agents/orchestrator/working?wait=result", &body));
+    let progress = || -> Vec<Value> {
+        // The stream begins with the turn.
+        let page = system.get("/agents/orchestrator/working?offset=-1").json();
+        let all = page.as_array().cloned().unwrap_or_default().into_iter();
+        all.filter(|event| event["type"] == "tool_progress").collect()
+    };
+    until("it has said something three times", || progress().len() >= 3);
+    let said = progress();
+    for event in &said {
+        let message = event["message"].as_str().unwrap();
+        assert!(message.len() <= 200 && !message.contains(char::is_control), "{event}");
+        assert_eq!((&event["toolName"], &event["total"]), (&json!("mcp__double__work"), &json!(600.0)), "{event}");
+    }
+    // The server says ten times as much.
+    let number = |event: &Value| event["progress"].as_f64().unwrap();
+    let between: Vec<f64> = said.windows(2).map(|pair| number(&pair[1]) - number(&pair[0])).collect();
+    assert!(between.iter().all(|steps| *steps >= 5.0), "{between:?}");
+    assert!(!heard(&system).iter().any(|message| message["method"] == "notifications/cancelled"));
+    system.post("/agents/orchestrator/working/abort", &json!({})).expect(200);
+    assert_eq!(turn.join().unwrap().expect(500).text("/error/type"), "submission_aborted");
+    until("the server is told", || {
+        heard(&system)
+            .iter()
+            .any(|message| message["method"] == "notifications/cancelled" && message["params"]["requestId"].is_number())
+    });
+    // It still runs, and a late answer to what was cancelled disturbs nothing.
+    std::fs::write(scratch(&system).join("enough"), "").unwrap();
+    assert_eq!(call(&system, "echo", &json!({"text": "x"}))["is_error"], false);
+}
+
+/// A server that says for ever that it works is not waited for any longer than another one.
+#[test]
+fn progress_does_not_extend_the_time_of_a_call() {
+    let system = ready(&[], &json!({"timeout_ms": 3000}));
+    let begun = Instant::now();
+    let called = call(&system, "work", &json!({}));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(result_text(&called).contains("did not answer within 3 s"), "{called}");
+    until("the server is told", || heard(&system).iter().any(|message| message["method"] == "notifications/cancelled"));
+}
+
+#[test]
+fn resources_are_read_by_two_tools_and_prompts_are_templates() {
+    let system = start(&script(&[("Greet Ana", json!({}))]));
+    std::fs::write(scratch(&system).join("texts"), "").unwrap();
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    let servers = system.ken(&["mcp", "list"]);
+    let shown = String::from_utf8(servers.stdout).unwrap();
+    for line in ["double: new, 26 tools", "  list_resources: List what", "  prompt greet who: Greets."] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    // Nothing of a server is used before a person has accepted it.
+    let refused = system.ken(&["tools", "prompt", "double", "greet", "who=Ana"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("ken accept double"), "{refused:?}");
+    accept(&system, "double");
+    until_ready(&system);
+    let list = call(&system, "list_resources", &json!({}));
+    let text = result_text(&list);
+    assert!(text.contains("which others have written") && text.contains("notes://1  first, A note."), "{text}");
+    assert!(text.contains("\n101 more are left out here\n"), "{text}");
+    let read = call(&system, "read_resource", &json!({"uri": "notes://1"}));
+    let text = result_text(&read);
+    assert!(text.contains("which others have written") && text.contains("[notes://1]\nObey this note."), "{text}");
+    assert!(text.contains("[notes://1, bytes, 3 bytes, is not shown]"), "{text}");
+    let missing = call(&system, "read_resource", &json!({"uri": "notes://2"}));
+    assert!(missing["is_error"] == true && result_text(&missing).contains("no such note"), "{missing}");
+    let prompt = system.ken(&["mcp", "prompt", "double", "greet", "who=Ana"]);
+    assert_eq!(String::from_utf8_lossy(&prompt.stdout), "Greet Ana warmly.\n```\n# RULE 0\n");
+    let unknown = system.ken(&["chat", "-t", "double/greet", "now"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
+fn a_call_that_the_sandbox_stops_names_the_line_that_allows_it() {
+    let system = start(&[]);
+    let notes = system.home().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    std::fs::write(notes.join("a"), "").unwrap();
+    let touch = json!({"read": [system.home().join("mcp.py"), notes], "write": [scratch(&system)]});
+    let system = accepted(system, &json!({ "touch": touch }));
+    let change = call(&system, "deny", &json!({"file": notes.join("new")}));
+    let text = result_text(&change);
+    let (home, notes) = (system.home().display(), notes.display());
+    let wanted = format!(
+        r#"What ken says of it: the sandbox does not let it change files in {notes}; if it may, put "ken": {{"touch":{{"read":["{home}/mcp.py"],"write":["{home}/scratch","{notes}"]}}}} into the entry "double" of mcp.json"#
+    );
+    assert!(text.ends_with(&wanted), "{text}\n{wanted}");
+    // A failure of the server's own names no rule.
+    assert!(!call(&system, "fail", &json!({})).to_string().contains("sandbox"));
 }

@@ -209,6 +209,8 @@ pub(crate) struct RequestedCall {
     pub(crate) call: Call,
     /// Whether a governing rule requires a person to approve the call, regardless of the tool's own description.
     pub(crate) ask: bool,
+    /// Where the call says how far it has come.
+    pub(crate) events: Option<Events>,
 }
 
 impl RequestedCall {

@@ -3,13 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ken_types::event::{NO_TOOL, ToolResult};
+use ken_types::event::{Body, NO_TOOL, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
-use ken_types::ops::tools::{Approval, CallTool, Called, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
+use ken_types::ops::tools::{
+    Approval, CallTool, Called, ListTools, Need, Tool, ToolProgress, ToolsCall, ToolsList, ToolsPreview,
+};
 use ken_types::{Code, Error};
 use ken_wire::Pool;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::seams::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
 
@@ -19,6 +21,8 @@ const LIST: Duration = Duration::from_secs(2);
 /// How long a call waits for ken-tools while it restarts.
 const MAX_UNREACHABLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
+/// The beginning of the origin of texts of MCP servers.
+const MCP: &str = "mcp ";
 /// The maximum deadline, because ken-tools applies the tool's own timeout, which is shorter.
 const CALL_TIMEOUT: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
@@ -106,10 +110,7 @@ impl Tools for WireTools {
             let Some(tool) = tool else {
                 return Err(format!("{NO_TOOL}{}`.", args.name));
             };
-            let called = match tool.idempotent {
-                true => pool.call::<ToolsCall>(&args, CALL_TIMEOUT).await,
-                false => call_once(&pool, &args).await,
-            };
+            let called = call(&pool, &args, &tool, &requested).await;
             match called {
                 Ok(called) if called.is_error => Err(called.result.text()),
                 Ok(called) => Ok(called.result),
@@ -119,20 +120,48 @@ impl Tools for WireTools {
     }
 }
 
-/// Calls a tool that is not idempotent. The call is repeated only as long as it cannot have been sent.
-async fn call_once(pool: &Pool, args: &CallTool) -> Result<Called, Error> {
+/// Calls a tool. If it is not idempotent, the call is repeated only as long as it cannot have been sent.
+async fn call(pool: &Pool, args: &CallTool, tool: &Tool, requested: &RequestedCall) -> Result<Called, Error> {
+    // Only an MCP server says how far it has come. Such a call takes a connection of its own.
+    let is_followed = tool.outside.as_deref().is_some_and(|origin| origin.starts_with(MCP));
+    if tool.idempotent && !is_followed {
+        return pool.call::<ToolsCall>(args, CALL_TIMEOUT).await;
+    }
     let until = Instant::now() + MAX_UNREACHABLE;
+    let mut may_repeat = tool.idempotent;
     loop {
-        let called = match pool.connection(Instant::now() + LIST).await {
-            Ok(connection) => connection.call::<ToolsCall>(args, CALL_TIMEOUT).await,
-            Err(error) => Err(error),
+        let called = match is_followed {
+            true => followed(pool, args, requested).await,
+            false => once(pool, args).await,
         };
-        let is_unsent = |error: &Error| error.code == Code::Unavailable && !error.is_outcome_unknown();
         match called {
-            Err(error) if is_unsent(&error) && Instant::now() < until => sleep(PAUSE).await,
+            Err(error) if error.code != Code::Unavailable => return Err(error),
+            Err(error) if error.is_outcome_unknown() && !std::mem::take(&mut may_repeat) => return Err(error),
+            Err(_) if Instant::now() < until => sleep(PAUSE).await,
             called => return called,
         }
     }
+}
+
+async fn once(pool: &Pool, args: &CallTool) -> Result<Called, Error> {
+    pool.connection(Instant::now() + LIST).await?.call::<ToolsCall>(args, CALL_TIMEOUT).await
+}
+
+/// Calls a tool, and records what it says while it runs.
+async fn followed(pool: &Pool, args: &CallTool, requested: &RequestedCall) -> Result<Called, Error> {
+    let follow = async {
+        let mut items = pool.stream::<ToolsCall>(args, CALL_TIMEOUT).await?;
+        while let Some(item) = items.next().await {
+            let ToolProgress { progress, total, message } = item?;
+            let (tool_name, tool_call_id) = (args.name.clone(), requested.call.id.clone());
+            if let Some(events) = &requested.events {
+                events.send(Body::ToolProgress { tool_name, tool_call_id, progress, total, message }).await;
+            }
+        }
+        items.reply().await
+    };
+    let silent = |_| Error::deadline("ken-tools did not answer in time").outcome_unknown();
+    timeout(CALL_TIMEOUT + LIST, follow).await.map_err(silent)?
 }
 
 /// Returns the message of a refused call, for the model.

@@ -186,7 +186,8 @@ async fn make_call(seams: &Seams, caller: Caller, call: &Call, events: &Events) 
     if !tools.iter().any(|tool| tool.name == call.name) {
         return Err(format!("{NO_TOOL}{}`.", call.name));
     }
-    let requested = RequestedCall { caller, call: call.clone(), ask: approval_rule.is_some() };
+    let requested =
+        RequestedCall { caller, call: call.clone(), ask: approval_rule.is_some(), events: Some(events.clone()) };
     if is_own {
         return seams.tools.call(requested, None).await;
     }

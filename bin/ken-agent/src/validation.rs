@@ -66,7 +66,8 @@ pub(crate) async fn by_laws(
         true => json!({"text": text}),
         false => json!({"text": text, "sources": sources}),
     };
-    let requested = RequestedCall { caller: caller.clone(), call: Call::internal(JUDGE_TOOL, arguments), ask: false };
+    let requested =
+        RequestedCall { caller: caller.clone(), call: Call::internal(JUDGE_TOOL, arguments), ask: false, events: None };
     let judgement = seams.tools.call(requested, None).await?.details;
     let scores = judgement.get("scores").cloned().unwrap_or_default();
     let status = judgement.get("pass_fail_status").and_then(Value::as_str);

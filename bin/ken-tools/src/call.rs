@@ -15,7 +15,7 @@ use crate::begun::Begun;
 use crate::catalog::Listing;
 use crate::entry::{Entry, OutputFormat};
 use crate::gate::{self, ApprovalGate, GateResult};
-use crate::mcp::Servers;
+use crate::mcp::{Listener, ServerCall, Servers};
 use crate::output::{Outputs, details};
 use crate::places::Places;
 use crate::preview;
@@ -69,7 +69,12 @@ impl Caller {
         self.begun.process()
     }
 
-    pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
+    pub(crate) async fn call(
+        &self,
+        listing: &Listing,
+        call: CallTool,
+        listener: Listener<'_>,
+    ) -> Result<Called, Error> {
         let call = Admitted::new(listing, call)?;
         let place = timeout(PLACE_TIMEOUT, self.calls.take(call.call.session.as_deref())).await;
         let _place = place.map_err(|_| {
@@ -83,7 +88,7 @@ impl Caller {
                 GateResult::Refused(reason) => Err(reason),
                 GateResult::MayRun => {
                     self.begun.begin(&call.call, call.entry.tool.idempotent)?;
-                    self.run(&call).await
+                    self.run(&call, listener).await
                 }
             },
         };
@@ -118,10 +123,11 @@ impl Caller {
         })
     }
 
-    async fn run(&self, call: &Admitted<'_>) -> Result<ToolResult, String> {
+    async fn run(&self, call: &Admitted<'_>, listener: Listener<'_>) -> Result<ToolResult, String> {
         if let Some((server, tool)) = &call.entry.server {
             let server = self.servers.find(server).map_err(|error| error.to_string())?;
-            return server.call(tool, &call.call.arguments, call.entry, &self.outputs).await;
+            let (arguments, entry, outputs) = (&call.call.arguments, call.entry, &self.outputs);
+            return server.call(&ServerCall { tool, arguments, entry, outputs, listener }).await;
         }
         let max = max_output(call.entry);
         let ended = call.process(&call.entry.command, true, max).await?;

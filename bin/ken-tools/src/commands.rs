@@ -178,7 +178,8 @@ impl Filter for Call {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Replied, Error> {
-        let called = self.words.with_call(input, async |caller, listing, call| caller.call(listing, call).await)?;
+        let called =
+            self.words.with_call(input, async |caller, listing, call| caller.call(listing, call, None).await)?;
         Ok(reply.send(&CallResult(called)))
     }
 }

@@ -1,6 +1,7 @@
 //! ken-tools: the tools that agents can call. A tool is any program that reads one JSON document and writes one,
 //! described by a file in `tools.d`. Each call runs it as one process in a sandbox. See ken-tools(8), ken-tools(5).
 
+mod add;
 mod admitted;
 mod begun;
 mod call;
@@ -29,12 +30,13 @@ use ken_types::ops::tools::{Problem, Tools as Listed, ToolsCall, ToolsList, Tool
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
+use crate::add::Add;
 use crate::call::Caller;
 use crate::catalog::Catalog;
 use crate::commands::{Call, Check, List, Preview};
 use crate::gate::ApprovalGate;
 use crate::output::Outputs;
-use crate::servers::{Accept, ListServers};
+use crate::servers::{Accept, GetPrompt, ListServers};
 
 const ABOUT: &str = "Run the tools that agents may call";
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         Some("preview") => ken_tool::subcommand::<Preview>(),
         Some("servers") => ken_tool::report::<ListServers>(),
         Some("accept") => ken_tool::report::<Accept>(),
+        Some("add") => ken_tool::subcommand::<Add>(),
+        Some("prompt") => ken_tool::report::<GetPrompt>(),
         // ken-tools itself starts this command, in a sandbox.
         Some("bridge") => mcp::bridge(),
         _ if is_part() => ken_service::run(
@@ -68,6 +72,8 @@ fn main() -> ExitCode {
                 ("preview", Preview::ABOUT),
                 ("servers", ListServers::ABOUT),
                 ("accept", Accept::ABOUT),
+                ("add", Add::ABOUT),
+                ("prompt", GetPrompt::ABOUT),
             ],
         ),
     }
@@ -158,9 +164,9 @@ fn table() -> Table<Tools> {
             }
             Ok(Listed { tag, process, ..listing.tools_of(args.agent.as_deref()) })
         })
-        .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
+        .op::<ToolsCall, _, _>(|tools: Arc<Tools>, context, call| async move {
             let listing = tools.catalog.read();
-            tools.caller.call(&listing, call).await
+            tools.caller.call(&listing, call, Some(&context)).await
         })
         .op::<ToolsPreview, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();

@@ -1,4 +1,5 @@
-//! `ken-tools servers` and `ken-tools accept`: list the configured MCP servers, and accept their tools.
+//! `ken-tools servers`, `ken-tools accept` and `ken-tools prompt`: list the configured MCP servers, accept their tools, and
+//! print their prompts.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -9,11 +10,13 @@ use clap::Args;
 use ken_text::for_terminal;
 use ken_tool::{Answer, Error, Replied, Reply, Report, Verdict};
 use ken_types::ops::tools::Problem;
+use rmcp::model::Prompt;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::commands::{Folders, runtime};
-use crate::mcp::{Down, Pinned, Server};
+use crate::mcp::{Down, Offered, Pinned, Server};
 
 /// The time within which the list is there. It is a little more than a server may take to start, so that a server that
 /// takes too long is named as such.
@@ -57,9 +60,9 @@ impl Report for ListServers {
     }
 }
 
-/// A server whose tools were requested.
+/// A server that was asked what it offers.
 #[derive(Serialize)]
-struct ServerReport {
+pub(crate) struct ServerReport {
     name: String,
     /// `accepted`, `new`, `changed`, `starting` or `down`.
     state: &'static str,
@@ -75,17 +78,21 @@ struct ServerReport {
     #[serde(skip_serializing_if = "String::is_empty")]
     sha256: String,
     tools: Pinned,
+    /// What a person can begin a message with: `ken chat -t SERVER/PROMPT`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    prompts: Vec<Prompt>,
     /// How the tools differ from the accepted ones, for people.
     #[serde(skip)]
     differences: Vec<String>,
 }
 
 impl ServerReport {
-    fn of(server: &Arc<Server>, looked: Result<Pinned, Down>) -> ServerReport {
-        let tools = match looked {
-            Ok(tools) => tools,
+    pub(crate) fn of(server: &Arc<Server>, looked: Result<Offered, Down>) -> ServerReport {
+        let Offered { tools, prompts } = match looked {
+            Ok(offered) => offered,
             Err(Down { why, said, remedy }) => {
-                return ServerReport { said, hint: remedy, ..ServerReport::without_tools(server, "down", why) };
+                let hint = joined([remedy, server.skipped_scripts()]);
+                return ServerReport { said, hint, ..ServerReport::without_tools(server, "down", why) };
             }
         };
         let (state, why, differences) = match server.pinned() {
@@ -93,14 +100,14 @@ impl ServerReport {
             Some(pinned) if pinned == tools => ("accepted", String::new(), Vec::new()),
             Some(pinned) => ("changed", pinned.changes(&tools).join(", "), pinned.differences(&tools)),
         };
-        let hint = server.unreadable().and_then(|error| error.hint);
+        let hint = joined([server.unreadable().and_then(|error| error.hint), server.skipped_scripts()]);
         let sha256 = tools.digest();
-        ServerReport { hint, sha256, tools, differences, ..ServerReport::without_tools(server, state, why) }
+        ServerReport { hint, sha256, tools, prompts, differences, ..ServerReport::without_tools(server, state, why) }
     }
 
     fn starting(server: &Arc<Server>) -> ServerReport {
-        let why = match server.is_fetching() {
-            true => "its package is being fetched",
+        let why = match server.is_installing() {
+            true => "its package is being installed",
             false => "it is not ready yet",
         };
         ServerReport::without_tools(server, "starting", why.to_owned())
@@ -116,8 +123,14 @@ impl ServerReport {
             hint: None,
             sha256: String::new(),
             tools: Pinned::default(),
+            prompts: Vec::new(),
             differences: Vec::new(),
         }
+    }
+
+    /// Whether it runs, accepted or not.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.sha256.is_empty()
     }
 
     fn is_usable(&self) -> bool {
@@ -142,13 +155,28 @@ impl Answer for Listed {
             return writeln!(to, "mcp.json names no servers");
         }
         for seen in &self.servers {
-            show(seen, verbose, to)?;
+            show_with_command(seen, verbose, to)?;
         }
         for Problem { file, error } in &self.problems {
             writeln!(to, "{}: {}", for_terminal(file), for_terminal(&error.to_string()))?;
         }
         Ok(())
     }
+}
+
+/// Returns the texts that there are, one below the other.
+fn joined(texts: [Option<String>; 2]) -> Option<String> {
+    let texts: Vec<String> = texts.into_iter().flatten().collect();
+    (!texts.is_empty()).then(|| texts.join("\n  "))
+}
+
+/// Returns a prompt with its arguments, as in `greet name [title]`.
+fn prompt_words(prompt: &Prompt) -> String {
+    let arguments = prompt.arguments.iter().flatten().map(|argument| match argument.required {
+        Some(true) => format!(" {}", argument.name),
+        _ => format!(" [{}]", argument.name),
+    });
+    format!("{}{}", prompt.name, arguments.collect::<String>())
 }
 
 fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -174,14 +202,26 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
     for tool in seen.tools.0.iter().filter(|_| shows_all) {
         let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
         writeln!(to, "  {name}: {}", description.replace('\n', "\n    "))?;
-    }
-    match *state {
-        "new" | "changed" => {
-            let sha256 = &seen.sha256;
-            writeln!(to, "  accept them as they are: ken accept {name} --digest {sha256}")
+        if verbose {
+            // Models read this, too, and a schema has room for much text.
+            writeln!(to, "    takes {}", for_terminal(&tool.input_schema.to_string()))?;
         }
-        _ => Ok(()),
     }
+    for prompt in seen.prompts.iter().filter(|_| shows_all) {
+        let about = prompt.description.as_deref().unwrap_or_default().replace('\n', " ");
+        writeln!(to, "  prompt {}: {}", for_terminal(&prompt_words(prompt)), for_terminal(&about))?;
+    }
+    Ok(())
+}
+
+/// Says what a server offers, and how to accept it.
+pub(crate) fn show_with_command(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+    show(seen, verbose, to)?;
+    if seen.is_running() && !seen.is_usable() {
+        let ServerReport { name, sha256, .. } = seen;
+        writeln!(to, "  accept them as they are: ken accept {name} --digest {sha256}")?;
+    }
+    Ok(())
 }
 
 #[derive(Args)]
@@ -246,7 +286,7 @@ fn asks() -> bool {
 /// Shows the list to the person at the terminal and asks.
 fn confirmed(seen: &ServerReport) -> Result<bool, Error> {
     let mut text = String::new();
-    let shown = show(seen, false, &mut text);
+    let shown = show(seen, seen.state == "new", &mut text);
     shown.map_err(|error| Error::internal(error.to_string()))?;
     let mut stderr = std::io::stderr();
     let asked = write!(stderr, "{text}ken: may agents use these tools? [y/N] ").and_then(|()| stderr.flush());
@@ -266,6 +306,53 @@ impl Answer for Accepted {
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        show(&self.0, verbose, to)
+        show_with_command(&self.0, verbose, to)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct GetPrompt {
+    /// The server
+    #[arg(value_name = "SERVER")]
+    server: String,
+    /// The prompt
+    #[arg(value_name = "PROMPT")]
+    prompt: String,
+    /// A value for an argument of the prompt
+    #[arg(value_name = "NAME=VALUE")]
+    values: Vec<String>,
+    #[command(flatten)]
+    folders: Folders,
+}
+
+impl Report for GetPrompt {
+    const NAME: &'static str = "ken-tools prompt";
+    const ABOUT: &'static str = "Print a prompt of an MCP server, with values for its arguments";
+    const AFTER_HELP: &'static str = "`ken chat -t SERVER/PROMPT -p NAME=VALUE` sends it.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Replied, Error> {
+        let pair = |word: &String| {
+            let (name, value) = word.split_once('=').ok_or_else(|| Error::invalid(word, "NAME=VALUE is needed"))?;
+            Ok((name.to_owned(), Value::from(value)))
+        };
+        let values: Map<String, Value> = self.values.iter().map(pair).collect::<Result<_, Error>>()?;
+        let catalog = self.folders.catalog();
+        let _listing = catalog.read();
+        let server = catalog.servers.find(&self.server)?;
+        let text = runtime()?.block_on(server.prompt_once(&self.prompt, values))?;
+        Ok(reply.send(&PromptText { server: &self.server, prompt: &self.prompt, text }))
+    }
+}
+
+#[derive(Serialize)]
+struct PromptText<'a> {
+    server: &'a str,
+    prompt: &'a str,
+    text: String,
+}
+
+impl Answer for PromptText<'_> {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "{}", for_terminal(&self.text))
     }
 }

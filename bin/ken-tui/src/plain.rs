@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn};
-use ken_client::{Events, Gateway, LiveText, source_lines};
+use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
 use serde_json::Value;
@@ -199,6 +199,7 @@ impl Plain {
                 put(&for_output(&live.add(&event)))?;
                 let line = match text("type") {
                     "tool_start" => format!("[{} …]", text("toolName")),
+                    "tool_progress" => format!("[{}]", progress_line(&event)),
                     "tool" if event.get("isError") == Some(&Value::Bool(true)) => {
                         format!("[{} failed]", text("toolName"))
                     }

@@ -19,6 +19,7 @@ use crate::globals::Globals;
 use crate::help::Help;
 use crate::knowledge::Knowledge;
 use crate::logs::Logs;
+use crate::mcp::Mcp;
 use crate::messenger::Messenger;
 use crate::models::setup::Setup;
 use crate::parts::{Change, Kill, Stop};
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     Deny(Deny),
     /// Let agents use what others have written, as it is now: an MCP server, a skill, AGENTS.md
     Accept(Accept),
+    /// Add and list MCP servers, whose tools agents may call
+    Mcp(Mcp),
     /// List, add and switch the governing rules that the runtime enforces
     Rules(Rules),
     /// List and accept the skills and project rules that agents are given

@@ -23,6 +23,7 @@ mod ids;
 mod input;
 mod knowledge;
 mod logs;
+mod mcp;
 mod messenger;
 mod models;
 mod named_session;
@@ -101,6 +102,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Approvals(approvals) => approvals::run(globals, approvals),
         Command::Approve(approve) => approvals::approve(globals, approve),
         Command::Accept(args) => accept::run::<Cli>(globals, args),
+        Command::Mcp(args) => mcp::run::<Cli>(globals, args),
         Command::Deny(deny) => approvals::deny(globals, deny),
         Command::Rules(rules) => rules::run(|| globals.places(), rules),
         Command::Workspace(args) => workspace::run(globals, args),

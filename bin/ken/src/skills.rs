@@ -322,9 +322,9 @@ fn state(found: &Found) -> State {
     }
 }
 
-/// Asks the person at the terminal. Returns false if standard input is not a terminal.
+/// Asks the person at the terminal. Returns false if nobody is there who sees the question and can answer it.
 fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
-    if !std::io::stdin().is_terminal() {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         print_note(&format!("nobody is there to ask: `ken accept {name} --digest {digest}` puts it in force"));
         return Ok(false);
     }

@@ -37,6 +37,6 @@ pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
 pub use history::History;
-pub use live_text::{LiveText, message_text, source_lines};
+pub use live_text::{LiveText, message_text, progress_line, source_lines};
 pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};

@@ -99,6 +99,20 @@ pub fn source_lines(result: &Value) -> String {
     CitedSource::lines(&sources)
 }
 
+/// Returns how far a tool has come, from its event, as in `mcp__x__y: 3 of 10, reading`.
+pub fn progress_line(event: &Value) -> String {
+    let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number = |name: &str| event.get(name).and_then(Value::as_f64);
+    let mut line = format!("{}: {}", text("toolName"), number("progress").unwrap_or_default());
+    if let Some(total) = number("total") {
+        line.push_str(&format!(" of {total}"));
+    }
+    match text("message") {
+        "" => line,
+        message => format!("{line}, {message}"),
+    }
+}
+
 /// Returns the text of the assistant's message in an event: that of its one block of text, before which thoughts can stand.
 pub fn message_text(event: &Value) -> &str {
     let blocks = event.pointer("/message/content").and_then(Value::as_array);

@@ -145,6 +145,14 @@ pub enum Body {
         /// The process of ken-tools that was there at this time ([`Tools::process`](crate::ops::tools::Tools::process)).
         tools: Option<String>,
     },
+    /// How far a running call has come, as its tool reports it.
+    ToolProgress {
+        tool_name: String,
+        tool_call_id: String,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
     Tool {
         tool_name: String,
         tool_call_id: String,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ken_types::ops::tools::{Approval, Problem};
 use ken_types::{Error, json};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::problem;
 use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, Permissions, TIMEOUT_MS, WORKERS};
@@ -64,6 +64,8 @@ pub(crate) struct KenSettings {
     /// The tools that are offered, by their names on the server; `None` for all.
     pub(crate) tools: Option<BTreeSet<String>>,
     pub(crate) touch: Permissions,
+    /// Whether the install scripts of its package are run.
+    pub(crate) install_scripts: bool,
     pub(crate) timeout_ms: u64,
 }
 
@@ -76,6 +78,7 @@ impl Default for KenSettings {
             idempotent: BTreeSet::new(),
             tools: None,
             touch: Permissions::default(),
+            install_scripts: false,
             timeout_ms: TIMEOUT_MS,
         }
     }
@@ -133,20 +136,67 @@ impl Settings {
     }
 }
 
-fn entries(path: &Path) -> Result<serde_json::Map<String, Value>, Error> {
-    let bytes = ken_trusted::read(path, MAX_BYTES)?;
-    let mut file = json::parse(&bytes, MAX_DEPTH)?;
-    // READMEs for VS Code name the object `servers`.
-    let key = if file.get("mcpServers").is_some() { "mcpServers" } else { "servers" };
-    match file.get_mut(key).map(Value::take) {
+fn entries(path: &Path) -> Result<Map<String, Value>, Error> {
+    let mut file = file(path)?;
+    match key_of(&file).and_then(|key| file.get_mut(key)).map(Value::take) {
         Some(Value::Object(entries)) => Ok(entries),
         _ => Err(Error::invalid("/mcpServers", "an object of servers is needed")),
     }
 }
 
+/// Reads the file.
+fn file(path: &Path) -> Result<Value, Error> {
+    let bytes = ken_trusted::read(path, MAX_BYTES)?;
+    json::parse(&bytes, MAX_DEPTH)
+}
+
+/// Returns the name of the object of servers. READMEs for VS Code call it `servers`.
+fn key_of(file: &Value) -> Option<&'static str> {
+    ["mcpServers", "servers"].into_iter().find(|key| file.get(key).is_some())
+}
+
+/// Returns the entries in the JSON of a README: an object of servers with or without its name, or below `mcp` as in the
+/// settings of VS Code.
+pub(crate) fn entries_in(text: &str) -> Result<Map<String, Value>, Error> {
+    // Some READMEs show the object as a part of a larger one.
+    let text = text.trim().trim_end_matches(',');
+    let text = if text.starts_with('"') { format!("{{{text}}}") } else { text.to_owned() };
+    let mut found = json::parse(text.as_bytes(), MAX_DEPTH)?;
+    if let Some(inner) = found.get_mut("mcp").filter(|inner| key_of(inner).is_some()) {
+        found = inner.take();
+    }
+    let nameless = "an entry has no name: {\"NAME\": {\"command\": …}}";
+    let servers = match key_of(&found) {
+        Some(key) => found.get_mut(key).map(Value::take).unwrap_or_default(),
+        None if found.get("command").is_some() || found.get("url").is_some() => {
+            return Err(Error::invalid("", nameless));
+        }
+        None => found,
+    };
+    match servers {
+        Value::Object(entries) if !entries.is_empty() && entries.values().all(Value::is_object) => Ok(entries),
+        _ => Err(Error::invalid("/mcpServers", "an object of servers is needed, as their READMEs print it")),
+    }
+}
+
+/// Puts entries into the file, and leaves the rest of it as it is. Other users cannot read a new file, because entries often
+/// contain keys.
+pub(crate) fn put(path: &Path, entries: Map<String, Value>) -> Result<(), Error> {
+    let mut file = if path.exists() { file(path)? } else { serde_json::json!({"mcpServers": {}}) };
+    let servers = key_of(&file).and_then(|key| file.get_mut(key)).and_then(Value::as_object_mut);
+    servers.ok_or_else(|| Error::invalid("/mcpServers", "an object of servers is needed"))?.extend(entries);
+    let text = serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
+    ken_trusted::rewrite(path, format!("{text}\n").as_bytes(), 0o600)
+}
+
+/// Returns the entry of a server in the file as it is written there.
+pub(crate) fn written(path: &Path, name: &str) -> Option<Value> {
+    entries(path).ok()?.remove(name)
+}
+
 impl ServerConfig {
     /// Reads an entry. Returns `None` if it is disabled.
-    fn of(name: &str, value: Value, folder: &Path) -> Result<Option<ServerConfig>, Error> {
+    pub(crate) fn of(name: &str, value: Value, folder: &Path) -> Result<Option<ServerConfig>, Error> {
         if !is_name(name) {
             let wanted = format!("a name is 1 to {NAME_BYTES} letters, digits, - and single _");
             return Err(Error::invalid("", format!("{name:?}: {wanted}")));
@@ -287,6 +337,25 @@ mod tests {
         assert_eq!((files.ken.approval, files.ken.agents.len(), files.is_networked()), (Approval::Ask, 2, false));
         assert_eq!(remote.describe(), ["mcp:remote", "https://example.org/mcp"]);
         assert!(remote.is_networked());
+    }
+
+    #[test]
+    fn readmes_show_entries_in_several_forms() {
+        let entry = r#""x": {"command": "x"}"#;
+        for text in [
+            format!(r#"{{"mcpServers": {{{entry}}}}}"#),
+            format!(r#"{{"servers": {{{entry}}}, "inputs": []}}"#),
+            format!(r#"{{"mcp": {{"servers": {{{entry}}}}}}}"#),
+            format!(r#""mcpServers": {{{entry}}},"#),
+            format!("{{{entry}}}"),
+            entry.to_owned(),
+        ] {
+            let found = entries_in(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(found.keys().collect::<Vec<_>>(), ["x"], "{text}");
+        }
+        for text in ["", "[]", "{}", r#"{"x": 1}"#, r#"{"command": "x"}"#, r#"{"mcpServers": []}"#] {
+            assert!(entries_in(text).is_err(), "{text}");
+        }
     }
 
     #[test]

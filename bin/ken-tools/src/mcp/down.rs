@@ -11,6 +11,8 @@ use serde_json::json;
 
 use super::config::{ServerConfig, Transport};
 
+/// The maximum number of bytes that are shown of the beginning of an error response.
+pub(super) const ERROR_BYTES: usize = 1024;
 /// The maximum length of a quoted line in an error, in bytes.
 const QUOTED_BYTES: usize = 512;
 /// Folders that every program in a sandbox may read. `ken-sandbox` has the whole list; here it matters only that no line
@@ -83,55 +85,80 @@ pub(super) fn quote(server: &str, text: &str) -> Result<String, String> {
 }
 
 /// Returns the paths that the entry names as arguments, and that the server cannot read in its sandbox.
-pub(super) fn unreadable_arguments(server: &ServerConfig) -> Vec<PathBuf> {
+pub(crate) fn unreadable_arguments(server: &ServerConfig) -> Vec<PathBuf> {
     let Transport::Stdio { command, .. } = &server.reached else { return Vec::new() };
     let arguments = command.iter().skip(1).map(|word| word.split_once('=').map_or(word.as_str(), |(_, value)| value));
     kept_from(server, arguments.map(PathBuf::from))
 }
 
-/// Returns the lines of the entry that allow what its arguments, its program and its last words show that it needs.
+/// Returns the lines of the entry that allow what its arguments, its program and its words show that it needs.
 ///
 /// `program` is the server's own program, if the entry names it.
 pub(super) fn remedy(server: &ServerConfig, program: Option<&str>, said: &[String]) -> Option<String> {
+    let Transport::Stdio { .. } = &server.reached else { return None };
     let shows = |signs: &[&str], line: &String| signs.iter().any(|sign| line.contains(sign));
-    let needs_network = !server.ken.touch.network && said.iter().any(|line| shows(&NETWORK_SIGNS, line));
-    let named = said.iter().filter(|line| shows(&FILE_SIGNS, line)).flat_map(|line| paths_in(line));
+    let named: Vec<PathBuf> =
+        said.iter().filter(|line| shows(&FILE_SIGNS, line)).flat_map(|line| paths_in(line)).collect();
     let installation = program.and_then(find_program).into_iter().flat_map(|program| installation(&program));
-    let mut files = unreadable_arguments(server);
-    files.extend(kept_from(server, named.chain(installation)));
-    let all = files.clone();
-    files.retain(|file| !all.iter().any(|other| other != file && file.starts_with(other)));
-    files.sort();
-    files.dedup();
-    lines(server, &files, needs_network)
+    let mut read = unreadable_arguments(server);
+    read.extend(kept_from(server, named.iter().cloned().chain(installation)));
+    let all = read.clone();
+    read.retain(|file| !all.iter().any(|other| other != file && file.starts_with(other)));
+    read.sort();
+    read.dedup();
+    let is_refused = |folder: &&PathBuf| named.iter().any(|path| path.starts_with(folder));
+    let needs = Needs {
+        read,
+        write: server.ken.touch.read.iter().filter(is_refused).cloned().collect(),
+        network: !server.ken.touch.network && said.iter().any(|line| shows(&NETWORK_SIGNS, line)),
+    };
+    needs.lines(server)
 }
 
-/// Returns what to write into the entry so that the server can read these files, and reach the network.
-pub(super) fn lines(server: &ServerConfig, files: &[PathBuf], network: bool) -> Option<String> {
-    let mut touch = server.ken.touch.clone();
-    let mut kept = Vec::new();
-    if network {
-        touch.network = true;
-        kept.push("reach the network".to_owned());
+/// What the sandbox keeps a server from.
+#[derive(Default)]
+pub(super) struct Needs {
+    pub(super) read: Vec<PathBuf>,
+    /// Folders that it may only read.
+    pub(super) write: Vec<PathBuf>,
+    pub(super) network: bool,
+}
+
+impl Needs {
+    /// Returns what to write into the entry.
+    pub(super) fn lines(self, server: &ServerConfig) -> Option<String> {
+        let mut touch = server.ken.touch.clone();
+        let names =
+            |files: &[PathBuf]| files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mut kept = Vec::new();
+        if self.network {
+            touch.network = true;
+            kept.push("reach the network".to_owned());
+        }
+        if !self.read.is_empty() {
+            kept.push(format!("read {}", names(&self.read)));
+        }
+        if !self.write.is_empty() {
+            kept.push(format!("change files in {}", names(&self.write)));
+        }
+        let writes =
+            if self.read.is_empty() { "" } else { " (\"write\" instead of \"read\" if it has to change files there)" };
+        touch.read.retain(|folder| !self.write.contains(folder));
+        touch.read.extend(self.read);
+        touch.write.extend(self.write);
+        let mut touch = json!(touch);
+        if let Some(fields) = touch.as_object_mut() {
+            fields.retain(|_, value| *value != json!([]) && *value != json!(false));
+        }
+        let entry = json!({ "touch": touch });
+        (!kept.is_empty()).then(|| {
+            format!(
+                "the sandbox does not let it {}; if it may, put \"ken\": {entry} into the entry {:?} of mcp.json{writes}",
+                kept.join(" and "),
+                server.name
+            )
+        })
     }
-    if !files.is_empty() {
-        touch.read.extend(files.iter().cloned());
-        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        kept.push(format!("read {}", names.join(", ")));
-    }
-    let writes = if files.is_empty() { "" } else { " (\"write\" instead of \"read\" if it has to change files there)" };
-    let mut touch = json!(touch);
-    if let Some(fields) = touch.as_object_mut() {
-        fields.retain(|_, value| *value != json!([]) && *value != json!(false));
-    }
-    let entry = json!({ "touch": touch });
-    (!kept.is_empty()).then(|| {
-        format!(
-            "the sandbox does not let it {}; if it may, put \"ken\": {entry} into the entry {:?} of mcp.json{writes}",
-            kept.join(" and "),
-            server.name
-        )
-    })
 }
 
 /// Returns those of the paths that exist and that the server cannot read.

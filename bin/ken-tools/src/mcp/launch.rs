@@ -43,7 +43,7 @@ impl Secrets {
     }
 }
 
-/// Returns the command that starts the server, with pipes. A package that it needs is fetched first.
+/// Returns the command that starts the server, with pipes. A package that it needs is installed first.
 pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<Command, Down> {
     let mut command = sandbox(&server.ken.touch, true).await?;
     // This ends the server when ken-tools ends for any reason.
@@ -51,9 +51,11 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
     match &server.reached {
         Transport::Stdio { command: words, env, cwd } => {
             let env = filled(env, secrets)?;
-            if let Some(package) = Package::of(&server.name, words)? {
-                package.fetch(server, &env).await?;
+            let mut words = words.clone();
+            if let Some(package) = Package::of(server)? {
+                package.install(server, &env).await?;
                 package.allow_run(&mut command);
+                words = package.command()?;
             }
             for (name, value) in env {
                 // Only the name is an argument, because every user of the machine can see arguments.
@@ -105,6 +107,8 @@ fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
             Some((name, otherwise)) => (name, Some(otherwise)),
             None => (name, None),
         };
+        // READMEs for VS Code name variables and what the person is asked for in this way.
+        let name = name.strip_prefix("env:").or_else(|| name.strip_prefix("input:")).unwrap_or(name);
         let value = secrets.get(name)?.or(otherwise.map(str::to_owned));
         let value = value.ok_or_else(|| {
             format!(
@@ -140,7 +144,7 @@ mod tests {
         let secrets = Secrets::of_file(file.clone());
         let fill = |text| fill(text, &secrets);
         assert_eq!(fill("${KEY}${KEY}"), Ok("11".to_owned()));
-        assert_eq!(fill("a ${KEN_NO_SUCH:-b} c"), Ok("a b c".to_owned()));
+        assert_eq!(fill("a ${KEN_NO_SUCH:-b} c ${input:KEY}"), Ok("a b c 1".to_owned()));
         assert!(fill("${KEN_NO_SUCH}").unwrap_err().starts_with("KEN_NO_SUCH is not set"));
         assert!(fill("${KEN").unwrap_err().contains("not closed"));
     }

@@ -6,6 +6,8 @@ mod config;
 mod down;
 mod http;
 mod launch;
+mod link;
+mod offers;
 mod package;
 mod result;
 mod server;
@@ -22,11 +24,14 @@ use ken_types::ops::tools::Problem;
 use self::accepted::Accepted;
 pub(crate) use self::accepted::Pinned;
 use self::config::Settings;
-pub(crate) use self::down::Down;
+pub(crate) use self::config::{ServerConfig, Transport, entries_in, put, written};
+pub(crate) use self::down::{Down, unreadable_arguments};
 pub(crate) use self::http::bridge;
 use self::launch::Secrets;
-pub(crate) use self::server::Server;
+pub(crate) use self::link::Listener;
+pub(crate) use self::package::Package;
 use self::server::{Offer, join_first};
+pub(crate) use self::server::{Offered, Server, ServerCall};
 use crate::changed::Changed;
 use crate::entry::Entry;
 
@@ -67,6 +72,11 @@ impl Servers {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the path of `mcp.json`.
+    pub(crate) fn file(&self) -> &Path {
+        &self.settings
     }
 
     /// Reads both files again. A server whose entry is unchanged keeps running; others are started or ended. Adds the

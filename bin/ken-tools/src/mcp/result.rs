@@ -2,7 +2,7 @@
 
 use ken_types::event::{Block, ToolResult};
 use ken_types::limits::IMAGES;
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, PromptMessage, ResourceContents, Role};
 use serde_json::Value;
 
 use super::down::quote;
@@ -47,6 +47,17 @@ pub(crate) async fn read(
     let bytes = structured.to_string().len();
     let content = std::iter::once(Block::text(text)).chain(images(answer.content)).collect();
     Ok(ToolResult { content, details: details(structured, bytes), output, ..ToolResult::default() })
+}
+
+/// Returns the texts of a prompt's messages, each with the role of its speaker if there are several.
+pub(crate) fn of_messages(messages: &[PromptMessage]) -> String {
+    let several = messages.len() > 1;
+    let texts = messages.iter().map(|message| match (several, &message.role) {
+        (false, _) => text(&message.content),
+        (true, Role::Assistant) => format!("Assistant: {}", text(&message.content)),
+        (true, _) => format!("User: {}", text(&message.content)),
+    });
+    texts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// The maximum length of all images of a result in base64. A line of the wire holds twice as much.

@@ -6,53 +6,41 @@ use std::time::Duration;
 use ken_text::head;
 use ken_types::Error;
 use ken_types::event::ToolResult;
+use ken_types::limits::PROMPT_BYTES;
 use ken_types::ops::model::{SchemaText, ToolSpec};
 use ken_types::ops::tools::{Approval, Tool};
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientRequest, Implementation,
-    InitializeRequestParams, PaginatedRequestParams, PingRequest,
-};
-use rmcp::service::{NotificationContext, RunningService, ServiceError, serve_client};
-use rmcp::{ClientHandler, RoleClient};
-use serde_json::Value;
-use tokio::process::Child;
-use tokio::sync::{Notify, watch};
+use rmcp::model::Prompt;
+use rmcp::service::ServiceError;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::accepted::{Pinned, PinnedTool};
 use super::config::{ServerConfig, Transport};
-use super::down::{self, Down};
+use super::down::{self, Down, ERROR_BYTES, Needs};
 use super::http::SESSION_LOST;
-use super::launch::{self, Secrets};
+use super::launch::Secrets;
+use super::link::{Link, Listener, START};
+use super::offers;
 use super::package::Package;
 use super::result;
-use super::stderr::Stderr;
-use super::transport::{Lines, Reason};
 use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, OutputFormat};
 use crate::output::Outputs;
 use crate::schema::Schema;
 
-/// The time limit for a server to start and list its tools.
-const START: Duration = Duration::from_secs(30);
-/// The timeout of a ping to a server that did not respond to a call.
-const PING: Duration = Duration::from_secs(5);
 /// The pause before a server that has ended is started again. It doubles each time, and is reset once the server runs well.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The minimum time between two requests for the list of a server that repeatedly reports changes.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
-const MAX_TOOLS: usize = 128;
-const MAX_PAGES: usize = 16;
 /// The maximum length of a tool's description and of its schema, in bytes. A tool with longer ones is left out.
 const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
 /// The maximum length of a tool's name for models, in bytes.
 const TOOL_BYTES: usize = 64;
-/// The maximum number of bytes that are shown of the beginning of an error response.
-const ERROR_BYTES: usize = 1024;
 
 /// A server with its process, which ends when this is dropped.
 pub(crate) struct Server {
@@ -74,15 +62,6 @@ pub(crate) enum State {
     Ready(Arc<Link>),
     /// The server has ended or could not be started, for this reason. It is started again after a pause.
     Down(Down),
-}
-
-/// The connection to a running server.
-pub(crate) struct Link {
-    service: RunningService<RoleClient, Handler>,
-    tools: Mutex<Pinned>,
-    reason: Reason,
-    stderr: Stderr,
-    _child: Child,
 }
 
 /// The tools of a server that agents can use, and the reasons why others cannot be used.
@@ -162,7 +141,21 @@ impl Server {
         let files = down::unreadable_arguments(&self.config);
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         let message = format!("the MCP server {} cannot read {}", self.config.name, join_first(&names, ", "));
-        Some(Error::forbidden(message).hint(down::lines(&self.config, &files, false)?))
+        let needs = Needs { read: files, ..Needs::default() };
+        Some(Error::forbidden(message).hint(needs.lines(&self.config)?))
+    }
+
+    /// Returns the note on install scripts that were not run, if its package has any.
+    pub(crate) fn skipped_scripts(&self) -> Option<String> {
+        let skipped = Package::of(&self.config).ok()??.skipped_scripts();
+        (!skipped.is_empty()).then(|| {
+            format!(
+                "the install scripts of {} were not run; if it does not work without them, put \"install_scripts\": true into \
+                 \"ken\" of the entry {:?} of mcp.json",
+                join_first(&skipped, ", "),
+                self.config.name
+            )
+        })
     }
 
     fn is_bridged(&self) -> bool {
@@ -176,7 +169,7 @@ impl Server {
 
     fn is_accepted(&self, link: &Link) -> Result<(), Error> {
         let name = &self.config.name;
-        let listed = lock(&link.tools).clone();
+        let listed = link.tools();
         let why = match &*lock(&self.pinned) {
             Some(pinned) if *pinned == listed => return Ok(()),
             Some(pinned) => {
@@ -248,17 +241,11 @@ impl Server {
     }
 
     /// Calls a tool. The error is a message for the model.
-    pub(crate) async fn call(
-        self: &Arc<Server>,
-        tool: &str,
-        arguments: &Value,
-        entry: &Entry,
-        outputs: &Outputs,
-    ) -> Result<ToolResult, String> {
-        let (name, again) = (&self.config.name, entry.tool.idempotent);
-        let first = self.call_once(tool, arguments, entry, outputs).await;
+    pub(crate) async fn call(self: &Arc<Server>, call: &ServerCall<'_>) -> Result<ToolResult, String> {
+        let name = &self.config.name;
+        let first = self.call_once(call).await;
         let ended = match &first {
-            Err(Failed::Ended(link, _)) if again => Some(link),
+            Err(Failed::Ended(link, _)) if call.entry.tool.idempotent => Some(link),
             // The call has not been carried out. It is repeated in a new session, and only once.
             Err(Failed::Forgotten(link)) => Some(link),
             _ => None,
@@ -266,47 +253,38 @@ impl Server {
         match ended {
             Some(link) => {
                 self.restarted_after(link).await;
-                self.call_once(tool, arguments, entry, outputs).await
+                self.call_once(call).await
             }
             None => first,
         }
         .map_err(|failed| match failed {
-            Failed::Ended(_, down) => format!(
+            Failed::Ended(_, down) => self.with_remedy(format!(
                 "The MCP server {name} ended while the call was under way ({}). Whether it took effect is unknown.{}",
                 down.why,
                 down.quoted(name)
-            ),
+            )),
             Failed::Forgotten(_) => format!("The MCP server {name} has forgotten its session. The call was not made."),
             Failed::Reported(why) => why,
         })
     }
 
-    async fn call_once(
-        self: &Arc<Server>,
-        tool: &str,
-        arguments: &Value,
-        entry: &Entry,
-        outputs: &Outputs,
-    ) -> Result<ToolResult, Failed> {
-        let name = &self.config.name;
+    async fn call_once(self: &Arc<Server>, call: &ServerCall<'_>) -> Result<ToolResult, Failed> {
+        let (name, time) = (&self.config.name, call.entry.timeout);
         let link = self.ready().await.map_err(Failed::Reported)?;
         self.is_accepted(&link).map_err(|error| Failed::Reported(format!("The call was not allowed: {error}.")))?;
-        let mut params = CallToolRequestParams::new(tool.to_owned());
-        params.arguments = arguments.as_object().cloned();
-        match timeout(entry.timeout, link.service.call_tool_once(params)).await {
-            Ok(Ok(CallToolResponse::Complete(answer))) => {
-                let read = result::read(name, answer, entry.output.as_ref(), outputs);
-                read.await.map_err(Failed::Reported)
-            }
-            Ok(Ok(_)) => {
-                Err(Failed::Reported(format!("The MCP server {name} asks for something that ken does not do.")))
+        // A report on progress does not extend the time.
+        match timeout(time, link.call(call.tool, call.arguments, call.listener)).await {
+            Ok(Ok(answer)) => {
+                let read = result::read(name, answer, call.entry.output.as_ref(), call.outputs).await;
+                read.map_err(|why| Failed::Reported(self.with_remedy(why)))
             }
             Ok(Err(ServiceError::McpError(error))) if self.is_bridged() && error.code.0 == SESSION_LOST => {
                 Err(Failed::Forgotten(link))
             }
             Ok(Err(ServiceError::McpError(error))) => {
                 let quoted = down::quote(name, head(&error.message, ERROR_BYTES)).map_err(Failed::Reported)?;
-                Err(Failed::Reported(format!("The MCP server {name} refused the call.\n{quoted}")))
+                let why = format!("The MCP server {name} refused the call.\n{quoted}");
+                Err(Failed::Reported(self.with_remedy(why)))
             }
             Ok(Err(
                 ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. },
@@ -319,12 +297,21 @@ impl Server {
             ))),
             Ok(Err(error)) => Err(Failed::Reported(format!("The call of the MCP server {name} failed: {error}."))),
             Err(_) => {
-                link.check_alive();
-                let seconds = entry.timeout.as_secs_f64();
+                tokio::spawn(async move { link.check_alive().await });
+                let seconds = time.as_secs_f64();
                 Err(Failed::Reported(format!(
                     "The MCP server {name} did not answer within {seconds} s. Whether the call took effect is unknown."
                 )))
             }
+        }
+    }
+
+    /// Adds what the sandbox keeps the server from, if its words show that, and the line that allows it.
+    fn with_remedy(&self, why: String) -> String {
+        let lines: Vec<String> = why.lines().map(str::to_owned).collect();
+        match down::remedy(&self.config, None, &lines) {
+            Some(remedy) => format!("{why}\nWhat ken says of it: {remedy}"),
+            None => why,
         }
     }
 
@@ -372,17 +359,36 @@ impl Server {
         _ = timeout(START, state.wait_for(is_another)).await;
     }
 
-    /// Whether its package has still to be fetched.
-    pub(crate) fn is_fetching(&self) -> bool {
-        let Transport::Stdio { command, .. } = &self.config.reached else { return false };
-        matches!(Package::of(&self.config.name, command), Ok(Some(package)) if !package.is_fetched())
+    /// Whether its package has still to be installed.
+    pub(crate) fn is_installing(&self) -> bool {
+        matches!(Package::of(&self.config), Ok(Some(package)) if !package.is_installed())
     }
 
-    /// Starts the server, returns the list of its tools, and ends it.
-    pub(crate) async fn list_once(&self) -> Result<Pinned, Down> {
+    /// Starts the server, returns what it offers, and ends it.
+    pub(crate) async fn list_once(&self) -> Result<Offered, Down> {
         let link = Link::open(&self.config, &self.secrets).await?;
-        let tools = lock(&link.tools).clone();
-        Ok(tools)
+        let prompts = timeout(START, offers::prompts(&link.service, &link.capabilities())).await;
+        let prompts = prompts.map_err(|_| "it did not name its prompts in time".to_owned()).and_then(|named| named);
+        Ok(Offered { tools: link.tools(), prompts: prompts? })
+    }
+
+    /// Starts the server, and returns the text of one of its prompts.
+    pub(crate) async fn prompt_once(&self, name: &str, values: Map<String, Value>) -> Result<String, Error> {
+        let server = &self.config.name;
+        let link = Link::open(&self.config, &self.secrets).await.map_err(|down| down.error(server))?;
+        self.is_accepted(&link)?;
+        let refused = |why: String| Error::invalid(name, format!("the MCP server {server} gives no prompt: {why}"));
+        let messages = timeout(self.config.timeout(), offers::prompt(&link.service, name, values)).await;
+        let messages = messages.map_err(|_| Error::deadline(format!("the MCP server {server} did not answer")))?;
+        let messages = messages.map_err(|error| refused(head(&error.to_string(), ERROR_BYTES).to_owned()))?;
+        let text = result::of_messages(&messages);
+        if text.len() > PROMPT_BYTES {
+            return Err(Error::too_large(format!(
+                "the prompt {name} has {} bytes, at most {PROMPT_BYTES}",
+                text.len()
+            )));
+        }
+        Ok(text)
     }
 }
 
@@ -392,6 +398,22 @@ impl Drop for Server {
             task.abort();
         }
     }
+}
+
+/// A call of a tool of a server.
+pub(crate) struct ServerCall<'a> {
+    /// The name of the tool on the server.
+    pub(crate) tool: &'a str,
+    pub(crate) arguments: &'a Value,
+    pub(crate) entry: &'a Entry,
+    pub(crate) outputs: &'a Outputs,
+    pub(crate) listener: Listener<'a>,
+}
+
+/// What a server offers.
+pub(crate) struct Offered {
+    pub(crate) tools: Pinned,
+    pub(crate) prompts: Vec<Prompt>,
 }
 
 /// Why a call failed.
@@ -428,16 +450,17 @@ async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch:
     let mut pause = FIRST_PAUSE;
     loop {
         let begun = Instant::now();
-        let down = match Link::open(&config, &secrets).await {
+        let mut down = match Link::open(&config, &secrets).await {
             Ok(link) => {
                 let link = Arc::new(link);
                 state.send_replace(State::Ready(link.clone()));
                 changed.set();
                 tracing::info!(server = config.name, "the MCP server is ready");
-                link.serve(&changed).await
+                serve(&link, &changed).await
             }
             Err(down) => down,
         };
+        down.remedy = down.remedy.or_else(|| down::remedy(&config, None, &down.said));
         tracing::warn!(server = config.name, "the MCP server is down: {}", down.line());
         state.send_replace(State::Down(down.clone()));
         changed.set();
@@ -450,145 +473,18 @@ async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch:
     }
 }
 
-/// Handles the notifications of a server.
-struct Handler {
-    list_changed: Arc<Notify>,
-}
-
-impl ClientHandler for Handler {
-    fn get_info(&self) -> InitializeRequestParams {
-        let version = env!("CARGO_PKG_VERSION");
-        InitializeRequestParams::new(ClientCapabilities::default(), Implementation::new("ken", version))
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.list_changed.notify_one();
-    }
-}
-
-impl Link {
-    /// Starts the server and lists its tools.
-    async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, Down> {
-        let mut child = launch::command(config, secrets)
-            .await?
-            .spawn()
-            .map_err(|error| format!("the sandbox could not be started: {error}"))?;
-        let (reason, stderr) = (Reason::default(), Stderr::default());
-        let (Some(stdin), Some(stdout), Some(from)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err("the sandbox has no pipes".to_owned().into());
-        };
-        tokio::spawn(stderr.clone().read(from));
-        let handler = Handler { list_changed: Arc::default() };
-        let lines = Lines::new(stdout, stdin, reason.clone());
-        let opened = timeout(START, async {
-            let service =
-                serve_client(handler, lines).await.map_err(|error| head(&error.to_string(), ERROR_BYTES).to_owned())?;
-            let tools = listed(&service).await?;
-            Ok((service, tools))
-        });
-        let opened =
-            opened.await.unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
-        match opened {
-            Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, stderr, _child: child }),
-            Err(why) => {
-                let said = stderr.last_lines().await;
-                let remedy = down::remedy(config, own_program(config), &said);
-                // The words of the library for an end are no help to a person.
-                let why =
-                    if why.starts_with("connection closed") { "it ended before it was ready".to_owned() } else { why };
-                Err(Down { why: reason.get().unwrap_or(why), said, remedy })
-            }
+/// Watches a server until it ends. Returns the reason for its end.
+async fn serve(link: &Link, changed: &Changed) -> Down {
+    loop {
+        tokio::select! {
+            () = link.reason.closed() => return link.end().await,
+            () = link.service.service().list_changed.notified() => {}
         }
-    }
-
-    /// Monitors the server until it ends. Returns the reason for its end.
-    async fn serve(self: Arc<Link>, changed: &Changed) -> Down {
-        loop {
-            let list_changed = &self.service.service().list_changed;
-            tokio::select! {
-                () = self.reason.closed() => return self.end().await,
-                () = list_changed.notified() => {}
-            }
-            match timeout(START, listed(&self.service)).await {
-                Ok(Ok(tools)) => {
-                    *lock(&self.tools) = tools;
-                    changed.set();
-                }
-                Ok(Err(why)) => self.reason.set(why),
-                Err(_) => self.reason.set("it does not name its tools any more"),
-            }
-            if self.reason.get().is_some() {
-                return self.end().await;
-            }
-            sleep(BETWEEN_LISTS).await;
+        link.list_again().await;
+        changed.set();
+        if link.reason.get().is_some() {
+            return link.end().await;
         }
+        sleep(BETWEEN_LISTS).await;
     }
-
-    /// Cancels the open calls. The process ends with the last of them. Returns the reason for its end.
-    async fn end(&self) -> Down {
-        self.service.cancellation_token().cancel();
-        self.end_reason().await
-    }
-
-    /// Returns the reason why the server has ended.
-    async fn end_reason(&self) -> Down {
-        let said = self.stderr.last_lines().await;
-        Down { why: self.reason.get().unwrap_or_else(|| "it has ended".to_owned()), said, remedy: None }
-    }
-
-    /// Sends a ping, and ends the server if there is no response.
-    fn check_alive(self: &Arc<Link>) {
-        let link = self.clone();
-        tokio::spawn(async move {
-            let ping = ClientRequest::PingRequest(PingRequest::default());
-            let answered = timeout(PING, link.service.send_request(ping)).await;
-            if !matches!(answered, Ok(Ok(_) | Err(ServiceError::McpError(_)))) {
-                link.reason.set("it does not answer any more");
-                link.reason.close();
-            }
-        });
-    }
-}
-
-/// Returns the program of the server itself, unless `npx` or `uvx` starts it, whose files it can use.
-fn own_program(config: &ServerConfig) -> Option<&str> {
-    let Transport::Stdio { command, .. } = &config.reached else { return None };
-    let is_launched = matches!(Package::of(&config.name, command), Ok(Some(_)));
-    command.first().map(String::as_str).filter(|_| !is_launched)
-}
-
-/// Returns all tools of a server, sorted by name.
-async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned, String> {
-    let mut tools = Vec::new();
-    let mut cursor = None;
-    for _ in 0..MAX_PAGES {
-        let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let page = service
-            .list_tools(Some(params))
-            .await
-            .map_err(|error| format!("it does not name its tools: {}", head(&error.to_string(), ERROR_BYTES)))?;
-        tools.extend(page.tools.into_iter().map(|tool| {
-            let hint = |hint: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| {
-                tool.annotations.as_ref().and_then(hint).unwrap_or(false)
-            };
-            PinnedTool {
-                read_only: hint(|said| said.read_only_hint),
-                idempotent: hint(|said| said.idempotent_hint),
-                name: tool.name.to_string(),
-                description: tool.description.as_deref().unwrap_or_default().to_owned(),
-                input_schema: Value::Object((*tool.input_schema).clone()),
-                output_schema: tool.output_schema.as_deref().cloned().map_or(Value::Null, Value::Object),
-            }
-        }));
-        if tools.len() > MAX_TOOLS {
-            return Err(format!("it has more than {MAX_TOOLS} tools"));
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            tools.sort_by(|one: &PinnedTool, other| one.name.cmp(&other.name));
-            return Ok(Pinned(tools));
-        }
-    }
-    Err(format!("it names its tools on more than {MAX_PAGES} pages"))
 }

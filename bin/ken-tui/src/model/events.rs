@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ken_approval::decided;
-use ken_client::{message_text, source_lines};
+use ken_client::{message_text, progress_line, source_lines};
 use serde_json::Value;
 
 use super::block::{Block, Kind, State, one_line};
@@ -54,6 +54,7 @@ impl Model {
             "thinking_end" => end_thinking(exchange, text(event, "content")),
             "message_end" => end_message(exchange, event),
             "tool_start" => self.tool_started(event),
+            "tool_progress" => self.detail(text(event, "toolCallId"), one_line(&progress_line(event))),
             "tool" | "task" => self.activity_ended(event, kind),
             "task_start" => {
                 let mut block = Block::running(text(event, "agent"), text(event, "taskId"), now);
@@ -97,18 +98,23 @@ impl Model {
 
     /// Shows beside a task what its worker is doing at the moment. Other events of a worker are not shown.
     fn worker_event(&mut self, event: &Value, kind: &str) {
-        if !matches!(kind, "tool_start" | "turn_start" | "task_start") {
+        if !matches!(kind, "tool_start" | "tool_progress" | "turn_start" | "task_start") {
             return;
         }
         // The session of a worker is `task:<parent session>:<taskId>`.
         let task = text(event, "session").rsplit(':').next().unwrap_or_default();
         let doing = match kind {
             "tool_start" => one_line(text(event, "toolName")),
+            "tool_progress" => one_line(&progress_line(event)),
             "task_start" => one_line(text(event, "agent")),
             _ => "thinks".to_owned(),
         };
-        if let Some(block) = self.transcript.block_mut(task) {
-            block.detail = doing;
+        self.detail(task, doing);
+    }
+
+    fn detail(&mut self, block: &str, detail: String) {
+        if let Some(block) = self.transcript.block_mut(block) {
+            block.detail = detail;
             block.forget_lines();
         }
     }

@@ -11,7 +11,7 @@ use ken_types::Error;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, PROMPT_BYTES};
 use ken_types::places::Places;
 
-use super::{Chat, template};
+use super::{Chat, server_prompt, template};
 use crate::input::{read_bytes, read_text};
 use crate::output::print_note;
 
@@ -32,8 +32,11 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
         Stdin::Prompt(ref text) => text.clone(),
         _ => chat.text.join(" "),
     };
-    if let Some(name) = &chat.template {
-        text = template::filled(places, name, &chat.param, &text)?;
+    let prompt = chat.template.as_ref().filter(|name| server_prompt::is_prompt(name));
+    match &chat.template {
+        Some(name) if prompt.is_none() => text = template::filled(places, name, &chat.param, &text)?,
+        Some(_) if text.is_empty() => server_prompt::CHOSEN.clone_into(&mut text),
+        _ => {}
     }
     let mut parts = Vec::new();
     for path in chat.fragment.iter().filter(|path| !is_stdin(path)) {
@@ -43,6 +46,10 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
     let (mut images, mut attached) = (Vec::new(), matches!(stdin, Stdin::Before(_)));
     if let Stdin::Before(text) = &stdin {
         parts.push(fenced("stdin", text));
+    }
+    if let Some(name) = prompt {
+        parts.push(server_prompt::text(places, name, &chat.param)?);
+        attached = true;
     }
     parts.push(text);
     let named = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -94,6 +101,10 @@ impl Stdin {
             return Ok(Stdin::Attached(kind_of(bytes(IMAGE_BYTES)?, "standard input")?));
         }
         if is_prompt && fragments == 0 {
+            let has_prompt = chat.template.as_deref().is_some_and(server_prompt::is_prompt);
+            if std::io::stdin().is_terminal() && has_prompt && !is_named {
+                return Ok(Stdin::Nothing);
+            }
             if std::io::stdin().is_terminal() {
                 let hint = "ken chat TEXT, or a text on standard input";
                 return Err(Error::invalid("TEXT", "the text is missing").hint(hint));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ken_client::approvals::Questions;
 use ken_client::chat::{Identity, Turn};
 use ken_client::interrupt::Interrupt;
-use ken_client::{Gateway, LiveText, message_text};
+use ken_client::{Gateway, LiveText, message_text, progress_line};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
@@ -152,6 +152,11 @@ impl<'a> TurnFollower<'a> {
         match text("type") {
             "tool_start" if std::io::stderr().is_terminal() => {
                 print_note(&format!("[{}]", text("toolName")));
+                self.questions.ask_again();
+                Ok(false)
+            }
+            "tool_progress" if std::io::stderr().is_terminal() => {
+                print_note(&format!("[{}]", progress_line(event)));
                 self.questions.ask_again();
                 Ok(false)
             }

@@ -3,6 +3,7 @@
 mod compose;
 mod follow;
 mod schema;
+mod server_prompt;
 mod template;
 
 use std::io::IsTerminal;
@@ -57,7 +58,7 @@ pub(crate) struct Chat {
     /// Attach a file: a text, or a PNG, JPEG, GIF or WebP image; - is standard input; may be repeated
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
-    /// Use a prompt template; the message replaces its {{input}}
+    /// Use a prompt template; the message replaces its {{input}}. SERVER/PROMPT is a prompt of an MCP server
     #[arg(short = 't', long, value_name = "NAME")]
     pub(crate) template: Option<String>,
     /// Value of a placeholder of the template; may be repeated

@@ -20,7 +20,9 @@ crate::operations! {
     ///
     /// A call that is `repeated` after an interruption runs only if it is certain that it has not begun; otherwise
     /// `conflict` at `/repeated`.
-    ToolsCall, "tools.call": CallTool => Called;
+    ///
+    /// While the call of an MCP server runs, each item says how far it has come.
+    ToolsCall, "tools.call": CallTool => Called, items ToolProgress;
     /// Returns what this call would do, and whether a person has to approve it. Changes nothing. A grant for the call
     /// must have the fingerprint of the preview.
     ToolsPreview, "tools.preview": CallTool => Preview;
@@ -158,6 +160,15 @@ pub struct Called {
     pub is_error: bool,
     pub result: ToolResult,
     pub duration_ms: u64,
+}
+
+/// How far a call has come, as its tool reports it. Others have written the message.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolProgress {
+    pub progress: f64,
+    pub total: Option<f64>,
+    pub message: Option<String>,
 }
 
 /// What a call of a tool would do. The tool itself says so, or else it follows from the tool's description file.

@@ -1,0 +1,37 @@
+//! A prompt of an MCP server in place of a template: `ken chat -t SERVER/PROMPT`.
+
+use std::process::Command;
+
+use ken_client::piped::fenced;
+use ken_types::error::JSON_ERRORS;
+use ken_types::places::Places;
+use ken_types::{Code, Error};
+use serde_json::Value;
+
+use crate::external;
+
+/// What a person says who gives only the name of a prompt.
+pub(super) const CHOSEN: &str = "I have chosen this prompt. Do what it asks.";
+
+/// Whether a template is a prompt of a server. Names of templates have no slash, and names of servers are no folders.
+pub(super) fn is_prompt(template: &str) -> bool {
+    let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    template.split_once('/').is_some_and(|(server, _)| !server.is_empty() && is_plain(server))
+}
+
+/// Returns the text of a prompt, marked as written by others.
+pub(super) fn text(places: &Places, template: &str, params: &[(String, String)]) -> Result<String, Error> {
+    let (server, prompt) = template.split_once('/').unwrap_or((template, ""));
+    let missing = || Error::unavailable("there is no ken-tools beside ken or on PATH");
+    let mut command = Command::new(external::program("tools").ok_or_else(missing)?);
+    command.args(["prompt", "--format", "compact", "--dir"]).arg(places.config.with_file_name("tools.d"));
+    command.args(["--", server, prompt]).args(params.iter().map(|(name, value)| format!("{name}={value}")));
+    let output = command.env("KEN_STATE_DIR", &places.state).env(JSON_ERRORS.0, JSON_ERRORS.1).output();
+    let output = output.map_err(|error| Error::unavailable(format!("ken-tools: {error}")))?;
+    if !output.status.success() {
+        return Err(external::error_of("ken-tools", &output.stderr, Code::Unavailable));
+    }
+    let reply: Value = serde_json::from_slice(&output.stdout).map_err(|error| Error::internal(error.to_string()))?;
+    let text = reply.get("text").and_then(Value::as_str).unwrap_or_default();
+    Ok(fenced(&format!("The prompt {prompt:?} of the MCP server {server:?}, which others have written"), text))
+}
