@@ -137,6 +137,8 @@ def call(name, given, answer, token=None, id=None):
         return text("z" * 10 * 1024 * 1024)
     if name == "error":
         return -32603
+    if name == "deny" and "why" in given:
+        return text(given["why"], isError=True)
     if name == "deny":
         try:
             open(os.path.join(SCRATCH, "mcp.log") if not given.get("file") else given["file"], "a")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """A stand-in for npm: installs a package whose program is mcp.py, which lies beside the folder of this file, and records how it
-was called in the file `steps`. The package `broken` does not exist. The program writes its arguments to `runs` beside itself,
+was called in the file `steps`. The package `broken` does not exist, and the
+registry of `private` cannot be reached. The program writes its arguments to `runs` beside itself,
 which is also the first argument of mcp.py.
 """
 import json
@@ -25,6 +26,8 @@ with open("steps", "a") as file:
     file.write(json.dumps(step) + "\n")
 if "broken" in sys.argv:
     sys.exit("npm error 404 Not Found - there is no \x1b[1mbroken\x1b[0m")
+if "private" in sys.argv:
+    sys.exit("npm error   syscall: 'connect',\nnpm error The operation was rejected by your operating system.")
 os.makedirs("node_modules/.bin")
 os.makedirs("node_modules/@scope/server-double")
 write("package.json", {"dependencies": {"@scope/server-double": "1"}})

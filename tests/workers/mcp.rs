@@ -642,7 +642,10 @@ fn an_entry_of_a_readme_is_installed_once_and_its_program_runs_without_the_netwo
     let system = start(&[]);
     let npx = ken_tests::npm::node(&system.home().join("node"));
     let entry = |package: &str| json!({"command": npx, "args": ["-y", package, "-p", "80"], "env": {"LANG": "C"}});
-    configure(&system, &json!({"double": entry("@scope/server-double@1"), "broken": entry("broken")}));
+    configure(
+        &system,
+        &json!({"double": entry("@scope/server-double@1"), "broken": entry("broken"), "private": entry("private")}),
+    );
     let seen = |name: &str| {
         let servers = system.ken(&["tools", "servers"]);
         let servers: Value = serde_json::from_slice(&servers.stdout).unwrap();
@@ -661,6 +664,9 @@ fn an_entry_of_a_readme_is_installed_once_and_its_program_runs_without_the_netwo
     let broken = seen("broken");
     assert_eq!((&broken["state"], &broken["why"]), (&json!("down"), &json!("its package could not be installed")));
     assert_eq!(broken["said"], json!(["npm error 404 Not Found - there is no \u{241b}[1mbroken\u{241b}[0m"]));
+    // A registry in a private network that nobody has named.
+    let private = seen("private");
+    assert!(private["hint"].as_str().unwrap_or_default().contains("npm_config_registry=URL"), "{private}");
     accept(&system, "double");
     let echo = system.ken(&["tools", "call", "mcp__double__echo", "--json", r#"{"text": "installed"}"#]);
     assert!(String::from_utf8_lossy(&echo.stdout).contains("You said: installed"), "{echo:?}");
@@ -836,6 +842,13 @@ fn a_call_that_the_sandbox_stops_names_the_line_that_allows_it() {
         r#"What ken says of it: the sandbox does not let it change files in {notes}; if it may, put "ken": {{"touch":{{"read":["{home}/mcp.py"],"write":["{home}/scratch","{notes}"]}}}} into the entry "double" of mcp.json"#
     );
     assert!(text.ends_with(&wanted), "{text}\n{wanted}");
+    // A private address is named, too, but never one of this machine, where ken itself listens.
+    for (refused, is_named) in [("10.1.2.3:5432", true), ("127.0.0.1:3940", false)] {
+        let failed =
+            call(&system, "deny", &json!({"file": "/nowhere", "why": format!("connect EACCES {refused} - Local")}));
+        let wanted = format!(r#""reach":["{refused}"]"#);
+        assert_eq!(result_text(&failed).contains(&wanted), is_named, "{failed}");
+    }
     // A failure of the server's own names no rule.
     assert!(!call(&system, "fail", &json!({})).to_string().contains("sandbox"));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use ken_text::head;
 use ken_tool::find_program;
 use ken_types::Error;
+use ken_types::address::is_address;
 use ken_types::fence::fence_as;
 use serde_json::json;
 
@@ -29,6 +30,8 @@ const NETWORK_SIGNS: [&str; 7] = [
     "name resolution",
     "dns error",
 ];
+/// What node writes before a private address that is kept from it. Most other programs do not name the address.
+const ADDRESS_SIGN: &str = "connect EACCES ";
 /// What programs write when a file is kept from them.
 const FILE_SIGNS: [&str; 3] = ["EACCES", "EPERM", "ermission denied"];
 
@@ -111,6 +114,7 @@ pub(super) fn remedy(server: &ServerConfig, program: Option<&str>, said: &[Strin
         read,
         write: server.ken.touch.read.iter().filter(is_refused).cloned().collect(),
         network: !server.ken.touch.network && said.iter().any(|line| shows(&NETWORK_SIGNS, line)),
+        reach: refused_addresses(said),
     };
     needs.lines(server)
 }
@@ -122,6 +126,8 @@ pub(super) struct Needs {
     /// Folders that it may only read.
     pub(super) write: Vec<PathBuf>,
     pub(super) network: bool,
+    /// Private addresses.
+    pub(super) reach: Vec<String>,
 }
 
 impl Needs {
@@ -135,6 +141,9 @@ impl Needs {
             touch.network = true;
             kept.push("reach the network".to_owned());
         }
+        if !self.reach.is_empty() {
+            kept.push(format!("reach {}", self.reach.join(", ")));
+        }
         if !self.read.is_empty() {
             kept.push(format!("read {}", names(&self.read)));
         }
@@ -146,6 +155,7 @@ impl Needs {
         touch.read.retain(|folder| !self.write.contains(folder));
         touch.read.extend(self.read);
         touch.write.extend(self.write);
+        touch.reach.extend(self.reach);
         let mut touch = json!(touch);
         if let Some(fields) = touch.as_object_mut() {
             fields.retain(|_, value| *value != json!([]) && *value != json!(false));
@@ -159,6 +169,18 @@ impl Needs {
             )
         })
     }
+}
+
+/// Returns the private addresses that a server could not reach. The machine itself is not among them: ken listens there, and
+/// takes this user for its owner.
+fn refused_addresses(said: &[String]) -> Vec<String> {
+    let named = said.iter().filter_map(|line| line.split_once(ADDRESS_SIGN)?.1.split_whitespace().next());
+    let addresses =
+        named.filter(|address| is_address(address) && !address.starts_with("127.") && !address.starts_with("[::"));
+    let mut addresses: Vec<String> = addresses.map(str::to_owned).collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 /// Returns those of the paths that exist and that the server cannot read.

@@ -28,6 +28,9 @@ use crate::process::sandbox;
 const INSTALL: Duration = Duration::from_secs(300);
 /// How often a process looks whether another one has installed the package.
 const POLL: Duration = Duration::from_millis(100);
+const PRIVATE: &str = "the sandbox lets it reach public addresses only; if the registry is in a network of your own, name it in the \
+                       environment of ken: npm_config_registry=URL or UV_DEFAULT_INDEX=URL, and other hosts that packages come from \
+                       in KEN_PACKAGE_HOSTS=HOST:PORT";
 /// The maximum size of a file that npm writes, in bytes.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The variables in which an operator names a registry, which may be in a private network, and the addresses of other hosts
@@ -38,6 +41,8 @@ const REGISTRIES: [&str; 6] =
 /// How a launcher is told what to do.
 struct Launcher {
     program: &'static str,
+    /// How a person gets it.
+    get: &'static str,
     /// The program that installs, beside it, and its first words.
     installer: &'static str,
     install: &'static [&'static str],
@@ -59,6 +64,7 @@ struct Launcher {
 
 const NPX: Launcher = Launcher {
     program: "npx",
+    get: "install node with npm: apt-get install npm, or https://nodejs.org",
     installer: "npm",
     install: &["install", "--prefix", "."],
     package: &["--package", "-p"],
@@ -79,6 +85,7 @@ const NPX: Launcher = Launcher {
 
 const UVX: Launcher = Launcher {
     program: "uvx",
+    get: "install uv: pipx install uv, or https://docs.astral.sh/uv",
     installer: "uv",
     install: &["tool", "install"],
     package: &["--from"],
@@ -130,8 +137,11 @@ impl Package {
             return Ok(None);
         };
         let Some(words) = launcher.read(arguments) else { return Ok(None) };
-        let program = find_program(program)
-            .ok_or_else(|| Down::from(format!("{program} is not installed, or not on the PATH of ken")))?;
+        let program = find_program(program).ok_or_else(|| Down {
+            why: format!("{program} is not installed, or not on the PATH of ken"),
+            remedy: Some(launcher.get.to_owned()),
+            ..Down::default()
+        })?;
         let beside = program.with_file_name(launcher.installer);
         let installer = Some(beside).filter(|file| file.is_file()).or_else(|| find_program(launcher.installer));
         let installer = installer.ok_or_else(|| format!("{} is not installed", launcher.installer))?;
@@ -408,7 +418,10 @@ async fn run(mut command: Command) -> Result<(), Down> {
         Ok(_) => "its package could not be installed".to_owned(),
         Err(_) => format!("its package could not be installed within {} s", INSTALL.as_secs()),
     };
-    Err(Down { why, said: stderr.last_lines().await, remedy: None })
+    let said = stderr.last_lines().await;
+    let shows = |signs: [&str; 2]| said.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
+    let is_refused = shows(["'connect'", "tcp connect error"]) && shows(["your operating system", "Permission denied"]);
+    Err(Down { why, said, remedy: is_refused.then(|| PRIVATE.to_owned()) })
 }
 
 #[cfg(test)]
