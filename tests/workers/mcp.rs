@@ -750,7 +750,7 @@ fn what_a_server_asks_for_is_refused_and_a_ping_is_answered() {
 #[test]
 fn a_call_says_how_far_it_has_come_and_is_cancelled_with_its_turn() {
     let system = ready(&script(&[("work", json!({}))]), &json!({"timeout_ms": 60_000}));
-    let address = system.address();
+    let (address, begun) = (system.address(), Instant::now());
     let body = json!({"message": "work"});
     let turn =
         std::thread::spawn(move || Client::connect(address).post("/agents/orchestrator/working?wait=result", &body));
@@ -768,9 +768,7 @@ fn a_call_says_how_far_it_has_come_and_is_cancelled_with_its_turn() {
         assert_eq!((&event["toolName"], &event["total"]), (&json!("mcp__double__work"), &json!(600.0)), "{event}");
     }
     // The server says ten times as much.
-    let number = |event: &Value| event["progress"].as_f64().unwrap();
-    let between: Vec<f64> = said.windows(2).map(|pair| number(&pair[1]) - number(&pair[0])).collect();
-    assert!(between.iter().all(|steps| *steps >= 5.0), "{between:?}");
+    assert!(said.len() as f64 <= begun.elapsed().as_secs_f64() + 1.0, "{} in {:?}", said.len(), begun.elapsed());
     assert!(!heard(&system).iter().any(|message| message["method"] == "notifications/cancelled"));
     system.post("/agents/orchestrator/working/abort", &json!({})).expect(200);
     assert_eq!(turn.join().unwrap().expect(500).text("/error/type"), "submission_aborted");

@@ -130,10 +130,7 @@ async fn call(pool: &Pool, args: &CallTool, tool: &Tool, requested: &RequestedCa
     let until = Instant::now() + MAX_UNREACHABLE;
     let mut may_repeat = tool.idempotent;
     loop {
-        let called = match is_followed {
-            true => followed(pool, args, requested).await,
-            false => once(pool, args).await,
-        };
+        let called = if is_followed { followed(pool, args, requested).await } else { once(pool, args).await };
         match called {
             Err(error) if error.code != Code::Unavailable => return Err(error),
             Err(error) if error.is_outcome_unknown() && !std::mem::take(&mut may_repeat) => return Err(error),

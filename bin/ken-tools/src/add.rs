@@ -148,10 +148,7 @@ impl Plan {
     fn of(server: &ServerConfig, replaces: bool) -> Result<Plan, Error> {
         let package = Package::of(server).map_err(|down| down.error(&server.name))?;
         let touch = &server.ken.touch;
-        let mut network = match touch.network {
-            true => "public addresses".to_owned(),
-            false => "none".to_owned(),
-        };
+        let mut network = if touch.network { "public addresses" } else { "none" }.to_owned();
         if !touch.reach.is_empty() {
             network = format!("{network}, {}", touch.reach.join(", "));
         }

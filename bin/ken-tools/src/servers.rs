@@ -106,10 +106,7 @@ impl ServerReport {
     }
 
     fn starting(server: &Arc<Server>) -> ServerReport {
-        let why = match server.is_installing() {
-            true => "its package is being installed",
-            false => "it is not ready yet",
-        };
+        let why = if server.is_installing() { "its package is being installed" } else { "it is not ready yet" };
         ServerReport::without_tools(server, "starting", why.to_owned())
     }
 
@@ -181,14 +178,9 @@ fn prompt_words(prompt: &Prompt) -> String {
 
 fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
     let ServerReport { name, state, why, said, hint, .. } = seen;
-    let why = match why.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", for_terminal(why)),
-    };
-    match seen.sha256.is_empty() {
-        true => writeln!(to, "{name}: {state}{why}")?,
-        false => writeln!(to, "{name}: {state}{why}, {} tools", seen.tools.0.len())?,
-    }
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", for_terminal(why)) };
+    let count = if seen.is_running() { format!(", {} tools", seen.tools.0.len()) } else { String::new() };
+    writeln!(to, "{name}: {state}{why}{count}")?;
     for line in said {
         writeln!(to, "  | {}", for_terminal(line))?;
     }
@@ -198,8 +190,11 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
     for difference in &seen.differences {
         writeln!(to, "  {}", for_terminal(difference).replace('\n', "\n    "))?;
     }
-    let shows_all = verbose || *state == "new";
-    for tool in seen.tools.0.iter().filter(|_| shows_all) {
+    if verbose || *state == "new" { show_offers(seen, verbose, to) } else { Ok(()) }
+}
+
+fn show_offers(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+    for tool in &seen.tools.0 {
         let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
         writeln!(to, "  {name}: {}", description.replace('\n', "\n    "))?;
         if verbose {
@@ -207,7 +202,7 @@ fn show(seen: &ServerReport, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Res
             writeln!(to, "    takes {}", for_terminal(&tool.input_schema.to_string()))?;
         }
     }
-    for prompt in seen.prompts.iter().filter(|_| shows_all) {
+    for prompt in &seen.prompts {
         let about = prompt.description.as_deref().unwrap_or_default().replace('\n', " ");
         writeln!(to, "  prompt {}: {}", for_terminal(&prompt_words(prompt)), for_terminal(&about))?;
     }

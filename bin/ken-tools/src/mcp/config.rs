@@ -267,10 +267,7 @@ impl FileEntry {
                     let hint = "most servers can also be started with npx or uvx, or have a `url`";
                     return Err(Error::invalid("/command", message).hint(hint));
                 }
-                let program = match program.contains('/') {
-                    true => folder.join(program).display().to_string(),
-                    false => program,
-                };
+                let program = if program.contains('/') { folder.join(program).display().to_string() } else { program };
                 Ok(Transport::Stdio {
                     command: std::iter::once(program).chain(self.args.into_iter().map(below_home)).collect(),
                     env: self.env,

@@ -71,10 +71,10 @@ impl Down {
 
     /// Returns what the server said, marked as written by others, for a model; empty if it said nothing.
     pub(crate) fn quoted(&self, server: &str) -> String {
-        match self.said.is_empty() {
-            true => String::new(),
-            false => format!("\n{}", quote(server, &self.said.join("\n")).unwrap_or_default()),
+        if self.said.is_empty() {
+            return String::new();
         }
+        format!("\n{}", quote(server, &self.said.join("\n")).unwrap_or_default())
     }
 }
 

@@ -20,7 +20,7 @@ use rmcp::{ClientHandler, Peer, RoleClient};
 use serde_json::Value;
 use tokio::process::Child;
 use tokio::sync::Notify;
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::accepted::{Kind, Pinned};
 use super::config::ServerConfig;
@@ -194,6 +194,7 @@ impl Link {
         let answer = request.await_response();
         tokio::pin!(answer);
         let mut report = interval(BETWEEN_REPORTS);
+        report.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let answer = loop {
             tokio::select! {
                 answer = &mut answer => break answer,

@@ -56,10 +56,7 @@ struct Known {
 impl Servers {
     /// Returns the servers of `mcp.json` in `folder`, the folder of the configuration.
     pub(crate) fn new(folder: &Path, keeps_running: bool, changed: Arc<Changed>) -> Servers {
-        let secrets = match keeps_running {
-            true => Secrets::default(),
-            false => Secrets::of_file(folder.join("secrets.env")),
-        };
+        let secrets = if keeps_running { Secrets::default() } else { Secrets::of_file(folder.join("secrets.env")) };
         Servers {
             secrets: Arc::new(secrets),
             settings: folder.join("mcp.json"),

@@ -4,6 +4,7 @@
 //! allows that.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -235,26 +236,31 @@ impl Package {
         let touch = Permissions { read: own.read.clone(), reach, network: true, ..Permissions::default() };
         let mut command = sandbox(&touch, true).await?;
         self.allow_run(&mut command);
-        for name in REGISTRIES {
-            if let Some(value) = std::env::var_os(name) {
-                command.arg("--env").arg(name).env(name, value);
-            }
-        }
         if let Some(file) = &settings {
-            command.arg("--read").arg(file).args(["--env", "npm_config_userconfig"]).env("npm_config_userconfig", file);
+            command.arg("--read").arg(file);
         }
-        for (name, value) in self.launcher.settings {
-            command.arg("--env").arg(name).env(name, value);
-        }
-        for (name, below) in self.launcher.folders {
-            command.arg("--env").arg(name).env(name, self.folder.join(below));
-        }
-        for (name, value) in env {
-            command.arg("--env").arg(name).env(name, value);
+        for (name, value) in self.install_variables(settings, env) {
+            command.arg("--env").arg(&name).env(name, value);
         }
         command.args(["--with-parent", "--cwd"]).arg(&self.folder).arg("--").arg(&self.installer);
         command.args(self.install_words());
         Ok(command)
+    }
+
+    /// Returns the variables of the installer: those of the operator, of the installer and of the entry.
+    fn install_variables(
+        &self,
+        settings: Option<PathBuf>,
+        env: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, OsString> {
+        let mut variables = BTreeMap::new();
+        variables.extend(REGISTRIES.into_iter().filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
+        variables.extend(settings.map(|file| ("npm_config_userconfig".to_owned(), file.into_os_string())));
+        variables.extend(self.launcher.settings.iter().map(|(name, value)| ((*name).to_owned(), value.into())));
+        let folders = self.launcher.folders.iter();
+        variables.extend(folders.map(|(name, below)| ((*name).to_owned(), self.folder.join(below).into_os_string())));
+        variables.extend(env.iter().map(|(name, value)| (name.clone(), value.into())));
+        variables
     }
 
     /// Lets a process use the folder, and what runs the programs in it.
@@ -372,9 +378,10 @@ impl Launcher {
                 None => (word.as_str(), None),
             };
             if !word.starts_with('-') {
-                match words.packages.is_empty() {
-                    true => words.packages.push(word.clone()),
-                    false => words.program = Some(word.clone()),
+                if words.packages.is_empty() {
+                    words.packages.push(word.clone());
+                } else {
+                    words.program = Some(word.clone());
                 }
                 words.arguments = given.cloned().collect();
                 break;

@@ -24,15 +24,9 @@ pub(crate) async fn read(
             .check("", &structured)
             .map_err(|error| format!("The server {server} does not answer as it describes its tool: {error}"))?;
     }
-    let text = match texts.is_empty() {
-        true => structured.to_string(),
-        false => texts.join("\n"),
-    };
-    let shown = match failed {
-        // An error cannot refer to a stored text, so a long one is only shortened.
-        true => Outputs(None).show(&text).await,
-        false => outputs.show(&text).await,
-    };
+    let text = if texts.is_empty() { structured.to_string() } else { texts.join("\n") };
+    // An error cannot refer to a stored text, so a long one is only shortened.
+    let shown = if failed { Outputs(None).show(&text).await } else { outputs.show(&text).await };
     let mut text = quote(server, &shown.text)?;
     if failed {
         return Err(text);
