@@ -2,7 +2,9 @@
 //! `ken` with settings of ken.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
 use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -180,13 +182,23 @@ pub(crate) fn entries_in(text: &str) -> Result<Map<String, Value>, Error> {
 }
 
 /// Puts entries into the file, and leaves the rest of it as it is. Other users cannot read a new file, because entries often
-/// contain keys.
+/// contain keys; the group that may read the configuration beside it can, because a service runs as another user than root.
 pub(crate) fn put(path: &Path, entries: Map<String, Value>) -> Result<(), Error> {
     let mut file = if path.exists() { file(path)? } else { serde_json::json!({"mcpServers": {}}) };
     let servers = key_of(&file).and_then(|key| file.get_mut(key)).and_then(Value::as_object_mut);
     servers.ok_or_else(|| Error::invalid("/mcpServers", "an object of servers is needed"))?.extend(entries);
     let text = serde_json::to_string_pretty(&file).map_err(|error| Error::internal(error.to_string()))?;
-    ken_trusted::rewrite(path, format!("{text}\n").as_bytes(), 0o600)
+    let is_new = !path.exists();
+    ken_trusted::rewrite(path, format!("{text}\n").as_bytes(), 0o600)?;
+    let beside = std::fs::metadata(path.with_file_name("ken.toml")).ok().filter(|_| is_new);
+    beside
+        .map_or(Ok(()), |beside| share_with_group(path, &beside))
+        .map_err(|error| Error::invalid("", error.to_string()))
+}
+
+fn share_with_group(path: &Path, like: &Metadata) -> std::io::Result<()> {
+    std::os::unix::fs::chown(path, None, Some(like.gid()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(like.mode() & 0o640))
 }
 
 /// Returns the entry of a server in the file as it is written there.
@@ -307,9 +319,25 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+
+    #[test]
+    fn a_new_file_is_for_the_owner_and_for_the_group_that_reads_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mcp.json");
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+        put(&path, entries_in(r#"{"x": {"command": "x"}}"#).unwrap()).unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::write(folder.path().join("ken.toml"), "").unwrap();
+        fs::set_permissions(folder.path().join("ken.toml"), fs::Permissions::from_mode(0o644)).unwrap();
+        // An old file keeps its mode.
+        put(&path, entries_in(r#"{"y": {"command": "y"}}"#).unwrap()).unwrap();
+        assert_eq!(mode(), 0o600);
+        assert_eq!(entries(&path).unwrap().keys().collect::<Vec<_>>(), ["x", "y"]);
+        std::fs::remove_file(&path).unwrap();
+        put(&path, entries_in(r#"{"x": {"command": "x"}}"#).unwrap()).unwrap();
+        assert_eq!(mode(), 0o640);
+    }
 
     fn read(text: &str) -> Settings {
         let folder = tempfile::tempdir().unwrap();

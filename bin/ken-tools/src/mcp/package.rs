@@ -186,8 +186,11 @@ impl Package {
 
     /// Installs the package, unless it is there. Waits if another process installs it.
     pub(super) async fn install(&self, server: &ServerConfig, env: &BTreeMap<String, String>) -> Result<(), Down> {
-        let failed = |error: &dyn std::fmt::Display| format!("the folder {}: {error}", self.folder.display());
+        if self.is_installed() {
+            return Ok(());
+        }
         self.check_owner()?;
+        let failed = |error: &dyn std::fmt::Display| format!("the folder {}: {error}", self.folder.display());
         fs::create_dir_all(&self.folder).map_err(|error| failed(&error))?;
         let _lock = self.lock().await.map_err(|error| failed(&error))?;
         if self.is_installed() {
@@ -210,7 +213,8 @@ impl Package {
         };
         let why =
             format!("{} belongs to the user with the id {owner}, who alone can install it there", state.display());
-        let remedy = Some(format!("sudo -u '#{owner}' ken mcp list"));
+        let remedy = "a running system installs it by itself; `ken mcp list` shows when it has".to_owned();
+        let remedy = Some(remedy);
         Err(Down { why, remedy, ..Down::default() })
     }
 
