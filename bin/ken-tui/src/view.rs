@@ -446,7 +446,7 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     let (_, lines) = drawn.unwrap_or_else(|| (columns, approval_lines(&dialog.request, columns)));
     let keys = match &dialog.reason {
         Some(reason) => {
-            let label = "deny (Enter; Esc: back), because: ";
+            let label = "deny, because: ";
             let room = usize::from(columns).saturating_sub(label.len() + 1);
             vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
         }

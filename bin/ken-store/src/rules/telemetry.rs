@@ -381,9 +381,10 @@ mod tests {
     #[test]
     fn failed_tools_are_listed_with_their_reasons() {
         let tool = |name: &str, is_error: bool, text: &str| {
-            serde_json::json!({"v": 1, "type": "tool", "submissionId": "s", "toolName": name, "isError": is_error,
-                "result": {"content": [{"type": "text", "text": text}]}})
-            .to_string()
+            let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+            format!(
+                r#"{{"v":1,"type":"tool","toolName":"{name}","isError":{is_error},"result":{result},"submissionId":"s"}}"#
+            )
         };
         let mut troubles = Troubles::default();
         // The text of a call that went well may look like the mark of a failure.

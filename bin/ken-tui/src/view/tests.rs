@@ -245,7 +245,7 @@ fn windows_on_a_small_screen_are_read_whole() {
     let (lines, cursor) = client.draw(40, 12);
     let at = cursor.unwrap();
     let row = &lines[usize::from(at.y)];
-    assert!(row.contains("because: ") && row.contains("last word"), "{row}");
+    assert!(row.contains("deny, because: ") && row.contains("last word"), "{row}");
     assert!(at.x < 39, "{at}");
     client.key(Key::Esc);
     client.key(Key::Esc);
