@@ -152,6 +152,21 @@ fn the_screen_shows_it_in_a_row_and_in_the_dialog_in_every_client_that_is_open()
     for terminal in [&terminal, &second] {
         terminal.wait_for_text("The turn is over.");
     }
+    // Whoever opens the session later reads what was asked, who decided, and when.
+    let row = |screen: &str| {
+        screen.lines().find(|line| line.contains("approval: Edit")).unwrap_or_default().trim().to_owned()
+    };
+    terminal.wait_for_screen("the time of the decision", |screen| row(screen).ends_with("UTC"));
+    let decided = row(&terminal.screen());
+    assert!(decided.contains("approval: Edit repos/site/NOTE  approved by "), "{decided}");
+    // The row below the screen shows the end of the id, so that is enough.
+    let end = &session[session.len() - 8..];
+    assert!(terminal.screen().contains(&format!(" {end} · ")), "{}", terminal.screen());
+    let third = open(&system, &["--session", end]);
+    third.wait_for_text("The turn is over.");
+    assert_eq!(row(&third.screen()), decided, "{}", third.screen());
+    let plain = open(&system, &["--plain", "--session", session]);
+    plain.wait_for_text("[approval: Edit repos/site/NOTE: approved by ");
     assert_eq!(std::fs::read_to_string(site(&system).join("NOTE")).unwrap(), NOTE);
     assert!(pending(&system).is_empty());
 }

@@ -9,7 +9,7 @@ use ken_tests::{Builder, System, binary, root};
 use serde_json::json;
 
 /// A line, its exit status, and a part of what it prints.
-const LINES: [(&str, i32, &str); 45] = [
+const LINES: [(&str, i32, &str); 67] = [
     ("ken chat what is 2+2", 0, "An answer."),
     ("ken chat 'what is 2+2'", 0, "An answer."),
     ("ken 'what is 2+2'", 2, "ken chat TEXT"),
@@ -55,6 +55,28 @@ const LINES: [(&str, i32, &str); 45] = [
     ("ken usage", 0, "INPUT"),
     ("ken version", 2, "ken --version"),
     ("ken help chat", 0, "Usage: ken chat"),
+    ("ken log", 2, "ken logs"),
+    ("ken models list", 2, "ken model list"),
+    ("ken model ls", 1, "rules/rules-1"),
+    ("ken model default", 2, "<LIST>"),
+    ("ken keys set openai", 2, "ken setup"),
+    ("ken auth login", 2, "ken setup"),
+    ("ken init", 2, "ken setup"),
+    ("ken serve", 2, "ken up"),
+    ("ken stats", 2, "ken usage"),
+    ("ken templates", 2, "ken chat -t"),
+    ("ken mcp list", 0, "names no servers"),
+    ("ken approve", 2, "ken approvals"),
+    ("ken cancel", 2, "nothing runs"),
+    ("ken config get chat", 0, "wait_ms"),
+    ("ken config get chat.memory", 2, "ken config show chat"),
+    ("ken search foo", 2, "ken knowledge search"),
+    ("ken session list", 2, "ken sessions"),
+    ("ken -p 'what is this'", 2, "ken chat TEXT"),
+    ("ken -c again", 2, "ken chat TEXT"),
+    ("ken tui --resume last --print hi", 0, "An answer."),
+    ("ken schedule runs", 0, "SCHEDULE"),
+    ("ken chat -f <(echo x) explain", 2, "ken chat -f - TEXT"),
 ];
 
 fn reply(request: &ReceivedRequest) -> Reply {

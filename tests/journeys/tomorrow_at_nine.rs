@@ -133,4 +133,25 @@ fn a_reminder_comes_once_where_it_was_asked_for_and_can_be_read_afterwards() {
     let listed = shown(&["sessions"]);
     assert!(listed.contains("Remind me at once.") && !listed.contains("schedule:"), "{listed}");
     assert_eq!(shown(&["sessions", "--all"]).matches("schedule:").count(), 1);
+    // Who forgot the name sees the runs of all schedules, newest first, each with its schedule and how it ended.
+    for slug in ["other", "runs"] {
+        system
+            .post("/api/schedules", &json!({"slug": slug, "kind": "every", "schedule": "1d", "prompt": "Hi."}))
+            .expect(201);
+        system.ken(&["schedule", "run", slug, "--wait"]);
+    }
+    let rows = |arguments: &[&str]| -> Vec<Vec<String>> {
+        shown(arguments).lines().skip(1).map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+    let of = |rows: &[Vec<String>]| -> Vec<String> { rows.iter().map(|row| row[1].clone()).collect() };
+    let all = rows(&["schedule", "runs"]);
+    assert_eq!(of(&all), ["runs", "other", "at-once"]);
+    assert!(all.iter().all(|row| row.contains(&"ok".to_owned())), "{all:?}");
+    assert_eq!(of(&rows(&["schedule", "runs", "-n", "2"])), ["runs", "other"]);
+    assert_eq!(of(&rows(&["schedule", "runs", "runs"])), ["runs"]);
+    let first: Value = serde_json::from_str(shown(&["schedule", "runs", "--json"]).lines().next().unwrap()).unwrap();
+    assert_eq!((&first["slug"], &first["runId"]), (&json!("runs"), &json!(all[0][0])));
+    let page = system.get("/api/schedule-runs?limit=1").expect(200).json();
+    let next = system.get(&format!("/api/schedule-runs?after={}", page["page"]["after"].as_str().unwrap())).expect(200);
+    assert_eq!((&page["runs"][0]["slug"], next.json()["runs"].as_array().unwrap().len()), (&json!("runs"), 2));
 }

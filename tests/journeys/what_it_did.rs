@@ -319,6 +319,21 @@ fn a_fall_back_is_explained() {
     );
 }
 
+/// The answer says that all went well, and a call of the worker has failed: who asks what became of it is told which, and why.
+#[test]
+fn a_tool_that_failed_is_named_with_its_cause() {
+    let provider = repairing();
+    let system = start(&provider, "openai/gpt-4o-mini");
+    // The text that the worker replaces is not there.
+    std::fs::write(site(&system).join("sum.sh"), "echo\n").unwrap();
+    let mut turn = chat(&system, PROMPT);
+    approve_all(&system, &mut turn);
+    let why = done(&system, &["why"]);
+    let failed: Vec<&str> = why.lines().filter(|line| line.starts_with("  tool      ")).collect();
+    assert!(why.starts_with("completed: It was done, but "), "{why}");
+    assert!(failed[0].starts_with("  tool      edit_file: ") && failed[0].contains("repos/site/sum.sh"), "{why}");
+}
+
 #[test]
 fn an_ambiguous_id_lists_what_it_can_mean_and_an_unknown_one_says_where_ids_are() {
     let provider = repairing();
@@ -338,7 +353,7 @@ fn an_ambiguous_id_lists_what_it_can_mean_and_an_unknown_one_says_where_ids_are(
         let said = refused(&system, words);
         let listed = ids.iter().filter(|id| said.contains(id.as_str())).count();
         assert_eq!(listed, 10, "{words:?}: {said}");
-        for text in ["`tui-` can mean several things", "session", "Hello 11", "and more", "use more of the id"] {
+        for text in ["`tui-` can mean several things", "session", "Hello 11", "and more", "Use more of the id."] {
             assert!(said.contains(text), "{words:?}: {text}: {said}");
         }
         assert!(!said.contains("Hello 0"), "the oldest are left out: {said}");

@@ -46,6 +46,9 @@ const SHOWN_BYTES: usize = 64 * 1024;
 const CONFIG_HINT: &str = "commands cannot change the configuration and the hooks of git, because the next git of a person \
     would run what they name: `push` (the tool git_push) publishes a branch after an approval and needs no upstream; \
     a remote or another setting is added by a person";
+const READ_HINT: &str = "a command can change the project only, and read it and the folders of the system; if it needs \
+    a toolchain elsewhere, such as one below the home folder, a person adds its path to `read`, and a variable that names \
+    it, such as RUSTUP_HOME=PATH, to `env`, in [workspace] of ken.toml";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -328,16 +331,21 @@ fn journaled(
         moved,
         not_undone,
         git_unprotected: !job.protects_git,
-        hint: refused_config(&ended).then_some(CONFIG_HINT),
         ..result(job, ended)
     })
 }
 
-/// Whether git could not write its configuration, for `git config`, `git remote add` or `git push -u`.
-fn refused_config(ended: &Ended) -> bool {
+/// Says what can be done if it is likely that the sandbox has refused something. `git config`, `git remote add` and
+/// `git push -u` write git's configuration. The launchers of toolchain managers lie on PATH, and start what lies in the home
+/// folder.
+fn hint(ended: &Ended) -> Option<&'static str> {
     let text = ended.stderr.text();
-    ended.status != 0
-        && ["could not write config file", "could not lock config file"].iter().any(|why| text.contains(why))
+    let says = |whys: &[&str]| ended.status != 0 && whys.iter().any(|why| text.contains(why));
+    if says(&["could not write config file", "could not lock config file"]) {
+        Some(CONFIG_HINT)
+    } else {
+        says(&["ermission denied", "EACCES", "rustup could not choose"]).then_some(READ_HINT)
+    }
 }
 
 /// What has changed between the start of a command and its end.
@@ -427,6 +435,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
+        hint: hint(&ended),
         timed_out: ended.timed_out,
         stopped: ended.stopped,
         stdout: ended.stdout.text(),
@@ -441,7 +450,6 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         moved: Vec::new(),
         not_undone: Vec::new(),
         git_unprotected: false,
-        hint: None,
     }
 }
 

@@ -57,6 +57,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/schedules/:slug/resume", schedules::resume)
         .on("POST   /api/schedules/:slug/run", schedules::run)
         .on("GET    /api/schedules/:slug/runs", schedules::runs)
+        .on("GET    /api/schedule-runs", schedules::all_runs)
         .on("GET    /api/schedules/:slug/runs/:runId", schedules::get_run)
         .on("GET    /api/connectors/messenger/status", messenger::status)
         .on("GET    /api/connectors/messenger/health", messenger::health)

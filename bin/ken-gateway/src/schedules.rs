@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_http::{Failure, Request, Response, plain};
+use ken_http::{Failure, Query, Request, Response, plain};
 use ken_types::id::Mint;
 use ken_types::ops::Op;
 use ken_types::ops::schedules::*;
@@ -167,16 +167,15 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
             ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL_TIMEOUT) => ended.map_err(deadline_as_unavailable)?,
             () = shutdown.requested() => run,
         };
-        run_response(&slug, ended)
+        run_response(ended)
     };
     once(&gateway, &request, b"{}", plain, work).await
 }
 
 /// Returns the response to `?wait=1`.
-fn run_response(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
+fn run_response(run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
     #[derive(Serialize)]
-    struct Waited<'a> {
-        slug: &'a str,
+    struct Waited {
         #[serde(flatten)]
         run: ScheduleRun,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,7 +194,7 @@ fn run_response(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Fail
     };
     let error = code.and_then(|_| run.error.clone().or(why));
     let run = ScheduleRun { error, ..run };
-    let response = ReplayableResponse::json(status, &Waited { slug, run, code })?;
+    let response = ReplayableResponse::json(status, &Waited { run, code })?;
     Ok(match status {
         504 => response.temporary(),
         _ => response,
@@ -205,16 +204,22 @@ fn run_response(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Fail
 /// GET /api/schedules/:slug/runs
 pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
-    let args = ListScheduleRuns {
-        slug: request.segment("slug").to_owned(),
-        id: page::filter(&query, "id")?,
-        owner: None,
-        limit: page::limit(&query, PAGE_SCHEDULE_RUNS, 50)?,
-        after: page::cursor(&query, "after")?,
-    };
+    let slug = request.segment("slug").to_owned();
+    let args = ListScheduleRuns { slug: Some(slug), id: page::filter(&query, "id")?, ..of_all_schedules(&query)? };
     let found = read::<SchedulesRuns>(&gateway, &args).await?;
     let body = json!({"slug": args.slug, "runs": found.runs, "page": found.page});
     Response::json(200, &body)
+}
+
+/// GET /api/schedule-runs. A schedule can be called `runs`, so this list cannot stand below the schedules.
+pub(crate) async fn all_runs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = of_all_schedules(&request.query()?)?;
+    Response::json(200, &read::<SchedulesRuns>(&gateway, &args).await?)
+}
+
+fn of_all_schedules(query: &Query) -> Result<ListScheduleRuns, Error> {
+    let limit = page::limit(query, PAGE_SCHEDULE_RUNS, 50)?;
+    Ok(ListScheduleRuns { slug: None, id: None, limit, after: page::cursor(query, "after")? })
 }
 
 /// GET /api/schedules/:slug/runs/:runId

@@ -43,6 +43,7 @@ struct Commands {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the models of every provider that has a key or an address, and those of KEN_MODEL
+    #[command(alias = "ls")]
     List {
         /// Ask only this provider, whether or not it is set up
         provider: Option<String>,
@@ -69,7 +70,7 @@ enum Command {
 /// Whether the command line contains one of these commands.
 pub(crate) fn is_requested() -> bool {
     let first = std::env::args_os().nth(1);
-    first.is_some_and(|word| ["list", "try", "events"].iter().any(|command| word == *command))
+    first.is_some_and(|word| ["list", "ls", "try", "events"].iter().any(|command| word == *command))
 }
 
 pub(crate) fn run() -> ExitCode {

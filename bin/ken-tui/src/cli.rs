@@ -16,8 +16,8 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Continue a session, by its id or its name; for an unknown one the screen begins a fresh session and says so
-    #[arg(long, value_name = "ID|NAME", conflicts_with = "resume")]
+    /// Continue a session, by its id, a piece of it, its name, or `last`; for an unknown one the screen begins a fresh session and says so
+    #[arg(long, value_name = "ID|NAME", alias = "resume", conflicts_with = "resume")]
     pub(crate) session: Option<String>,
 
     /// Continue the session that was used last

@@ -51,6 +51,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     }
     let finder = Finder::of(cli)?;
     let selector = match &cli.session {
+        Some(name) if name == "last" => Selector::Last,
         Some(name) => Selector::Named(name.clone()),
         None if cli.resume => Selector::Last,
         None => {

@@ -220,7 +220,10 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
     let identity = Identity::local();
     match selector {
         Selector::Fresh(folder) => gateway.create_session(&identity, folder.as_deref()),
-        Selector::Named(name) => gateway.resume_session(&identity, name),
+        Selector::Named(word) => {
+            let id = gateway.session_of_word(word);
+            gateway.resume_session(&identity, &id)
+        }
         Selector::Last => {
             let last = gateway.sessions(Some(&identity), Chosen::default(), 1)?;
             match last.first().and_then(|session| session.get("sessionId")?.as_str()) {

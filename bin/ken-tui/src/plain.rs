@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
@@ -118,6 +119,9 @@ impl Plain {
                 open = text("/submissionId").map(str::to_owned);
                 continue;
             }
+            for (name, end) in past_approvals(exchange) {
+                put(&for_output(&format!("[approval: {name}: {end}]\n")))?;
+            }
             if let Some(answer) = text("/assistant/text") {
                 put(&for_output(&format!("{answer}\n")))?;
             }
@@ -215,6 +219,13 @@ impl Plain {
         }
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
+}
+
+/// Returns the requests for approvals of an exchange: what was asked, and who decided when.
+fn past_approvals(exchange: &Value) -> impl Iterator<Item = (&str, String)> {
+    let activities = exchange.get("activities").and_then(Value::as_array);
+    let end = |activity: &Value| Request::of(activity.get("approval")?)?.end();
+    activities.into_iter().flatten().filter_map(move |activity| Some((text(activity, "name"), end(activity)?)))
 }
 
 /// Reads a line of standard input. Returns `None` at its end.

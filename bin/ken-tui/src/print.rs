@@ -44,7 +44,10 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
         // A program cannot see that a fresh session has begun instead, so that is an error.
-        Selector::Named(name) => Some(gateway.existing_session(&Identity::local(), name)?.id),
+        Selector::Named(word) => {
+            let id = gateway.session_of_word(word);
+            Some(gateway.existing_session(&Identity::local(), &id)?.id)
+        }
         selector => Some(open(&mut gateway, selector)?.id),
     };
     let interrupt = Interrupt::catch()?;

@@ -42,7 +42,7 @@ pub(crate) struct Approvals {
 #[derive(Debug, Args)]
 pub(crate) struct Approve {
     /// Id of a request, its beginning or end, or `last` if only one waits
-    id: String,
+    id: Option<String>,
     /// Also approve further calls in this session with the same arguments and the same files
     #[arg(long)]
     session: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Approve {
 #[derive(Debug, Args)]
 pub(crate) struct Deny {
     /// Id of a request, its beginning or end, or `last` if only one waits
-    id: String,
+    id: Option<String>,
     #[command(flatten)]
     words: DecisionText,
 }
@@ -163,11 +163,11 @@ fn status(record: &Value, request: &Request) -> String {
 
 pub(crate) fn approve(globals: &Globals, args: &Approve) -> Outcome {
     let digest = args.digest.clone();
-    decide(globals, &args.id, Decision { for_session: args.session, digest, ..decision(true, &args.words) })
+    decide(globals, args.id.as_ref(), Decision { for_session: args.session, digest, ..decision(true, &args.words) })
 }
 
 pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
-    decide(globals, &args.id, decision(false, &args.words))
+    decide(globals, args.id.as_ref(), decision(false, &args.words))
 }
 
 fn decision(approved: bool, words: &DecisionText) -> Decision {
@@ -175,7 +175,10 @@ fn decision(approved: bool, words: &DecisionText) -> Decision {
     Decision { approved, by, reason: words.reason.clone(), for_session: false, digest: None }
 }
 
-fn decide(globals: &Globals, word: &str, decision: Decision) -> Outcome {
+fn decide(globals: &Globals, word: Option<&String>, decision: Decision) -> Outcome {
+    // Nobody decides a request without having named it.
+    let missing = || Error::invalid("ID", "the id of the request is missing");
+    let word = word.ok_or_else(|| missing().hint("`ken approvals` lists them; `last` is the only one that waits"))?;
     let mut gateway = gateway::find(globals)?;
     let id = find_pending(&mut gateway, word)?;
     during("deciding", || gateway.decide(&id, &decision))?;

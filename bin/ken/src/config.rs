@@ -25,6 +25,7 @@ const MASK: &str = "***";
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print every setting with the file and line it comes from; secrets are masked
+    #[command(aliases = ["get", "list"])]
     Show(ConfigShow),
 }
 
@@ -91,7 +92,10 @@ fn check_section(settings: &Settings, meant: &str) -> Result<(), Error> {
     let error = Error::invalid("SECTION", format!("there is no section `{meant}` in the configuration"));
     Err(match nearest(meant, names()) {
         Some(name) => error.hint(format!("did you mean `{name}`?")),
-        None => error.hint("`ken config show` prints all sections"),
+        None => match meant.split_once('.').filter(|(section, _)| names().any(|name| name == *section)) {
+            Some((section, _)) => error.hint(format!("`ken config show {section}` prints that section")),
+            None => error.hint("`ken config show` prints all sections"),
+        },
     })
 }
 

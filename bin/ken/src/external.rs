@@ -53,22 +53,34 @@ pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
 }
 
 /// What other programs call a command.
-const HABITS: [(&str, &str); 16] = [
+const HABITS: [(&str, &str); 28] = [
     ("ask", "ken chat TEXT"),
+    ("auth", "ken setup"),
+    ("commit", "ken chat TEXT"),
     ("continue", "ken chat -c TEXT"),
     ("delete", "ken sessions rm SESSION"),
     ("exec", "ken chat TEXT"),
     ("export", "ken sessions export SESSION"),
     ("forget", "ken sessions rm SESSION"),
     ("history", "ken sessions"),
+    ("init", "ken setup"),
+    ("keys", "ken setup"),
     ("list", "ken sessions"),
+    ("login", "ken setup"),
     ("ls", "ken sessions"),
+    ("man", "ken help TOPIC"),
+    ("memory", "ken sessions memory SESSION off"),
     ("models", "ken model list"),
     ("prompt", "ken chat TEXT"),
     ("ps", "ken status"),
+    ("remind", "ken chat TEXT"),
     ("resume", "ken chat -s SESSION TEXT"),
     ("rm", "ken sessions rm SESSION"),
     ("run", "ken chat TEXT"),
+    ("search", "ken knowledge search WORDS"),
+    ("serve", "ken up"),
+    ("stats", "ken usage"),
+    ("templates", "ken chat -t NAME TEXT"),
     ("version", "ken --version"),
 ];
 

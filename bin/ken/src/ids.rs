@@ -121,7 +121,7 @@ fn ambiguous(several: &[FoundId], word: &str) -> Error {
     if several.len() > MAX_LISTED {
         message += "\n  and more";
     }
-    Error::invalid("ID", message).hint("use more of the id")
+    Error::invalid("", message).hint("Use more of the id.")
 }
 
 fn seconds(at: Timestamp) -> String {

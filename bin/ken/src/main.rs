@@ -48,6 +48,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use ken_types::ops::kend::{PartsRestart, PartsStart};
 
@@ -70,7 +71,18 @@ fn main() -> ExitCode {
             }
             run(&cli).unwrap_or_else(|error| output::fail(&error))
         }
-        Err(shown) => output::show_clap_error(&shown),
+        Err(mut shown) => {
+            // Other programs take the prompt without a command.
+            if shown.kind() == ErrorKind::UnknownArgument
+                && std::env::args().nth(1).is_some_and(|word| word.starts_with('-'))
+            {
+                let tip = ContextValue::StyledStrs(vec![
+                    "`ken chat TEXT` asks the agent; `ken chat --help` lists its options".into(),
+                ]);
+                shown.insert(ContextKind::Suggested, tip);
+            }
+            output::show_clap_error(&shown)
+        }
     }
 }
 

@@ -22,7 +22,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
-    /// Name of a part
+    /// Name of a part; `ken down` and `ken up` are for the whole system
+    #[arg(value_name = "PART")]
     pub(crate) name: String,
     /// Return when the part is `ready` (the default of start and restart) or `stopped` (of stop)
     #[arg(long, value_name = "STATE", value_parser = wait_for)]

@@ -51,6 +51,7 @@ pub(crate) struct Show {
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// Id of a session, turn or run, its beginning or end, or `last`, the newest turn or run
+    #[arg(default_value = LAST)]
     pub(crate) id: String,
 }
 

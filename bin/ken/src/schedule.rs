@@ -55,7 +55,7 @@ enum Command {
     Resume(Slugs),
     /// Start a run now, even if the schedule is paused, and print its id
     Run(Run),
-    /// List the runs of a schedule, newest first
+    /// List the runs of a schedule, or of all, newest first
     Runs(Runs),
     /// Delete schedules
     Rm(Slugs),
@@ -119,29 +119,12 @@ struct Add {
 }
 
 #[derive(Debug, Args)]
-struct Named {
+struct Show {
     /// Name of the schedule
     slug: String,
     /// Id of an older schedule with this name, which has ended
     #[arg(long)]
     id: Option<String>,
-}
-
-impl Named {
-    fn target(&self) -> String {
-        target(&self.slug)
-    }
-
-    /// Returns the query that names an older schedule, in front of another parameter.
-    fn query(&self) -> String {
-        self.id.as_ref().map_or_else(String::new, |id| format!("id={}&", encode_query(id)))
-    }
-}
-
-#[derive(Debug, Args)]
-struct Show {
-    #[command(flatten)]
-    of: Named,
     /// Print the schedule as JSON
     #[arg(long)]
     json: bool,
@@ -165,8 +148,11 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Runs {
-    #[command(flatten)]
-    of: Named,
+    /// Name of a schedule; without it, the runs of all schedules are listed
+    slug: Option<String>,
+    /// Id of an older schedule with this name, which has ended
+    #[arg(long, requires = "slug")]
+    id: Option<String>,
     /// Maximum number of runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
@@ -239,6 +225,11 @@ fn target(slug: &str) -> String {
     format!("{TARGET}/{}", encode_segment(slug))
 }
 
+/// Returns the query that names an older schedule, in front of another parameter.
+fn older(id: Option<&String>) -> String {
+    id.map_or_else(String::new, |id| format!("id={}&", encode_query(id)))
+}
+
 fn each(several: &Slugs, mut act: impl FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
     several.slugs.iter().try_for_each(|slug| act(slug))
 }
@@ -256,7 +247,8 @@ fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error>
 }
 
 fn time(ms: Option<i64>) -> String {
-    ms.map_or_else(|| "-".to_owned(), |ms| Timestamp::from_millis(ms).to_string().replace(".000Z", "Z"))
+    let second = |ms: i64| Timestamp::from_millis(ms - ms.rem_euclid(1_000)).to_string().replace(".000Z", "Z");
+    ms.map_or_else(|| "-".to_owned(), second)
 }
 
 fn status(state: Option<RunState>) -> String {
@@ -408,7 +400,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
 }
 
 fn show(gateway: &mut Gateway, args: &Show) -> Result<(), Error> {
-    let (target, query) = (args.of.target(), args.of.query());
+    let (target, query) = (target(&args.slug), older(args.id.as_ref()));
     let mut answer = gateway.get(&format!("{target}?{query}"))?;
     if args.json {
         return print_json(answer.get("schedule").unwrap_or(&Value::Null));
@@ -459,7 +451,11 @@ fn start(gateway: &mut Gateway, args: &Run) -> Result<(), Error> {
 }
 
 fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
-    let mut answer = gateway.get(&format!("{}/runs?{}limit={}", args.of.target(), args.of.query(), args.limit))?;
+    let list = match &args.slug {
+        Some(slug) => format!("{}/runs?{}", target(slug), older(args.id.as_ref())),
+        None => "/api/schedule-runs?".to_owned(),
+    };
+    let mut answer = during("waiting for the gateway", || gateway.get(&format!("{list}limit={}", args.limit)))?;
     if args.json {
         let runs: Vec<Value> = read(&mut answer, "runs")?;
         return runs.iter().try_for_each(print_json);
@@ -475,14 +471,19 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
         let note = why.or(run.error.as_deref()).or(run.result_text.as_deref());
         [
             run.run_id.clone(),
-            run.slot_at.map_or_else(|| "by hand".to_owned(), |at| time(Some(at))),
+            run.slug.clone(),
+            match (run.slot_at, run.started_at) {
+                (None, None) => "by hand".to_owned(),
+                (None, at) => format!("{} by hand", time(at)),
+                (slot, _) => time(slot),
+            },
             run.status.name().to_owned(),
             run.attempt.to_string(),
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
             note.unwrap_or("-").chars().take(60).collect(),
         ]
     };
-    print_table(["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
+    print_table(["RUN", "SCHEDULE", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
 }
 
 fn preview(args: &Preview) -> Outcome {

@@ -39,6 +39,8 @@ enum Action {
     List(List),
     /// Give a session a name
     Rename(Rename),
+    /// Choose what a session remembers of other sessions, and gives to them
+    Memory(Memory),
     /// Take sessions out of lists and names; a prompt brings one back
     Archive(Named),
     /// Print a session with all its prompts and answers
@@ -70,6 +72,15 @@ struct Rename {
     session: String,
     /// The new name: 1 to 120 characters
     name: String,
+}
+
+#[derive(Debug, Args)]
+struct Memory {
+    /// Id of the session, its beginning or last part, or its name
+    session: String,
+    /// `on`: it uses past turns of other sessions, and they use its own; `session`: neither; `off`: no past turns at all
+    #[arg(value_parser = ["on", "session", "off"])]
+    memory: String,
 }
 
 #[derive(Debug, Args)]
@@ -109,6 +120,7 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
         None => list(&mut gateway, &args.list),
         Some(Action::List(args)) => list(&mut gateway, args),
         Some(Action::Rename(args)) => rename(&mut gateway, args),
+        Some(Action::Memory(args)) => set_memory(&mut gateway, args),
         Some(Action::Archive(named)) => archive(&mut gateway, named),
         Some(Action::Export(args)) => export(&mut gateway, args),
         Some(Action::Rm(args)) => remove(globals, &mut gateway, args),
@@ -129,6 +141,12 @@ fn list(gateway: &mut Gateway, args: &List) -> Outcome {
 fn rename(gateway: &mut Gateway, args: &Rename) -> Outcome {
     let id = named(gateway, &args.session)?.id;
     gateway.patch(&target(&id), &json!({"displayName": args.name}))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn set_memory(gateway: &mut Gateway, args: &Memory) -> Outcome {
+    let id = named(gateway, &args.session)?.id;
+    gateway.patch(&target(&id), &json!({"memory": args.memory}))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,8 +19,10 @@ use crate::undo;
 
 /// The maximum number of approvals that are read one by one. Of more, the stream says enough.
 const MAX_APPROVALS: usize = 100;
-/// The maximum length of one argument of a call, and of an error, on the page, in characters.
+/// The maximum length of one argument of a call, and of an error, on the page, in characters. The remedy is at the end of an
+/// error.
 const MAX_SHOWN: usize = 80;
+const MAX_ERROR: usize = 300;
 /// The length of the beginning of an id of a commit that is shown.
 const SHORT_COMMIT: usize = 10;
 
@@ -418,7 +420,7 @@ fn lines(what: &What) -> Vec<String> {
 }
 
 fn with_error(line: String, error: Option<&String>) -> Vec<String> {
-    let error = error.map(|error| format!("          failed: {}", short(error)));
+    let error = error.map(|error| format!("          failed: {}", shortened(error, MAX_ERROR)));
     std::iter::once(line).chain(error).collect()
 }
 
@@ -439,8 +441,12 @@ fn arguments_line(arguments: &Value) -> String {
 }
 
 fn short(text: &str) -> String {
+    shortened(text, MAX_SHOWN)
+}
+
+fn shortened(text: &str, max: usize) -> String {
     let line = one_line(text);
-    match line.char_indices().nth(MAX_SHOWN) {
+    match line.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
         None => line,
     }

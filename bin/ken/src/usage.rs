@@ -166,7 +166,7 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
     }
     print_line(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
     for (name, label) in
-        [("receivedAt", "received"), ("sessionId", "session"), ("submissionId", "submission"), ("delivery", "answer")]
+        [("receivedAt", "received"), ("sessionId", "session "), ("submissionId", "turn    "), ("delivery", "answer  ")]
     {
         if let Some(value) = why.get(name).and_then(Value::as_str) {
             print_line(&format!("  {label}  {}", one_line(value)))?;
@@ -184,17 +184,20 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
             next if next == model => "it was called again".to_owned(),
             next => format!("{} was called instead", one_line(next)),
         };
-        print_line(&format!("  failed  {}: {}; {then}", one_line(model), one_line(field(failed, "error"))))?;
+        print_line(&format!("  failed    {}: {}; {then}", one_line(model), one_line(field(failed, "error"))))?;
+    }
+    for failed in items(&why, "toolFailures") {
+        print_line(&format!("  tool      {}: {}", one_line(field(failed, "tool")), one_line(field(failed, "error"))))?;
     }
     for violation in items(&why, "violations").iter().filter_map(Value::as_str) {
-        print_line(&format!("  rule  {}", one_line(violation)))?;
+        print_line(&format!("  rule      {}", one_line(violation)))?;
     }
     for approval in items(&why, "approvals").iter().filter_map(Value::as_str) {
         print_line(&format!("  approval  {}", one_line(approval)))?;
     }
     for output in items(&why, "outputs") {
         print_line(&format!(
-            "  output  {} bytes: ken call store blobs.get digest={}",
+            "  output    {} bytes: ken call store blobs.get digest={}",
             output.get("bytes").and_then(Value::as_u64).unwrap_or_default(),
             one_line(field(output, "blob"))
         ))?;

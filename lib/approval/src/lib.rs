@@ -44,6 +44,8 @@ pub struct Request {
     pub is_cut: bool,
     /// How the request ended and who decided it, as in `approved by vera, uid 1000 (vera)`.
     pub outcome: Option<String>,
+    /// When it was decided: `2026-11-23 18:00 UTC`. Empty if nobody has decided it.
+    pub decided_at: String,
 }
 
 /// One line of a request, for colours.
@@ -96,6 +98,7 @@ impl Request {
                 || action.as_str().is_some_and(says_cut)
                 || says_cut(diff),
             outcome: outcome(record),
+            decided_at: record.pointer("/decision/decidedAt").and_then(Value::as_str).map(minute).unwrap_or_default(),
         })
     }
 
@@ -115,6 +118,12 @@ impl Request {
 
     pub fn is_pending(&self) -> bool {
         self.status == "pending"
+    }
+
+    /// Returns how it ended, who decided it and when, in one line; `None` while it is pending.
+    pub fn end(&self) -> Option<String> {
+        let at = if self.decided_at.is_empty() { String::new() } else { format!(" · {}", self.decided_at) };
+        self.outcome.as_ref().map(|outcome| outcome.clone() + &at)
     }
 
     /// Returns where, why and at what risk, each with its name. The last one also says who asks, and until when.
@@ -153,8 +162,8 @@ impl Request {
 /// Returns an instant as a person reads it, or as it is if it is none: `2026-11-23 18:00 UTC`.
 fn minute(instant: &str) -> String {
     match (instant.split_once('T'), instant.ends_with('Z')) {
-        (Some((day, time)), true) if time.is_char_boundary(5) => format!("{day} {} UTC", &time[..5]),
-        _ => instant.to_owned(),
+        (Some((day, time)), true) if time.is_char_boundary(5) => one_line(&format!("{day} {} UTC", &time[..5])),
+        _ => one_line(instant),
     }
 }
 
@@ -273,6 +282,10 @@ mod tests {
             known["decision"] = decision;
             assert_eq!(Request::of(&known).unwrap().outcome.as_deref(), Some(wanted));
         }
+        // The end of a request is enough to say it.
+        let decision = json!({"decidedBy": "ada", "decidedAt": "2026-11-23T18:00:07.000Z"});
+        let ended = Request::of(&json!({"requestId": "apr_1", "status": "denied", "decision": decision})).unwrap();
+        assert_eq!(ended.end().as_deref(), Some("denied by ada · 2026-11-23 18:00 UTC"));
     }
 
     #[test]

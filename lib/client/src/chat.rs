@@ -269,6 +269,15 @@ impl Gateway {
         }
     }
 
+    /// Returns the id of the only session of which a word is a piece of the id or the name; else the word itself.
+    pub fn session_of_word(&mut self, word: &str) -> String {
+        let found = self.get(&format!("/api/ids?limit=2&kind=session&word={}", encode_query(word))).unwrap_or_default();
+        match found.get("ids").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([one]) => one.get("id").and_then(Value::as_str).unwrap_or(word).to_owned(),
+            _ => word.to_owned(),
+        }
+    }
+
     /// Returns the name or id of a recent session that is most like a word, if one is like it.
     pub fn nearest_session(&mut self, identity: &Identity, word: &str) -> Option<String> {
         let sessions = self.sessions(Some(identity), Chosen::default(), 100).ok()?;

@@ -69,7 +69,7 @@ fn of_name(places: Option<&Places>, named: &Path, ken: &str) -> Result<PathBuf, 
     if let Some(places) = places {
         let opened = Folders::read(&places.state)?.open(&path);
         opened.map_err(|error| {
-            let trust = format!("{ken} workspace trust {}", path.display());
+            let trust = format!("`{ken} workspace trust {}`", path.display());
             Error::invalid("--workspace", error.message).hint(trust)
         })?;
     }
@@ -83,7 +83,7 @@ fn ask(folder: &Path, ken: &str) -> Result<Option<bool>, Error> {
         "ken: may the agent work in {name}?\n\
          It can then read every file there. It changes files and runs commands there\n\
          only after you have approved each, or as the rules in ken.toml allow.\n\
-         Without it, it works in a folder of its own.\n\
+         If not, it works in a folder of its own.\n\
          [y]es, [n]o (`{ken} workspace trust` changes that later): "
     );
     let mut to = stderr();

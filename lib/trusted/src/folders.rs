@@ -67,13 +67,14 @@ impl Folders {
     /// Opens a trusted folder as a path only. Fails with `forbidden` if it is not trusted, or if something else is at its
     /// path by now.
     pub fn open(&self, path: &Path) -> Result<OwnedFd, Error> {
-        let hint = format!("ken workspace trust {}", path.display());
+        let hint = format!("`ken workspace trust {}`", path.display());
         let Some(known) = self.trusted.get(path) else {
             return Err(Error::forbidden(format!("{} is not a trusted folder", path.display())).hint(hint));
         };
         let gone = |why: &str| Error::forbidden(format!("{} {why}", path.display())).hint(hint.clone());
         let Ok(walk) = walk(path) else {
-            return Err(gone("was trusted and is gone, or other users can replace it by now"));
+            let is_there = path.canonicalize().is_ok_and(|found| found == path);
+            return Err(gone(if is_there { "was trusted, and other users can replace it by now" } else { "is gone" }));
         };
         match walk.chain.last() == Some(known) {
             true => Ok(walk.folder.into()),
@@ -87,7 +88,7 @@ impl Folders {
     pub fn trust(&mut self, folder: &Path, home: &[PathBuf], own: &[PathBuf]) -> Result<PathBuf, Error> {
         let path = folder.canonicalize();
         let path =
-            path.map_err(|error| Error::invalid(folder.display().to_string(), format!("cannot be used: {error}")))?;
+            path.map_err(|error| Error::invalid("DIR", format!("{} cannot be used: {error}", folder.display())))?;
         let at = |message: String| Error::forbidden(message).at(path.display().to_string());
         // The path is shown to people and to models.
         if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
@@ -251,7 +252,7 @@ mod tests {
             ("nothing", "cannot be used"),
         ] {
             let message = trust(&mut folders, &at, refused).unwrap_err();
-            assert!(message.starts_with(why), "{refused}: {message}");
+            assert!(message.contains(why), "{refused}: {message}");
         }
         assert!(folders.trust(Path::new("/"), &[], &[]).is_err());
         // A link is trusted as the folder that it leads to.

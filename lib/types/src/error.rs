@@ -193,7 +193,9 @@ impl fmt::Display for Error {
             write!(f, " (at {at})")?;
         }
         if let Some(hint) = &self.hint {
-            write!(f, "; {hint}")?;
+            // Below a list, a hint would read as a part of its last row.
+            let separator = if self.message.contains('\n') { "\n" } else { "; " };
+            write!(f, "{separator}{hint}")?;
         }
         Ok(())
     }

@@ -23,5 +23,7 @@ pub(super) fn fold(
         })?;
     }
     let prompt = prompt.map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
-    Ok(fold.exchange(found.state, prompt))
+    let mut exchange = fold.exchange(found.state, prompt);
+    exchange.complete_approvals(|id| Ok(tables.approval(id)?.map(|row| row.record)))?;
+    Ok(exchange)
 }

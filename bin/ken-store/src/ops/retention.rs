@@ -27,7 +27,8 @@ pub(crate) fn set(tables: &dyn Tables, retention: Retention) -> Result<(), Error
     tables.remove_stored_value(ROUND_AT)
 }
 
-/// Hands over some of what is too old. Returns true if there may be more.
+/// Hands over some of what is too old. Returns true if there was anything: there may be more, and the deletion for good, which
+/// stands before this in a slice, has to begin.
 pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Error> {
     let Some(settings) = tables.stored_value(SETTINGS)? else {
         return Ok(false);
@@ -48,14 +49,15 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
 
 fn purge_sessions(tables: &dyn Tables, before: Option<Timestamp>, change: &mut Change) -> Result<bool, Error> {
     let Some(before) = before else { return Ok(false) };
-    let old = tables.sessions_before(before, SLICE)?;
-    for id in &old {
+    let mut has_begun = false;
+    for id in &tables.sessions_before(before, SLICE)? {
         let name = stream_names::of_instance(id.as_str());
         if let Some(log) = tables.log(&name)? {
             purges::begin(tables, &log, id, change)?;
+            has_begun = true;
         }
     }
-    Ok(old.len() == SLICE)
+    Ok(has_begun)
 }
 
 fn purge_runs(tables: &dyn Tables, before: Option<Timestamp>, change: &mut Change) -> Result<bool, Error> {
@@ -68,5 +70,5 @@ fn purge_runs(tables: &dyn Tables, before: Option<Timestamp>, change: &mut Chang
         }
         tables.delete_schedule_run(run.key)?;
     }
-    Ok(old.len() == SLICE)
+    Ok(!old.is_empty())
 }

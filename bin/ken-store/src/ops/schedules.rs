@@ -371,11 +371,16 @@ impl Read for SchedulesRuns {
     }
 
     fn run(tables: &dyn Tables, args: &ListScheduleRuns) -> Result<ScheduleRunPage, Error> {
-        let of = OfSchedule { slug: args.slug.clone(), id: args.id.clone(), owner: args.owner.clone() };
-        let schedule = find(tables, &of)?;
-        let name = List::named("schedule_runs", &[Some(&schedule.id)]);
+        let of = |slug: &String| find(tables, &OfSchedule { slug: slug.clone(), id: args.id.clone(), owner: None });
+        let schedule = args.slug.as_ref().map(of).transpose()?;
+        let name = List::named("schedule_runs", &[schedule.as_ref().map(|schedule| schedule.id.as_str())]);
         let before = name.newest_or(args.after.as_ref(), "?after")?;
-        let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
+        let mut found = tables.list_schedule_runs(
+            schedule.map(|schedule| schedule.key),
+            before,
+            args.limit + 1,
+            LISTED_TEXT_BYTES,
+        )?;
         let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
         let runs = found.into_iter().map(|(_, run)| complete(tables, run));
         Ok(ScheduleRunPage { page, runs: runs.collect::<Result<_, _>>()? })

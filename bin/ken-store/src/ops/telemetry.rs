@@ -14,7 +14,7 @@ use ken_types::{Error, Offset, Timestamp};
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
-use crate::rules::telemetry::{Fold, Troubles};
+use crate::rules::telemetry::{Fold, MAX_TROUBLES, Troubles};
 use crate::rules::{check, record, stream_names};
 use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables};
 
@@ -312,6 +312,7 @@ impl Read for EventsWhy {
             approvals: Vec::new(),
             attempts: None,
             failures: Vec::new(),
+            tool_failures: Vec::new(),
             violations: Vec::new(),
             delivery: delivery(tables, &args.id)?,
             outputs: Vec::new(),
@@ -321,7 +322,7 @@ impl Read for EventsWhy {
             return Ok(why);
         }
         if let (None, Some(run)) = (&accepted, tables.schedule_run(&args.id)?) {
-            of_schedule_run(run, &mut why);
+            of_schedule_run(tables, run, &mut why)?;
             return Ok(why);
         }
         let mut work = args.id.clone();
@@ -375,7 +376,7 @@ fn of_update(update: &UpdateRecord, why: &mut Why) {
 }
 
 /// Explains what happened to a run of a schedule.
-fn of_schedule_run(run: ScheduleRunRow, why: &mut Why) {
+fn of_schedule_run(tables: &dyn Tables, run: ScheduleRunRow, why: &mut Why) -> Result<(), Error> {
     let reason = match run.reason {
         Some(Reason::Overlap) => "an earlier run was in progress",
         Some(Reason::Down) => "the scheduler was not running when it was due",
@@ -383,17 +384,23 @@ fn of_schedule_run(run: ScheduleRunRow, why: &mut Why) {
         Some(Reason::Deleted) => "the schedule was deleted",
         None => "no reason is known",
     };
+    if let Some(turn) = &run.submission
+        && let Some(row) = tables.summary(turn.as_str())?
+    {
+        add_troubles(tables, &row, why)?;
+    }
     why.status = run.status.name().to_owned();
     why.cause = match (run.status, &run.error) {
         (RunState::Queued, _) => "It waits to be started.".to_owned(),
         (RunState::Admitted | RunState::Running, _) => "It is being worked on.".to_owned(),
-        (RunState::Ok, _) => "It was done.".to_owned(),
+        (RunState::Ok, _) => completed(why),
         (RunState::Skipped | RunState::Missed, _) => format!("It did not run: {reason}."),
         (_, Some(error)) => format!("It failed: {error}."),
         (_, None) => format!("It failed: {reason}."),
     };
     why.session_id = run.submission.is_some().then(|| run.instance());
     why.submission_id = run.submission;
+    Ok(())
 }
 
 /// Returns the delivery state of the answer; `None` if it is not for a chat.
@@ -420,6 +427,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
             status.map_or((None, Vec::new()), |status| (status.error, status.approvals))
         }
     };
+    add_troubles(tables, row, why)?;
     let describe = |error: &Option<Failure>| match error {
         Some(error) => format!("{}: {}", error.name, error.message),
         None => "no reason is known".to_owned(),
@@ -430,7 +438,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
         State::Running if found.open => ("running", "Its holder is gone; it waits for another one.".to_owned()),
         State::Running => ("running", format!("It is being worked on, for the {} time.", ordinal(found.attempt))),
         State::Waiting => ("waiting", "It waits for a decision.".to_owned()),
-        State::Completed => ("completed", "It was done.".to_owned()),
+        State::Completed => ("completed", completed(why)),
         State::Failed => ("failed", format!("It failed. {}.", describe(&error))),
         State::Aborted => ("aborted", "It was aborted.".to_owned()),
     };
@@ -439,18 +447,36 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.error = error;
     why.approvals = approvals;
     why.attempts = (found.attempt > 0).then_some(found.attempt);
-    let ended = tables.exchange_end(found.key)?;
-    let mut troubles = Troubles::default();
-    // A submission that was never claimed has no events of its own.
-    if found.lease > 0 && found.kind != SubmissionKind::Workflow {
-        tables.entries(found.stream, found.recorded_from, ended.unwrap_or(row.entries), &mut |event| {
-            troubles.add_event(found.id.as_str(), event);
-            true
-        })?;
-    }
-    (why.failures, why.violations) = (troubles.failures, troubles.violations);
     why.outputs = tables.outputs_of(found.key)?;
     Ok(())
+}
+
+/// Adds what went wrong in a submission before its end.
+fn add_troubles(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), Error> {
+    let found = &row.submission;
+    // A submission that was never claimed has no events of its own.
+    if found.lease == 0 || found.kind == SubmissionKind::Workflow {
+        return Ok(());
+    }
+    let ended = tables.exchange_end(found.key)?;
+    let mut troubles = Troubles::default();
+    tables.entries(found.stream, found.recorded_from, ended.unwrap_or(row.entries), &mut |event| {
+        troubles.add_event(found.id.as_str(), event);
+        true
+    })?;
+    (why.failures, why.tool_failures, why.violations) =
+        (troubles.failures, troubles.tool_failures, troubles.violations);
+    Ok(())
+}
+
+/// Returns the cause for work that was completed. An agent can answer although what it tried has failed.
+fn completed(why: &Why) -> String {
+    match why.tool_failures.len() {
+        0 => "It was done.".to_owned(),
+        1 => "It was done, but a tool call failed.".to_owned(),
+        MAX_TROUBLES.. => format!("It was done, but {MAX_TROUBLES} or more tool calls failed."),
+        number => format!("It was done, but {number} tool calls failed."),
+    }
 }
 
 fn ordinal(number: u32) -> String {

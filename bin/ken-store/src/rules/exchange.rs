@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 
-use ken_types::Timestamp;
 use ken_types::event::{CitedSource, Failure, Output};
 use ken_types::id::SubmissionId;
+use ken_types::ops::approvals::{Approval, Decision};
 use ken_types::ops::store::State;
+use ken_types::{Error, Timestamp};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -99,6 +100,8 @@ enum Kind {
     Tool,
     Task,
     Log,
+    /// A request for an approval.
+    Approval,
 }
 
 impl Kind {
@@ -109,6 +112,7 @@ impl Kind {
             Kind::Tool => "tool",
             Kind::Task => "task",
             Kind::Log => "log",
+            Kind::Approval => "approval",
         }
     }
 
@@ -120,6 +124,7 @@ impl Kind {
             Kind::Tool => "The tool failed.",
             Kind::Task => "The task failed.",
             Kind::Log => "An error was logged.",
+            Kind::Approval => "The action was not approved.",
         }
     }
 }
@@ -149,8 +154,21 @@ struct Activity {
     /// The complete output of a tool, if the model has seen only part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Output>,
+    /// How a request ended, and who decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<RequestEnd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
+}
+
+/// The end of a request for an approval.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestEnd {
+    request_id: String,
+    status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<Decision>,
 }
 
 impl Activity {
@@ -164,6 +182,20 @@ impl Activity {
 }
 
 impl Exchange {
+    /// Says of each request for an approval what was asked and who decided. `find` returns its record. The stream holds only
+    /// the kind of the action and the name that the person gave.
+    pub fn complete_approvals(&mut self, find: impl Fn(&str) -> Result<Option<Approval>, Error>) -> Result<(), Error> {
+        for activity in &mut self.activities {
+            if let Some(request) = &mut activity.approval
+                && let Some(record) = find(&request.request_id)?
+            {
+                activity.name = shorten(&record.description, NAME_CHARACTERS);
+                request.decision = record.decision;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the activities that are still running, because the stream shows them to a reader.
     pub fn drop_running(&mut self) {
         self.activities.retain(|activity| activity.status != Progress::Running);
@@ -175,6 +207,7 @@ impl Exchange {
             if activity.status == Progress::Running {
                 activity.status = Progress::Failed;
                 activity.error = Some(activity.kind.failure());
+                activity.approval.iter_mut().for_each(|request| "cancelled".clone_into(&mut request.status));
             }
         }
     }
@@ -215,10 +248,17 @@ struct EventFields<'a> {
     #[serde(borrow)]
     content: Option<Cow<'a, str>>,
     #[serde(borrow)]
+    request_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    action_type: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    status: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     level: Option<Cow<'a, str>>,
     #[serde(default)]
     message: MessageField<'a>,
-    is_error: Option<bool>,
+    #[serde(default)]
+    is_error: bool,
     duration_ms: Option<u64>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
@@ -285,6 +325,8 @@ fn is_used(event: &str) -> bool {
             | "task_start"
             | "task"
             | "log"
+            | "approval_requested"
+            | "approval_decided"
             | "message_end"
     )
 }
@@ -321,17 +363,19 @@ impl Fold {
             "operation_start" => {
                 self.start(Kind::Operation, seen.operation_id.as_deref(), seen.operation_kind.as_deref(), &seen);
             }
-            "operation" => self.end(Kind::Operation, seen.operation_id.as_deref(), &seen),
+            "operation" => self.end(Kind::Operation, seen.operation_id.as_deref(), &seen, seen.is_error),
             "tool_start" | "tool" if delegation => {}
             "tool_start" => self.start(Kind::Tool, seen.tool_call_id.as_deref(), seen.tool_name.as_deref(), &seen),
-            "tool" => self.end(Kind::Tool, seen.tool_call_id.as_deref(), &seen),
+            "tool" => self.end(Kind::Tool, seen.tool_call_id.as_deref(), &seen, seen.is_error),
             "task_start" => self.start(Kind::Task, seen.task_id.as_deref(), seen.agent.as_deref(), &seen),
-            "task" => self.end(Kind::Task, seen.task_id.as_deref(), &seen),
+            "task" => self.end(Kind::Task, seen.task_id.as_deref(), &seen, seen.is_error),
             "thinking_start" => {
                 self.start(Kind::Thinking, Some(&seen.event_index.to_string()), Some("thinking"), &seen)
             }
             "thinking_end" => self.end_thinking(&seen),
             "log" => self.log(&seen),
+            "approval_requested" => self.requested(&seen),
+            "approval_decided" => self.decided(&seen),
             _ => self.answer(seen),
         }
     }
@@ -351,19 +395,37 @@ impl Fold {
             duration_ms: None,
             preview: None,
             output: None,
+            approval: None,
             error: None,
         });
     }
 
-    fn end(&mut self, kind: Kind, part: Option<&str>, seen: &EventFields<'_>) {
+    fn end(&mut self, kind: Kind, part: Option<&str>, seen: &EventFields<'_>, failed: bool) {
         let id = self.key(kind, part.unwrap_or_default());
         if let Some(activity) = self.activities.iter_mut().rfind(|activity| activity.id == id) {
-            activity.end(seen.timestamp, seen.duration_ms, seen.is_error.unwrap_or(false));
+            activity.end(seen.timestamp, seen.duration_ms, failed);
             activity.output = seen.output();
             if kind == Kind::Task {
                 activity.preview = seen.text_of_result().map(|text| shorten(&text, PREVIEW_CHARACTERS));
             }
         }
+    }
+
+    fn requested(&mut self, seen: &EventFields<'_>) {
+        let request_id = seen.request_id.as_deref().unwrap_or_default();
+        self.start(Kind::Approval, Some(request_id), seen.action_type.as_deref(), seen);
+        if let Some(activity) = self.activities.last_mut() {
+            let (request_id, status) = (request_id.to_owned(), "pending".to_owned());
+            activity.approval = Some(RequestEnd { request_id, status, decision: None });
+        }
+    }
+
+    fn decided(&mut self, seen: &EventFields<'_>) {
+        let status = seen.status.as_deref().unwrap_or_default();
+        self.end(Kind::Approval, seen.request_id.as_deref(), seen, status != "approved");
+        let requests = self.activities.iter_mut().filter_map(|activity| activity.approval.as_mut());
+        let is_meant = |request: &&mut RequestEnd| Some(request.request_id.as_str()) == seen.request_id.as_deref();
+        requests.filter(is_meant).for_each(|request| status.clone_into(&mut request.status));
     }
 
     fn end_thinking(&mut self, seen: &EventFields<'_>) {

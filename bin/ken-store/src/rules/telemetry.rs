@@ -2,11 +2,12 @@
 //! fields of [`EventSummary`], and only if they have the form of a name, a number or an id.
 
 use ken_types::Timestamp;
-use ken_types::event::{Failure, Judgement};
-use ken_types::ops::telemetry::{Counts, EventSummary, FailedCall, Tokens};
+use ken_types::event::{Block, Failure, Judgement, ToolResult};
+use ken_types::ops::telemetry::{Counts, EventSummary, FailedCall, FailedTool, Tokens};
 use serde::{Deserialize, Serialize};
 
 use crate::rules::check::event_type;
+use crate::rules::title::shorten;
 
 /// The maximum number of events that a summary contains.
 const EVENTS: usize = 500;
@@ -211,15 +212,19 @@ impl Fold {
     }
 }
 
-/// What went wrong in a submission before its end: model calls that failed, and answers that had to be written again.
+/// What went wrong in a submission before its end: calls of models and tools that failed, and answers that had to be
+/// written again.
 #[derive(Debug, Default)]
 pub(crate) struct Troubles {
     pub failures: Vec<FailedCall>,
+    pub tool_failures: Vec<FailedTool>,
     pub violations: Vec<String>,
 }
 
-/// The maximum number of failed calls and of violations that are listed.
-const MAX_TROUBLES: usize = 20;
+/// The maximum number of failed calls of each kind, and of violations, that are listed.
+pub(crate) const MAX_TROUBLES: usize = 20;
+/// The maximum length of the reason why a tool failed, in characters.
+const REASON_CHARACTERS: usize = 300;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -233,19 +238,29 @@ struct TroubleFields {
     verdict: Option<Judgement>,
     #[serde(default)]
     violations: Vec<String>,
+    #[serde(default)]
+    tool_name: String,
+    #[serde(default)]
+    is_error: bool,
+    result: Option<ToolResult>,
 }
 
 impl Troubles {
     /// Takes an event of the stream into account, if it belongs to the submission.
     pub(crate) fn add_event(&mut self, submission: &str, event: &str) {
         let kind = event_type(event);
-        if !["turn", "validation"].contains(&kind) {
+        let is_failed_tool = || kind == "tool" && event.contains("\"isError\":true");
+        if !["turn", "validation"].contains(&kind) && !is_failed_tool() {
             return;
         }
         let Ok(fields) = serde_json::from_str::<TroubleFields>(event) else {
             return;
         };
         if fields.submission_id != submission {
+            return;
+        }
+        if kind == "tool" {
+            self.tool_failures.extend(fields.failed_tool().filter(|_| self.tool_failures.len() < MAX_TROUBLES));
             return;
         }
         if kind == "validation" {
@@ -262,6 +277,18 @@ impl Troubles {
             let error = format!("{}: {}", error.name, error.message);
             self.failures.push(FailedCall { model, error, next: None });
         }
+    }
+}
+
+impl TroubleFields {
+    fn failed_tool(self) -> Option<FailedTool> {
+        let content = self.result.filter(|_| self.is_error)?.content;
+        let texts = content.into_iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text),
+            _ => None,
+        });
+        let error = shorten(&texts.collect::<Vec<_>>().join(" "), REASON_CHARACTERS);
+        Some(FailedTool { tool: self.tool_name, error })
     }
 }
 
@@ -349,6 +376,31 @@ mod tests {
             (troubles.failures[0].error.as_str(), troubles.violations),
             ("busy: later", vec!["too bold".to_owned()])
         );
+    }
+
+    #[test]
+    fn failed_tools_are_listed_with_their_reasons() {
+        let tool = |name: &str, is_error: bool, text: &str| {
+            let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+            format!(
+                r#"{{"v":1,"type":"tool","toolName":"{name}","isError":{is_error},"result":{result},"submissionId":"s"}}"#
+            )
+        };
+        let mut troubles = Troubles::default();
+        // The text of a call that went well may look like the mark of a failure.
+        for event in [
+            tool("read_file", false, r#""isError":true"#),
+            tool("edit_file", true, "no such text"),
+            tool("run_command", true, &"x".repeat(400)),
+        ] {
+            troubles.add_event("s", &event);
+            troubles.add_event("t", &event);
+        }
+        let shown: Vec<_> =
+            troubles.tool_failures.iter().map(|failed| (failed.tool.as_str(), failed.error.chars().count())).collect();
+        assert_eq!(shown, [("edit_file", "no such text".len()), ("run_command", REASON_CHARACTERS)]);
+        (0..MAX_TROUBLES).for_each(|_| troubles.add_event("s", &tool("edit_file", true, "")));
+        assert_eq!(troubles.tool_failures.len(), MAX_TROUBLES);
     }
 
     #[test]

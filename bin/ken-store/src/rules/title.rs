@@ -6,8 +6,19 @@ use ken_types::limits::TITLE_CHARACTERS;
 /// Returns the text as one line that shows everything in it: with runs of white space collapsed and control characters replaced,
 /// and cut to the length of a title.
 pub(crate) fn title(text: &str) -> String {
-    let collapsed = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let collapsed = question(text).split_whitespace().collect::<Vec<_>>().join(" ");
     shorten(&for_terminal(&collapsed), TITLE_CHARACTERS)
+}
+
+/// Returns the part of a message below what a person has piped in. In a list, the question says more than the log above it.
+fn question(text: &str) -> &str {
+    let below = || {
+        let piped = text.strip_prefix("stdin:\n\n```")?;
+        let longer = piped.len() - piped.trim_start_matches('`').len();
+        let (_, below) = piped.split_once(&format!("\n```{}\n", "`".repeat(longer)))?;
+        Some(below.trim()).filter(|below| !below.is_empty())
+    };
+    below().unwrap_or(text)
 }
 
 /// Returns at most `max` characters, of which the last three are `...` if the text was cut.
@@ -26,6 +37,13 @@ mod tests {
     fn blanks_collapse_and_long_ones_are_cut() {
         assert_eq!(title("  do \n\t the tests   pass? "), "do the tests pass?");
         assert_eq!(title("a\r\nb\u{2028}c \u{202e}d\x1b[31m"), "a b c \u{fffd}d␛[31m");
+        for (text, wanted) in [
+            ("stdin:\n\n```\nENOSPC\n```\n\nwhat is wrong?", "what is wrong?"),
+            ("stdin:\n\n````\n```\nx\n```\n````\n\nwhat is wrong?", "what is wrong?"),
+            ("stdin:\n\n```\nENOSPC\n```", "stdin: ``` ENOSPC ```"),
+        ] {
+            assert_eq!(title(text), wanted);
+        }
         let eighty = "é".repeat(80);
         assert_eq!(title(&eighty), eighty);
         assert_eq!(title(&format!("{eighty}é")), format!("{}...", "é".repeat(77)));

@@ -990,6 +990,7 @@ pub struct ScheduleRunRow {
     pub id: String,
     pub schedule: i64,
     pub schedule_id: String,
+    pub slug: String,
     pub generation: u64,
     pub slot_at: Option<i64>,
     pub trigger: Trigger,
@@ -1022,6 +1023,7 @@ impl ScheduleRunRow {
             session_id: instance,
             run_id: self.id,
             schedule_id: self.schedule_id,
+            slug: self.slug,
             slot_at: self.slot_at,
             trigger: self.trigger,
             status: self.status,
@@ -1080,10 +1082,11 @@ pub trait Schedules {
     fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns the earliest time at which a run that waits for its next attempt can be admitted.
     fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error>;
-    /// Returns runs before a key, newest first, each with its key. The text of a result is cut to `text` bytes.
+    /// Returns the runs of one schedule or of all before a key, newest first, each with its key. The text of a result is
+    /// cut to `text` bytes.
     fn list_schedule_runs(
         &self,
-        schedule: i64,
+        schedule: Option<i64>,
         before: i64,
         limit: u32,
         text: usize,

@@ -199,6 +199,8 @@ async fn sessions_are_deleted_when_they_are_older_than_the_configuration_allows(
     kit.turn_clock(31 * DAY_MS).await;
     settle(&kit).await;
     assert!(is_gone("tui-3").await, "there is a round every day");
+    // The deletion for good begins at once, not with the next change.
+    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
 }
 
 /// One slice hands over sixteen sessions.

@@ -52,7 +52,10 @@ impl Model {
             "thinking_start" => _ = open_thought(exchange),
             "thinking_delta" => open_thought(exchange).push(text(event, "delta")),
             "thinking_end" => end_thinking(exchange, text(event, "content")),
-            "message_end" => end_message(exchange, event),
+            "message_end" => {
+                end_message(exchange, event);
+                self.model_answered(event);
+            }
             "tool_start" => self.tool_started(event),
             "tool_progress" => self.detail(text(event, "toolCallId"), one_line(&progress_line(event))),
             "tool" | "task" => self.activity_ended(event, kind),
@@ -198,13 +201,18 @@ impl Model {
         }
     }
 
+    /// Shows which model has answered. The event `turn` comes only after the tools that it has called, and also for a model
+    /// that has failed.
+    fn model_answered(&mut self, event: &Value) {
+        let (provider, model) = (text_at(event, "/message/provider"), text_at(event, "/message/model"));
+        if !model.is_empty() {
+            self.usage.model = one_line(&format!("{provider}/{model}"));
+        }
+    }
+
     fn turn_ended(&mut self, event: &Value) {
         let number = |pointer: &str| event.pointer(pointer).and_then(Value::as_u64);
         let usage = &mut self.usage;
-        let (provider, model) = (text(event, "provider"), text(event, "model"));
-        if !model.is_empty() {
-            usage.model = one_line(&format!("{provider}/{model}"));
-        }
         usage.turns += 1;
         // What the provider had already read is input, too.
         let input = ["/usage/input", "/usage/cacheRead", "/usage/cacheWrite"];

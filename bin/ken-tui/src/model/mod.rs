@@ -629,10 +629,7 @@ impl Model {
                 return;
             }
             block.name = format!("approval: {}", request.summary);
-            block.detail = match &request.outcome {
-                None => format!("{} risk · F2 decides", request.risk),
-                Some(outcome) => outcome.clone(),
-            };
+            block.detail = request.end().unwrap_or_else(|| format!("{} risk · F2 decides", request.risk));
             block.set_text(&below_name(&request));
         }
         if let Overlay::Approval(dialog) = &mut self.overlay

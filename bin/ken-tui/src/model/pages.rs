@@ -1,5 +1,6 @@
 //! Adds pages of a transcript to the conversation.
 
+use ken_approval::Request;
 use ken_types::Error;
 use serde_json::Value;
 
@@ -106,6 +107,7 @@ fn activity(record: &Value) -> Option<Block> {
     let state = if failed { State::Failed } else { State::Done };
     let mut block = match text("kind") {
         "thinking" => Block::new(Kind::Thinking, text("preview")),
+        "approval" => return Some(past_approval(record, state)),
         "operation" if !failed => return None,
         _ => Block::activity(text("name"), text("id"), state),
     };
@@ -116,4 +118,12 @@ fn activity(record: &Value) -> Option<Block> {
     }
     block.duration = duration(record);
     Some(block)
+}
+
+/// Converts a request for an approval that has ended: what was asked, who decided, and when.
+fn past_approval(record: &Value, state: State) -> Block {
+    let request = record.get("approval").and_then(Request::of);
+    let mut block = Block::activity(&format!("approval: {}", text(record, "name")), "", state);
+    block.detail = request.and_then(|request| request.end()).unwrap_or_default();
+    block
 }

@@ -1,6 +1,7 @@
 //! Builds the message to send from the text, the template, the fragments and the attachments.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -40,7 +41,8 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
     }
     let mut parts = Vec::new();
     for path in chat.fragment.iter().filter(|path| !is_stdin(path)) {
-        parts.push(read_text("--fragment", path, PROMPT_BYTES as u64)?);
+        let text = read_text("--fragment", path, PROMPT_BYTES as u64);
+        parts.push(text.map_err(|error| or_stdin(error, path, "-f"))?);
     }
     // A log or a diff is text from outside, as an attached file is.
     let (mut images, mut attached) = (Vec::new(), matches!(stdin, Stdin::Before(_)));
@@ -139,7 +141,14 @@ enum Attachment {
 const IMAGE_BYTES: usize = IMAGE_CHARACTERS / 4 * 3;
 
 fn attachment(path: &Path) -> Result<Attachment, Error> {
-    kind_of(read_bytes("--attach", path, IMAGE_BYTES as u64)?, &path.display().to_string())
+    let bytes = read_bytes("--attach", path, IMAGE_BYTES as u64).map_err(|error| or_stdin(error, path, "-a"))?;
+    kind_of(bytes, &path.display().to_string())
+}
+
+/// Says how a pipe is read, such as `<(COMMAND)` of a shell. A named one could be silent for ever.
+fn or_stdin(error: Error, path: &Path, flag: &str) -> Error {
+    let is_pipe = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    if is_pipe { error.hint(format!("`COMMAND | ken chat {flag} - TEXT` reads a pipe")) } else { error }
 }
 
 /// `name` is the file or the input in error messages.

@@ -46,7 +46,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
                 check_project(sources.project(Some(folder), &accepted), &file, findings);
             }
             Err(error) => {
-                let fix = format!("ken workspace forget {name}, or, if it is yours, ken workspace trust {name}");
+                let fix = format!("`ken workspace forget {name}`, or, if it is yours, `ken workspace trust {name}`");
                 findings.warning("trusted-folder", name, error.message, fix);
             }
         }

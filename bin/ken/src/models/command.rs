@@ -19,6 +19,7 @@ use crate::output::{Outcome, print_line, print_note, show_clap_error};
 #[derive(Debug, Parser)]
 #[command(
     name = "ken model",
+    bin_name = "ken model",
     after_help = "`ken model list`, `try` and `events` are those of ken-model: `ken-model list --help`."
 )]
 struct Commands {
@@ -31,6 +32,7 @@ enum Command {
     /// Write a provider into ken.toml and its key into secrets.env, and try it
     Add(Add),
     /// Choose the models, first choice first
+    #[command(aliases = ["default", "set"])]
     Use(Use),
 }
 
@@ -68,7 +70,7 @@ struct Use {
 /// Whether these words are a command of this module.
 pub(crate) fn is_own(words: &[OsString]) -> bool {
     let word = |place: usize| words.get(place).and_then(|word| word.to_str());
-    word(0) == Some("model") && matches!(word(1), Some("add" | "use"))
+    word(0) == Some("model") && matches!(word(1), Some("add" | "use" | "default" | "set"))
 }
 
 pub(crate) fn run(globals: &Globals, words: &[OsString]) -> Outcome {

@@ -168,7 +168,7 @@ impl Questions {
                 (false, Some(_)) => "[a]pprove once, ",
                 (false, None) => "[a]pprove once, for this [s]ession, ",
             };
-            (self.print)(&format!("{}: {approve}[d]eny REASON, or [l]ater? ", request.summary));
+            (self.print)(&format!("{}:\n{approve}[d]eny REASON, or [l]ater? ", request.summary));
         }
     }
 

@@ -264,6 +264,7 @@ pub enum Delivery {
 pub struct ScheduleRun {
     pub run_id: String,
     pub schedule_id: String,
+    pub slug: String,
     /// Absent for a run that was started manually.
     pub slot_at: Option<i64>,
     pub trigger: Trigger,
@@ -396,10 +397,10 @@ pub struct RunSchedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListScheduleRuns {
-    pub slug: String,
+    /// If absent, the runs of all schedules are listed.
+    pub slug: Option<String>,
     /// As in [`OfSchedule`].
     pub id: Option<String>,
-    pub owner: Option<Scope>,
     #[serde(default = "fifty")]
     pub limit: u32,
     pub after: Option<String>,

@@ -273,6 +273,9 @@ pub struct Why {
     /// The model calls that failed, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedCall>,
+    /// The tool calls that failed, in order, those of workers included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_failures: Vec<FailedTool>,
     /// Answers that had to be written again, or could not be checked: what a governing rule or a source had against
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -297,4 +300,12 @@ pub struct FailedCall {
     /// `provider/model` of the next call: the same model for another attempt, another one for a fall-back. Absent if no
     /// model was called after it.
     pub next: Option<String>,
+}
+
+/// A tool call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedTool {
+    pub tool: String,
+    /// Why it failed, in at most 300 characters.
+    pub error: String,
 }

@@ -103,6 +103,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
         id: row.get("id")?,
         schedule: row.get("schedule")?,
         schedule_id: row.get("schedule_id")?,
+        slug: row.get("slug")?,
         generation: count(row, "generation")?,
         slot_at,
         trigger: if slot_at.is_some() { Trigger::Slot } else { Trigger::Manual },
@@ -121,8 +122,9 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
     })
 }
 
-/// Selects runs with all their columns and the ids of their schedules.
-const RUN: &str = "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
+/// Selects runs with all their columns, and the ids and slugs of their schedules.
+const RUN: &str =
+    "SELECT r.*, s.id AS schedule_id, s.slug FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
 
 impl Schedules for Database {
     fn schedule_by_slug(&self, slug: &str, id: Option<&str>) -> Result<Option<ScheduleRow>, Error> {
@@ -349,13 +351,18 @@ impl Schedules for Database {
 
     fn list_schedule_runs(
         &self,
-        schedule: i64,
+        schedule: Option<i64>,
         before: i64,
         limit: u32,
         text: usize,
     ) -> Result<Vec<(i64, ScheduleRun)>, Error> {
-        let sql = format!("{RUN} WHERE r.schedule = ?1 AND r.run < ?2 ORDER BY r.run DESC LIMIT ?3");
-        let found = all(self, &sql, params![schedule, before, limit], run_row)?;
+        let order = "r.run < ?1 ORDER BY r.run DESC LIMIT ?2";
+        let found = match schedule {
+            Some(key) => {
+                all(self, &format!("{RUN} WHERE r.schedule = ?3 AND {order}"), params![before, limit, key], run_row)?
+            }
+            None => all(self, &format!("{RUN} WHERE {order}"), params![before, limit], run_row)?,
+        };
         let shown = found.into_iter().map(|mut row| {
             row.result_text = row.result_text.map(|result| ken_text::head(&result, text).to_owned());
             (row.key, row.into_schedule_run())
