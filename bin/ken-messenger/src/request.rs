@@ -25,11 +25,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     pub(crate) fn of(request: &Request) -> Shown {
-        let footer = format!(
-            "It waits for a decision until {}. Elsewhere: `ken approvals {}`",
-            escaped(&request.expires_at),
-            request.id
-        );
+        let footer = format!("It waits for a decision. Elsewhere: `ken approvals {}`", request.id);
         let facts = head(request);
         let whole = blocks(request).filter(|_| !request.is_cut).map(|blocks| format!("{facts}{blocks}"));
         let whole = whole.filter(|body| split(&format!("{body}\n\n{footer}"), PIECE_UNITS).len() <= MAX_PIECES);

@@ -217,7 +217,10 @@ fn known_decider(known: &Value, claimed: &str) -> Option<String> {
                 user => format!("uid {uid} ({})", one_line(user)),
             }
         }
-        "messenger" => format!("messenger user {}", one_line(text(known, "userId"))),
+        "messenger" => {
+            let user = text(known, "userId");
+            (claimed != format!("messenger:{user}")).then(|| format!("messenger user {}", one_line(user)))?
+        }
         "" => return None,
         kind => one_line(kind),
     })
@@ -277,6 +280,10 @@ mod tests {
             (
                 json!({"decidedBy": "x", "decidedAs": {"kind": "messenger", "userId": "7"}}),
                 "approved by x, messenger user 7",
+            ),
+            (
+                json!({"decidedBy": "messenger:7", "decidedAs": {"kind": "messenger", "userId": "7"}}),
+                "approved by messenger:7",
             ),
         ] {
             known["decision"] = decision;

@@ -53,14 +53,15 @@ impl Completion {
         completion
     }
 
-    /// Offers what fits a text: commands that begin with it, or files that contain it, those whose name begins with it first.
+    /// Offers what fits a text: commands that begin with it, or files that contain it. First are those whose name begins with
+    /// it, and of them the ones in the fewest folders.
     fn narrow(&mut self, typed: String) {
         let wanted = typed.to_lowercase();
         let rank = |row: &Row| {
             let value = row.value.to_lowercase();
             let name = value.rsplit('/').next().unwrap_or_default();
             match (self.sign, name.starts_with(&wanted), value.contains(&wanted)) {
-                (_, true, _) => Some((0, 0)),
+                (_, true, _) => Some((0, value.matches('/').count())),
                 ('@', _, true) => Some((1, value.len())),
                 _ => None,
             }
@@ -214,5 +215,8 @@ mod tests {
         let mut files = Completion::new('@', "Files", paths.map(row).to_vec());
         assert_eq!(offered(&mut files, "main"), ["src/Main.rs", "lib/domain.rs", "docs/main/long/path.md"]);
         assert!(offered(&mut files, "nothing").is_empty());
+        let paths = ["__pycache__/price.cpython-311.pyc", "price.py", "test_price.py"];
+        let mut files = Completion::new('@', "Files", paths.map(row).to_vec());
+        assert_eq!(offered(&mut files, "pri"), ["price.py", "__pycache__/price.cpython-311.pyc", "test_price.py"]);
     }
 }
