@@ -18,7 +18,7 @@ pub(crate) fn progress() {
     WATCHED.call_once(|| drop(std::thread::spawn(watch)));
 }
 
-#[allow(clippy::print_stderr)]
+#[allow(clippy::exit, clippy::print_stderr, reason = "the thread that waits cannot be told to return")]
 fn watch() {
     loop {
         let silence = LAST.lock().unwrap_or_else(PoisonError::into_inner).map(|last| last.elapsed());
