@@ -73,6 +73,9 @@ fn disk_floor() -> f64 {
     written as f64 / begun.elapsed().as_secs_f64()
 }
 
+/// How long anything is waited for. An event stream that does not end has comments for ever.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A keep-alive connection with a minimal HTTP client.
 struct Wire {
     stream: TcpStream,
@@ -83,6 +86,10 @@ impl Wire {
     fn open(address: SocketAddr) -> Wire {
         let stream = TcpStream::connect(address).expect("connect");
         stream.set_nodelay(true).expect("nodelay");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
+            .expect("a timeout");
         Wire { stream, buffer: vec![0; 256 << 10] }
     }
 
@@ -215,13 +222,7 @@ fn fan_out_floor() -> Samples {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> =
-                readers.into_iter().map(|reader| tokio::spawn(read_bare_times(reader, begun))).collect();
-            let mut delays = Vec::new();
-            for task in tasks {
-                delays.extend(task.await.expect("a reader"));
-            }
-            delays
+            collected(readers.into_iter().map(|reader| tokio::spawn(read_bare_times(reader, begun))).collect()).await
         })
     });
     for _ in 0..100 {
@@ -238,6 +239,19 @@ fn fan_out_floor() -> Samples {
 
 /// The length of the frames of one entry in `readers`, in bytes.
 const FRAME: usize = 155;
+
+/// The delays that all readers have seen, when each has come to the end.
+async fn collected(readers: Vec<tokio::task::JoinHandle<Vec<Duration>>>) -> Vec<Duration> {
+    let all = async {
+        let mut delays = Vec::new();
+        for reader in readers {
+            delays.extend(reader.await.expect("a reader"));
+        }
+        delays
+    };
+    // They begin before the load, which takes its own time.
+    tokio::time::timeout(2 * TIMEOUT + seconds(), all).await.expect("the readers come to the end")
+}
 
 async fn read_bare_times(reader: TcpStream, begun: Instant) -> Vec<Duration> {
     let mut stream = tokio::net::TcpStream::from_std(reader).expect("a reader");
@@ -262,12 +276,7 @@ fn readers(system: &System) {
     let (ready, all_ready) = std::sync::mpsc::channel();
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> = (0..READERS).map(|_| tokio::spawn(read_times(address, begun, ready.clone()))).collect();
-            let mut delays = Vec::new();
-            for task in tasks {
-                delays.extend(task.await.expect("a reader"));
-            }
-            delays
+            collected((0..READERS).map(|_| tokio::spawn(read_times(address, begun, ready.clone()))).collect()).await
         })
     });
     (0..READERS).for_each(|_| all_ready.recv_timeout(Duration::from_secs(60)).expect("a reader within a minute"));

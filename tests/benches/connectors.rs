@@ -104,6 +104,8 @@ fn lateness(apart_ms: i64) -> Samples {
     let mut stream = system.attach("/api/events?offset=now");
     let mut samples = Vec::new();
     while samples.len() < 1_000 {
+        // Other frames arrive for ever.
+        assert!(now_ms() < at as f64 + 60_000.0, "only {} of 1,000 slots within a minute", samples.len());
         let Some(frame) = stream.frame() else { continue };
         let now = now_ms();
         let data = frame.data();

@@ -1,5 +1,8 @@
 //! Samples and lower bounds, and functions that print them.
 
+#[path = "bound.rs"]
+mod bound;
+
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,10 +41,12 @@ impl Samples {
 }
 
 pub(crate) fn title(text: &str) {
+    bound::progress();
     println!("\n{text}");
 }
 
 pub(crate) fn row(what: &str, figure: &str, note: &str) {
+    bound::progress();
     println!("  {what:<48} {figure:<44} {note}");
 }
 

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+mod bound;
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,7 @@ fn main() {
 }
 
 fn measure() {
+    bound::progress();
     let folder = tempfile::tempdir().unwrap();
     make_model(folder.path());
     run(folder.path(), &["--int8", "--max-new-tokens", "1"]); // creates the int8 file and loads both into the page cache
@@ -55,6 +58,7 @@ fn measure() {
 
 /// Tokens per second; each run is compared with the faster of two bandwidths, measured before and after it.
 fn speed(folder: &Path, flags: &[&str], threads: usize, size: f64, floor: &[u8]) {
+    bound::progress();
     // Each token reads all weights, but only one row of the position embeddings.
     let bytes = size - (POSITIONS * EMBD * 4) as f64;
     let count = threads.to_string();
@@ -87,6 +91,7 @@ fn name(flags: &[&str]) -> &'static str {
 
 /// The time from process start to the first token of a 32-token prompt, with a warm page cache; and the peak memory.
 fn start(folder: &Path, flags: &[&str], size: f64) {
+    bound::progress();
     let mut samples: Vec<f64> = (0..ROUNDS + 4).map(|_| first_token(folder, flags)).collect();
     samples.sort_by(f64::total_cmp);
     let (min, middle) = (samples[0], samples[samples.len() / 2]);

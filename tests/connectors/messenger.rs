@@ -558,6 +558,22 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     assert!(health(&system)["errorCount"].as_u64() > Some(0));
 }
 
+/// The platform repeats what is not confirmed, so what came before an update without an id has to stay confirmed.
+#[test]
+fn an_update_without_an_id_after_another_does_not_bring_that_one_back() {
+    let platform = BotApi::start();
+    // Both are there before the first poll, so that they come in one answer.
+    platform.push(update(5, 7, "hello"));
+    platform.push(json!({"message": 7}));
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    until("it was asked for more", || platform.calls("getUpdates").len() >= 2);
+    assert_eq!(platform.calls("getUpdates")[1].body["offset"], 6);
+    platform.push(update(6, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 2).len(), 2);
+    assert_eq!((&health(&system)["updateCount"], &health(&system)["duplicateCount"]), (&json!(2), &json!(0)));
+}
+
 /// Nothing is sent here, so only the platform's next answer shows that it works again.
 #[test]
 fn a_failed_poll_is_the_last_error_until_the_platform_answers_again() {

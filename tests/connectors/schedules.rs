@@ -730,8 +730,29 @@ fn the_clock_is_set_by_an_hour_both_ways() {
     let first = made["nextFireAt"].as_i64().unwrap();
     let slots: Vec<i64> = after.iter().rev().map(|run| run["slotAt"].as_i64().unwrap()).collect();
     assert_eq!(slots, (0..12).map(|number| first + number * 300_000).collect::<Vec<i64>>());
-    let next = system.call("store", "schedules.get", &["slug=often"])["next_fire_at"].clone();
-    assert!(next.is_null() || next.as_i64() == Some(first + 12 * 300_000));
+    let next = system.call("store", "schedules.get", &["slug=often"])["nextFireAt"].as_i64();
+    assert_eq!(next, Some(first + 12 * 300_000));
+}
+
+/// A slot that was recorded while the clock was years ahead does not keep a schedule from firing once a person changes it.
+#[test]
+fn a_schedule_that_fired_with_a_clock_years_ahead_fires_again_after_it_is_changed() {
+    const YEARS: i64 = 2 * 365 * 24 * 3_600_000;
+    let system = scripted();
+    let body = json!({"slug": "often", "kind": "every", "schedule": "30d", "prompt": "Hello.", "missed": "skip"});
+    let made = add(&system, &body);
+    assert!(system.ken(&["stop", "scheduler"]).status.success());
+    let next = || system.call("store", "schedules.get", &["slug=often"])["nextFireAt"].as_i64().unwrap_or_default();
+    let ahead = Second::start(&system, YEARS);
+    until("slots of two years are recorded", || next() > made["nextFireAt"].as_i64().unwrap() + YEARS / 2);
+    drop(ahead);
+    assert!(system.ken(&["start", "scheduler"]).status.success());
+    // Without a change of its times, the schedule waits for the slot that was recorded.
+    let renamed = patch(&system, "often", &json!({"prompt": "Hello again."})).expect(200).at("/schedule/nextFireAt");
+    assert_eq!(renamed.as_i64(), Some(next()));
+    let changed = patch(&system, "often", &json!({"schedule": "1s"})).expect(200).at("/schedule");
+    assert!(changed["nextFireAt"].as_i64() < Some(changed["updatedAt"].as_i64().unwrap() + 60_000), "{changed}");
+    until("it fires", || count(&runs(&system, "often"), "status", "ok") > 0);
 }
 
 /// With the maximum number of schedules, one more is refused, and ken-scheduler uses no CPU time while idle. The bound on its

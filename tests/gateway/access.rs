@@ -75,6 +75,8 @@ fn requests_that_count_as_local() {
     }
     let own = [("Host", "localhost:1"), ("Origin", "http://localhost:1")];
     get(&system, "/api/chat/sessions", &own).expect(200);
+    let longer = [("Host", "localhost:1"), ("Origin", "http://localhost:12")];
+    get(&system, "/api/chat/sessions", &longer).expect(403);
     let forwarded = FORWARDED.map(|header| (header, 503, "unavailable"));
     let foreign = FOREIGN.map(|header| (header, 403, "forbidden"));
     for (header, status, code) in forwarded.into_iter().chain(foreign) {

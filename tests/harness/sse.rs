@@ -1,10 +1,15 @@
 //! Server-sent events, frame by frame.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::http::Client;
+
+/// How long a frame or an event of a kind is waited for. The timeout of the connection is no bound, because an idle stream has
+/// comments for ever.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An open event stream.
 pub struct Stream {
@@ -58,8 +63,10 @@ impl Stream {
     /// Reads until the next control frame, and returns its data. Adds the events of all data frames before it to
     /// `events`.
     pub fn until_control(&mut self, events: &mut Vec<Value>) -> Value {
+        let end = Instant::now() + TIMEOUT;
         loop {
             let frame = self.frame().expect("a control frame before the end");
+            assert!(Instant::now() < end, "no control frame, but {frame:?}");
             match frame.kind() {
                 "data" => events.extend(frame.data().as_array().expect("an array").iter().cloned()),
                 "control" => return frame.data(),
@@ -70,9 +77,11 @@ impl Stream {
 
     /// Reads until an event of this type, and returns all events so far.
     pub fn until_event(&mut self, kind: &str) -> Vec<Value> {
+        let end = Instant::now() + TIMEOUT;
         let mut events = Vec::new();
         while !events.iter().any(|event: &Value| event.get("type").is_some_and(|found| found == kind)) {
             self.until_control(&mut events);
+            assert!(Instant::now() < end, "no {kind} in {events:#?}");
         }
         events
     }

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Client, System, run_with_input};
 use serde_json::{Value, json};
 
@@ -255,6 +256,29 @@ fn of_two_deciders_one_wins() {
         settled(&system, name, 1);
         assert_eq!(runs(&system, name), usize::from(won[0].is_multiple_of(2)), "{answers:?}");
     }
+}
+
+/// A person whose answer was lost repeats the decision with the same key, and learns that it counted.
+#[test]
+fn a_decision_whose_answer_was_lost_is_answered_when_it_is_repeated() {
+    let system = started(&words(&["lost"]), "", json!({}));
+    let tap = WireTap::put_in(&system.socket("approver"));
+    // The new process connects through the tap.
+    system.kill("gateway");
+    system.wait_until_stable("gateway");
+    prompt(&system, "lost");
+    let request = pending(&system, "lost");
+    tap.stop_at("approvals.decide", Side::Reply);
+    let answer = std::thread::scope(|scope| {
+        // It repeats the request with its key until it is answered.
+        let caller = scope.spawn(|| decide(&system, &id(&request), true));
+        tap.reached();
+        system.kill("gateway");
+        caller.join().unwrap()
+    });
+    assert_eq!(answer.expect(200).at("/approved"), true);
+    settled(&system, "lost", 1);
+    assert_eq!(runs(&system, "lost"), 1);
 }
 
 #[test]
@@ -591,6 +615,41 @@ fn no_caller_can_bypass_the_approval() {
     settled(&system, "gate", 1);
     assert!(call(in_turn(json!({}))).contains("was used"));
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
+}
+
+/// A call that has used its grant is not asked about again, but the call of another task is another call, even if it has the
+/// same id.
+#[test]
+fn a_used_grant_counts_for_the_call_of_its_task_only() {
+    let call = json!({"tool": {"name": "gated", "arguments": {"word": "tasks"}}});
+    let lines = [
+        json!({"when": "tasks", "after_tools": 0, "events": [call]}),
+        json!({"when": "tasks", "after_tools": 1, "events": [{"sleep_ms": 60_000}, {"text": "Done."}]}),
+    ];
+    let system = started(&lines, "", json!({}));
+    prompt(&system, "tasks");
+    let first = pending(&system, "tasks");
+    let (submission, key) =
+        (&first["request"]["metadata"]["submissionId"], first["request"]["dedupeKey"].as_str().unwrap());
+    let call_id = key.split(':').nth(1).unwrap();
+    decide(&system, &id(&first), true).expect(200);
+    until("the grant is used", || !record(&system, &id(&first))["usedAt"].is_null());
+    let request = |task: Option<&str>| {
+        let call = json!({"name": "gated", "arguments": {"word": "tasks"}, "agent": "orchestrator",
+            "submission": submission, "session": "tasks"});
+        let args = json!({"call": call, "call_id": call_id, "tool_call_id": "x", "task_id": task});
+        let mut command = system.command(&["call", "approver", "approvals.request", "-"]);
+        let output = run_with_input(&mut command, args.to_string().as_bytes());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["request"].clone()
+    };
+    let same = request(None);
+    assert!(id(&same) == id(&first) && !same["usedAt"].is_null(), "{same}");
+    for task in ["one", "other"] {
+        let other = request(Some(task));
+        assert_eq!((&other["status"], &other["request"]["taskId"]), (&json!("pending"), &json!(task)), "{other}");
+        assert_ne!(id(&other), id(&first));
+    }
 }
 
 /// Neither a model, by its text or its calls, nor a tool in its sandbox can decide. The request stays pending.

@@ -196,6 +196,21 @@ fn the_journal_is_bounded() {
     assert!(walk(&home.state().join("objects")).is_empty());
 }
 
+/// Without a limit, a run is kept for thirty days after its last change.
+#[test]
+fn a_run_is_kept_for_thirty_days() {
+    let home = Home::new();
+    for (run, days) in [("old", 31), ("young", 29)] {
+        home.put("repos/site/a", "long");
+        as_run(&home, run, "write", &json!({"path": "repos/site/a", "content": "short"}));
+        let folder = std::fs::File::open(home.state().join("journal").join(run)).unwrap();
+        let at = std::time::SystemTime::now() - std::time::Duration::from_secs(days * 24 * 3_600);
+        folder.set_modified(at).unwrap();
+    }
+    assert_eq!(home.report(&["prune"]).1["runsRemoved"], 1);
+    assert_eq!((home.report(&["undo", "old"]).0, home.report(&["undo", "young"]).0), (Some(2), Some(0)));
+}
+
 fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let folders = std::fs::read_dir(folder).unwrap().flatten();
     folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path())).collect()

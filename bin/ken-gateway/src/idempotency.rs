@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(local.len(), 1);
         let mapped = owner(Caller::Anyone, "::ffff:10.0.0.1");
         assert_eq!(mapped, owner(Caller::Anyone, "10.0.0.1"));
+        assert_ne!(mapped, owner(Caller::Anyone, "10.0.0.2"));
         // The operator has the same keys from every address, and shares them with nobody.
         let operator = owner(Caller::Operator, "127.0.0.1");
         assert_eq!(operator, owner(Caller::Operator, "10.0.0.1"));

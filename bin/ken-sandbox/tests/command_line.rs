@@ -159,6 +159,8 @@ fn the_temporary_folder_of_a_killed_supervisor_is_removed_by_the_next() {
             (child, std::path::PathBuf::from(line.trim()))
         };
         let ((mut killed, left), (mut running, used)) = (started(), started());
+        // The second one has looked for what is left behind, as each one does, and the first one still runs.
+        assert!(left.join("x").exists());
         killed.kill().unwrap();
         killed.wait().unwrap();
         let end = Instant::now() + Duration::from_secs(10);
@@ -167,6 +169,7 @@ fn the_temporary_folder_of_a_killed_supervisor_is_removed_by_the_next() {
             assert!(shell(&world, &[], "true").status.success());
             assert!(Instant::now() < end, "{} is left behind", left.display());
         }
+        assert!(shell(&world, &[], "true").status.success());
         assert!(used.join("x").exists());
         running.kill().unwrap();
         running.wait().unwrap();

@@ -203,6 +203,33 @@ fn going_on_after_a_cut_leaves_the_gap() {
     }
 }
 
+/// Whoever can write the log, and not the head file, can put another last record with a right hash in the place of the true one.
+#[test]
+fn another_last_record_is_found_by_the_head() {
+    let dir = tempfile::tempdir().unwrap();
+    log(dir.path(), 5, 1);
+    let (path, head) = (current(dir.path()), dir.path().join("security_events.head"));
+    let (text, acknowledged) = (fs::read_to_string(&path).unwrap(), fs::read(&head).unwrap());
+    fs::write(&path, text.split_inclusive('\n').take(5).collect::<String>()).unwrap();
+    fs::remove_file(&head).unwrap();
+    log(dir.path(), 1, 1);
+    assert_eq!(check(dir.path()).map(|good| good.records), Ok(6));
+    fs::write(&head, &acknowledged).unwrap();
+    let bad = check(dir.path()).unwrap_err();
+    assert!(bad.contains("record 6: it is not the record that was written last"), "{bad}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_by_a_day_begins_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trail = Trail::open(dir.path()).unwrap();
+    for day in [1, 0, 1] {
+        trail.append(&[record(0, 1_800_000_000_000 + day * DAY)]).unwrap();
+    }
+    assert_eq!(files(dir.path()).unwrap(), [current(dir.path())]);
+    assert_eq!(check(dir.path()).unwrap().records, 4);
+}
+
 #[test]
 fn days_have_files_of_their_own_and_one_chain() {
     let dir = tempfile::tempdir().unwrap();

@@ -332,6 +332,9 @@ mod tests {
             ("http://localhost:5174", false),
             ("http://localhost", false),
             ("http://127.0.0.1:1", false),
+            // Another port, or another host, that only begins like the own one.
+            ("http://localhost:12", false),
+            ("http://localhost:1.evil.test", false),
             ("https://localhost:1", false),
             ("null", false),
             ("", false),

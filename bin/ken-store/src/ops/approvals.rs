@@ -93,7 +93,7 @@ impl Write for ApprovalsPut {
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }
-        insert(tables, args, &found, approvals::was_approved_before(&known, args), change)
+        insert(tables, args, &found, approvals::was_approved_before(&known), change)
     }
 }
 

@@ -47,24 +47,19 @@ pub(crate) fn dedupe_key(args: &PutApproval) -> String {
     }
 }
 
-/// Returns the earlier request whose outcome also applies to this one. `known` contains the earlier requests about the same call and those
-/// that were denied for the same fingerprint, newest first. If a grant for the call was used, there is no second request, because it is
-/// unknown what the call did. A denial is valid until the submission ends.
+/// Returns the earlier request whose outcome also applies to this one. `known` contains the earlier requests about the same call of the same
+/// task and those that were denied for the same fingerprint, newest first. If a grant for the call was used, there is no second request,
+/// because it is unknown what the call did. A denial is valid until the submission ends.
 pub(crate) fn deciding_request<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
-    let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
-    let used = known.iter().find(|row| is_of_call(row) && row.record.used_at.is_some());
+    let used = known.iter().find(|row| row.record.used_at.is_some());
     let denied = || known.iter().find(|row| row.record.status == Status::Denied);
-    let same =
-        || known.iter().find(|row| is_of_call(row) && row.record.request.fingerprint == args.preview.fingerprint);
+    let same = || known.iter().find(|row| row.record.request.fingerprint == args.preview.fingerprint);
     used.or_else(denied).or_else(same)
 }
 
 /// Whether the same call was approved, and has not run because it would do something else now.
-pub(crate) fn was_approved_before(known: &[ApprovalRow], args: &PutApproval) -> bool {
-    known.iter().any(|row| {
-        let is_of_call = row.call_id == args.call_id && row.task_id == args.task_id;
-        is_of_call && row.record.status == Status::Approved && row.record.used_at.is_none()
-    })
+pub(crate) fn was_approved_before(known: &[ApprovalRow]) -> bool {
+    known.iter().any(|row| row.record.status == Status::Approved && row.record.used_at.is_none())
 }
 
 /// Returns the status of a new request. If no person has to decide it, also returns its decision.

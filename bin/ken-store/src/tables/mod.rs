@@ -864,8 +864,6 @@ pub struct ApprovalRow {
     /// The key of the submission. `session` is the instance to which it belongs.
     pub submission: i64,
     pub session: String,
-    pub call_id: String,
-    pub task_id: Option<String>,
     pub record: Approval,
     /// The idempotency key of the decision. `use_key` is that of the call that has used the grant.
     pub decide_key: Option<String>,

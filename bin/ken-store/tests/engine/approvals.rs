@@ -274,9 +274,16 @@ async fn a_grant_is_for_one_call_once() {
     // No second request is made for this call, even if it would do something else now.
     let known = ask(&kit, put("2", "c1", 'b')).await;
     assert!(known.request_id == "apr_1" && known.used_at.is_some());
+    // A call of a task with the same id is another one.
+    let of_task = |task: &str, id: &str| PutApproval { task_id: Some(task.into()), ..put(id, "c1", 'a') };
+    for (task, id) in [("t", "4"), ("u", "5")] {
+        let other = ask(&kit, of_task(task, id)).await;
+        assert_eq!((other.status, other.request_id), (Status::Pending, format!("apr_{id}")));
+    }
     let of = OfSubmission { submission_id: sub("s1") };
-    let calls = kit.read::<ApprovalsOf>(of).await.unwrap().calls;
-    assert_eq!((calls.len(), calls[0].used.as_deref()), (1, Some("apr_1")));
+    let used = kit.read::<ApprovalsOf>(of).await.unwrap().calls.into_iter().map(|call| (call.task_id, call.used));
+    let expected = [(None, Some("apr_1".into())), (Some("t".into()), None), (Some("u".into()), None)];
+    assert_eq!(used.collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]

@@ -55,6 +55,19 @@ async fn a_reservation_of_a_call_that_a_crash_has_cut_makes_others_wait_for_an_h
     assert_eq!(spent(&kit).await, (300, 0));
 }
 
+/// What a session has used counts for ninety days, although the first call of each day looks for what is older.
+#[tokio::test]
+async fn what_a_session_has_used_counts_for_ninety_days() {
+    let kit = Kit::new();
+    reserve(&kit, "first", "s").await.unwrap();
+    settle(&kit, "first", 1_000).await;
+    for (days, id, is_over) in [(89, "second", true), (2, "third", false)] {
+        kit.clock.advance(days * 24 * HOUR);
+        reserve(&kit, &format!("{id} of another"), id).await.unwrap();
+        assert_eq!(reserve(&kit, id, "s").await.is_err(), is_over, "after {days} days more");
+    }
+}
+
 #[tokio::test]
 async fn a_reservation_that_nobody_has_settled_for_a_day_is_deleted() {
     // A deleted reservation cannot be settled, so what it reserved stays used.

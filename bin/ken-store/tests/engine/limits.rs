@@ -258,3 +258,34 @@ async fn entries_that_a_turn_has_used() {
     }
     refused(uses(101).await, Code::NotFound, "/id");
 }
+
+/// The number of an entry has 32 bits in its key, so a stream that is full is refused, and no entry takes the place of another.
+/// Nobody writes so many here; the counts are set.
+#[tokio::test]
+async fn entries_of_a_stream() {
+    let mut kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let create = json!({"stream": "streams/x", "content_type": "text/plain"});
+    kit.write::<StreamsCreate>(serde_json::from_value(create).unwrap()).await.unwrap();
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.execute("UPDATE streams SET entries = 4294967293 WHERE name = 'agents/orchestrator/tui-1'", []).unwrap();
+    raw.execute("UPDATE public_streams SET entries = 4294967294 WHERE name = 'streams/x'", []).unwrap();
+    drop(raw);
+    kit.open().unwrap();
+    let lease = kit.claim_one(1).await.lease;
+    let full = async |count| kit.add_events(&lease, 0, deltas("s1", 0, count)).await.unwrap_err().code;
+    assert_eq!(full(2).await, Code::TooLarge);
+    accepted(kit.add_events(&lease, 0, deltas("s1", 0, 1)).await);
+    let more = kit.add_events(&lease, 1, deltas("s1", 1, 1)).await.unwrap_err();
+    assert!(more.code == Code::TooLarge && more.message.contains("tui-1 is full"), "{more:?}");
+    let append = || {
+        let payload = Some(Payload::Bytes(Octets(b"x".to_vec())));
+        let (stream, content_type) = ("streams/x".into(), "text/plain".into());
+        let args = AppendStream { stream, payload, content_type, seq: None, producer: None, close: false, call: None };
+        kit.write::<StreamsAppend>(args)
+    };
+    accepted(append().await);
+    assert_eq!(append().await.unwrap_err().code, Code::TooLarge);
+}

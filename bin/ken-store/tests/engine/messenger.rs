@@ -161,6 +161,26 @@ async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
     assert_eq!(count().await, 0);
 }
 
+/// The platform may repeat an update, so it is known for thirty days, and no longer.
+#[tokio::test]
+async fn an_update_is_known_for_thirty_days() {
+    const DAY_MS: i64 = 24 * HOUR_MS;
+    let kit = Kit::new();
+    let is_duplicate = async || {
+        let content = UpdateContent::Ignored("x".into());
+        let args = AcceptUpdate { update_id: 1, kind: "poll".into(), sender_id: None, chat_id: None, content };
+        kit.write::<MessengerAccept>(args).await.unwrap().duplicate
+    };
+    assert!(!is_duplicate().await);
+    for (days, is_known) in [(29, true), (2, false)] {
+        kit.turn_clock(days * DAY_MS).await;
+        // The second tick is answered after the background work that the first one started.
+        kit.turn_clock(600_000).await;
+        kit.tick().await;
+        assert_eq!(is_duplicate().await, is_known, "after {days} days more");
+    }
+}
+
 /// A text that arrives while an earlier one is being sent is sent next. A draft that arrives after the answer changes nothing.
 #[tokio::test]
 async fn the_answer_ends_a_draft() {

@@ -31,8 +31,6 @@ fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
         key: row.get("approval")?,
         submission: row.get("submission")?,
         session: row.get("session")?,
-        call_id: row.get("call")?,
-        task_id: row.get("task")?,
         record: record(row)?,
         decide_key: row.get("decide_key")?,
         use_key: row.get("use_key")?,
