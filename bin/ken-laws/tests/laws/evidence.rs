@@ -59,8 +59,8 @@ fn count(rows: &[Value], answers: &[Value], is: impl Fn(&Value, &Value) -> bool)
 #[test]
 fn a_text_that_a_source_contradicts_hardly_ever_passes() {
     for (set, max_passed, min_marked) in [
-        (include_str!("../set/contradicted_tuned.jsonl"), 3, 23),
-        (include_str!("../set/contradicted_seen.jsonl"), 1, 18),
+        (include_str!("../set/contradicted_tuned.jsonl"), 3, 19),
+        (include_str!("../set/contradicted_seen.jsonl"), 0, 13),
     ] {
         let (rows, answers) = judged(set);
         let passed = count(&rows, &answers, |_, answer| passes(answer));
@@ -74,7 +74,7 @@ fn a_text_that_a_source_contradicts_hardly_ever_passes() {
 #[test]
 fn a_true_text_is_seldom_called_contradicted() {
     for (set, max_contradicted, min_passed) in
-        [(include_str!("../set/supported_tuned.jsonl"), 0, 18), (include_str!("../set/supported_seen.jsonl"), 3, 0)]
+        [(include_str!("../set/supported_tuned.jsonl"), 0, 11), (include_str!("../set/supported_seen.jsonl"), 1, 0)]
     {
         let (rows, answers) = judged(set);
         let contradicted = count(&rows, &answers, is_marked);
@@ -100,7 +100,7 @@ fn what_stands_in_lines_is_looked_up() {
     let wrong =
         count(&rows, &answers, |row, answer| if is_true(row) { is_marked(row, answer) } else { passes(answer) });
     println!("{right} of {} right, {wrong} wrong, the others left open", rows.len());
-    assert!(right >= 7 && wrong <= 1, "{right} right, {wrong} wrong");
+    assert!(right >= 10 && wrong == 0, "{right} right, {wrong} wrong");
 }
 
 /// The documents themselves are not said to mix subjects.
