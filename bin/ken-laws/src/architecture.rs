@@ -299,7 +299,9 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
     }
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
-    let topics = topics(scan, |index| claims.get(index).is_some_and(|claim| is_sound(index, claim, findings)));
+    let sound: Vec<bool> = claims.iter().enumerate().map(|(index, claim)| is_sound(index, claim, findings)).collect();
+    let topics = topics(scan, &sound);
+    let refers_back = refers_back(scan, &sound);
     let mut follows = false; // whether a sentence without a defect precedes this one
     for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
         if !is_sound(index, claim, findings) {
@@ -314,7 +316,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
             // The reason in a sentence that nothing else refers to ties nothing together.
             findings.remove(index, REASONED);
         }
-        if topics.is_mixed(index) && !steps {
+        if topics.is_mixed(index) && !steps && !refers_back {
             findings.add(whole(MIXED_SUBJECTS, index, sentence));
         } else if !belongs && judged >= 4 && could_be_off_topic(scan, sentence, claim) && !topics.is_close(index) {
             findings.add(whole(OFF_TOPIC, index, sentence));
@@ -324,14 +326,22 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
 }
 
 /// What the sentences of running text are about.
-fn topics(scan: &Scan, is_sound: impl Fn(usize) -> bool) -> Topics {
+fn topics(scan: &Scan, sound: &[bool]) -> Topics {
     let runs = |sentence: &Sentence| sentence.ending != Ending::None && !sentence.heading;
-    let sentences = scan.sentences.iter().enumerate();
+    let sentences = scan.sentences.iter().zip(sound);
     Topics::new(sentences.map(
-        |(index, sentence)| {
-            if runs(sentence) && is_sound(index) { scan.tokens_of(sentence) } else { &[] }
+        |(sentence, sound)| {
+            if runs(sentence) && *sound { scan.tokens_of(sentence) } else { &[] }
         },
     ))
+}
+
+/// Whether most sentences begin with a reference to an earlier one, as in a story about "him". Their own words say little about
+/// their subject.
+fn refers_back(scan: &Scan, sound: &[bool]) -> bool {
+    let begins = |sentence: &&Sentence| scan.tokens_of(sentence).iter().take(3).any(|token| token.is(lex::POINTER));
+    let later = || scan.sentences.iter().zip(sound).filter(|(_, sound)| **sound).map(|(sentence, _)| sentence).skip(1);
+    later().filter(begins).count() * 5 >= later().count() * 3
 }
 
 /// Whether a sentence repeats a content word of the one before it.

@@ -14,8 +14,8 @@ use crate::quantity::Quantities;
 use crate::reason::rests_on_opinion;
 use crate::repetition::Repetition;
 use crate::rubric::{
-    CONTRADICTED, Effect, FEATURES, LINKED, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY, UNSUPPORTED,
-    violations_of,
+    CONTRADICTED, Effect, FEATURES, FRAGMENT, LINKED, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY,
+    UNSUPPORTED, violations_of,
 };
 use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, PLURAL, Token, at, before};
@@ -129,9 +129,9 @@ impl Judge {
         let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
         let strange = || is_english && has_strange_words(text, scan, claims);
         Judgement {
-            unread: unread(claims, &findings, is_english)
-                .or_else(|| strange().then_some(Unread::Words))
-                .or_else(|| (support.is_none() && has_nothing(&findings)).then_some(Unread::NothingFound)),
+            unread: unread(claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)).or_else(
+                || (support.is_none() && has_nothing(scan, claims, &findings)).then_some(Unread::NothingFound),
+            ),
             rests_on_citations: support.is_none() && rests_on_citations(claims, &findings),
             findings,
             counts,
@@ -225,11 +225,34 @@ fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unr
     }
 }
 
-/// Whether nothing was found that speaks for or against a text. That its sentences take up each other's words says nothing about
-/// what they state.
-fn has_nothing(findings: &Findings) -> bool {
-    findings.list.iter().all(|finding| finding.feature == LINKED)
+/// Whether nothing was found that speaks for or against what a text states. That its sentences take up each other's words says
+/// nothing about that, nor do defects of form in a text that only greets, wishes, asks or exclaims.
+fn has_nothing(scan: &Scan, claims: &[Claim], findings: &Findings) -> bool {
+    let asks = |index: usize| claims.get(index).is_some_and(|claim| claim.question);
+    let states = |index: usize| {
+        let claim = claims.get(index);
+        claim.is_some_and(|claim| claim.is_claim() || claim.instruction)
+            && !findings.has(index, FRAGMENT)
+            && !scan.sentences.get(index).is_some_and(|sentence| wishes(scan.tokens_of(sentence)))
+    };
+    let has_statement = (0..claims.len()).any(states);
+    findings.list.iter().all(|finding| {
+        let speaks = match FEATURES.get(finding.feature).map(|feature| (feature.effect, feature.law)) {
+            _ if finding.feature == LINKED => false,
+            Some((Effect::Violation, Law::Architecture | Law::Energy)) => has_statement,
+            Some((Effect::Violation, _)) => !asks(finding.sentence),
+            _ => states(finding.sentence),
+        };
+        !speaks
+    })
 }
+
+/// Whether a sentence is a wish: "May the new year bring you joy."
+fn wishes(tokens: &[Token]) -> bool {
+    at(tokens, 0).hash == MAY && at(tokens, 1).is(lex::DETERMINER | lex::PRONOUN)
+}
+
+const MAY: u64 = lex::hash(b"may");
 
 /// Whether a sentence counts. Headings, greetings, words without a verb and sequences of markers are not claims. In another
 /// language, a missing verb has no meaning.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use ken_text::Span;
 
 use crate::calendar::{MONTHS, is_calendar};
-use crate::reading::{Word, read, stem};
+use crate::reading::{ROUGH, Word, read, stem};
 
 /// What looking a sentence up gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +75,12 @@ impl<'a> Records<'a> {
     pub(crate) fn look_up(&self, text: &str, sentence: Span) -> Option<Found> {
         let reading = read(text, sentence);
         let keys = self.keys(text, sentence, &reading.words);
-        self.count(&reading.words, &keys)
-            .or_else(|| self.extreme(&reading.words, &keys))
-            .or_else(|| self.value(&reading.words, &keys))
-            .or_else(|| self.line(&keys))
+        let found = self.count(&reading.words, &keys).or_else(|| self.extreme(&reading.words, &keys));
+        let derives = (0..reading.words.len()).any(|at| is_superlative(&reading.words, at));
+        if found.is_some() || derives || reading.words.iter().any(is_derived) {
+            return found;
+        }
+        self.value(&reading.words, &keys).or_else(|| self.line(&keys))
     }
 
     /// The words of the sentence that stand in the records, or could: numbers, times, codes, names, and words that occur.
@@ -210,22 +212,33 @@ impl<'a> Records<'a> {
         named.min().map(|(_, column)| column)
     }
 
-    /// "February had the fewest visitors": a column and a row that the sentence names, and whether any row has more or less.
+    /// "February had the fewest visitors", "the hottest day was 13 July with 33.1 degrees": whether any row has more or less in
+    /// the column that the sentence names, or in which its number stands.
     fn extreme(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
         let separator = self.separator?;
-        let place = words.iter().position(|word| MOST_WORDS.contains(&word.lower.as_str()) || is_least(word))?;
-        let (word, column) = (words.get(place)?, self.column(words, words.get(place)?.span)?);
+        let place = (0..words.len()).find(|at| is_superlative(words, *at))?;
+        let word = words.get(place)?;
         let names: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty() && key.span != word.span).collect();
         let [row] = self.lines_with(&names)[..] else { return None };
-        let value = |line: &Span| number_of(separator.fields(line.of(self.text)).nth(column)?);
         let own = *self.lines.get(row as usize)?;
+        let stated = || {
+            let claimed = keys.iter().rev().find(|key| number_of(&key.lower).is_some())?;
+            separator.fields(own.of(self.text)).position(|field| same_value(field, &claimed.lower))
+        };
+        let column = stated().or_else(|| self.column(words, word.span))?;
+        let value = |line: &Span| number_of(separator.fields(line.of(self.text)).nth(column)?);
         let mine = value(&own)?;
-        let sign = if is_least(word) { -1.0 } else { 1.0 };
-        let is_more = |line: &Span| value(line).is_some_and(|other| (other - mine) * sign > 0.0);
-        match self.lines.iter().skip(1).find(|line| is_more(line)) {
-            Some(other) => Some(Found::Contradicted(word.span, *other)),
-            None => Some(Found::Supported(own)),
-        }
+        let exceeds = |sign: f64| {
+            let is_more = |line: &&Span| value(line).is_some_and(|other| (other - mine) * sign > 0.0);
+            self.lines.iter().skip(1).find(is_more)
+        };
+        let (more, less) = (exceeds(1.0), exceeds(-1.0));
+        let other = match word.lower.as_str() {
+            lower if MOST_WORDS.contains(&lower) => more,
+            lower if LEAST_WORDS.contains(&lower) => less,
+            _ => more.and(less), // whether "hottest" is the most is not known
+        };
+        Some(other.map_or(Found::Supported(own), |other| Found::Contradicted(word.span, *other)))
     }
 
     /// "The price of apples is 3": a column and a row that the sentence names, and the value there.
@@ -385,17 +398,36 @@ fn same_value(field: &str, claimed: &str) -> bool {
     field.trim().to_lowercase() == claimed || number_of(field).is_some() && number_of(field) == number_of(claimed)
 }
 
+/// The number at the beginning of a field; "W3" is a name.
 fn number_of(field: &str) -> Option<f64> {
-    let negative = if field.trim_start().starts_with('-') { -1.0 } else { 1.0 };
-    let digits = field.trim_matches(|char: char| !char.is_ascii_digit()).replace(',', "");
-    digits.parse::<f64>().ok().map(|number| number * negative)
+    let field = field.trim().trim_start_matches(['$', '€', '£']);
+    let end =
+        field.find(|char: char| !(char.is_ascii_digit() || matches!(char, '.' | ',' | '-'))).unwrap_or(field.len());
+    field.get(..end)?.trim_end_matches(['.', ',', '-']).replace(',', "").parse().ok()
 }
+
+/// Whether a word shows that a sentence says what follows from several records: what is never so, a bound, an order or a sum.
+fn is_derived(word: &Word) -> bool {
+    let lower = word.lower.as_str();
+    word.negates || ROUGH.contains(&lower) || DERIVED.contains(&lower)
+}
+
+const DERIVED: [&str; 18] = [
+    "above", "below", "between", "before", "after", "first", "second", "third", "last", "next", "together", "total",
+    "sum", "add", "average", "only", "each", "every",
+];
 
 const MOST_WORDS: [&str; 8] = ["most", "highest", "largest", "greatest", "biggest", "longest", "latest", "slowest"];
 const LEAST_WORDS: [&str; 7] = ["fewest", "lowest", "least", "smallest", "shortest", "earliest", "fastest"];
 
-fn is_least(word: &Word) -> bool {
-    LEAST_WORDS.contains(&word.lower.as_str())
+/// Whether a word is a superlative: one of these, or "the hottest".
+fn is_superlative(words: &[Word], at: usize) -> bool {
+    let lower = |at: usize| words.get(at).map_or("", |word| word.lower.as_str());
+    let after_article = at.checked_sub(1).is_some_and(|before| lower(before) == "the");
+    let word = lower(at);
+    MOST_WORDS.contains(&word)
+        || LEAST_WORDS.contains(&word)
+        || after_article && word.ends_with("est") && word.len() > 5
 }
 
 /// What stands between the fields of a table.

@@ -2,6 +2,7 @@
 
 use ken_text::{Span, expand, is_negator, is_stop_word, push_stem, words};
 
+use crate::calendar::is_calendar;
 use crate::rarity::rarity;
 
 /// The words of one or several sentences.
@@ -248,6 +249,8 @@ pub(crate) struct Amount {
     pub(crate) span: Span,
     /// Whether it is a bound or an estimate.
     pub(crate) is_rough: bool,
+    /// Whether it stands without a unit and without a noun, and is no year.
+    pub(crate) is_bare: bool,
 }
 
 impl Amount {
@@ -319,6 +322,9 @@ pub(crate) fn amounts(reading: &Reading) -> Vec<Amount> {
             beside: [content(before), content(after)],
             span: word.span,
             is_rough: near.iter().any(|word| ROUGH.contains(&word.lower.as_str())),
+            is_bare: unit.is_none()
+                && value < 1000.0
+                && !words.get(at + 1).is_some_and(|next| next.is_content || is_calendar(&next.lower)),
         });
     }
     found
