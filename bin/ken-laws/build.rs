@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use hash::{bit_of, hash, tag_of};
+use hash::{bit_of, hash, key_of, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -60,6 +60,7 @@ fn main() -> Outcome<()> {
     let features = Features::read(&lines(&folder, "features.txt")?)?;
     lexicon.read_phrases(&lines(&folder, "phrases.txt")?, &features)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("topics.rs"), topics(&fs::read(folder.join("topics.bin"))?)?)?;
     fs::write(out.join("lexicon.rs"), lexicon.source()?)?;
     fs::write(out.join("features.rs"), features.source)?;
     Ok(())
@@ -406,6 +407,41 @@ impl Features {
     fn place(&self, law: &str, kind: &str) -> Option<usize> {
         self.names.iter().position(|name| name.0 == law && name.1 == kind)
     }
+}
+
+/// The number of numbers in the vector of a word.
+const TOPIC_SIZE: usize = 24;
+/// The first bits of a word's hash, by which its group is found.
+const GROUP_BITS: u32 = 13;
+
+/// The vectors of `topics.bin`, sorted by the hashes of the words. A word of the file is its length, its letters, the length of its
+/// vector and the numbers of its vector.
+fn topics(file: &[u8]) -> Outcome<String> {
+    let mut words: BTreeMap<u32, (u8, Vec<u8>)> = BTreeMap::new();
+    let mut rest = file;
+    while let Some((letters, after)) = rest.split_first() {
+        let cut = || "topics.bin ends within a word";
+        let (word, after) = after.split_at_checked(usize::from(*letters)).ok_or_else(cut)?;
+        let (length, after) = after.split_first().ok_or_else(cut)?;
+        let (numbers, after) = after.split_at_checked(TOPIC_SIZE / 2).ok_or_else(cut)?;
+        if words.insert(key_of(hash(word)), (*length, numbers.to_vec())).is_some() {
+            return Err(format!("{} has the hash of another word", String::from_utf8_lossy(word)).into());
+        }
+        rest = after;
+    }
+    let first_of = |group: u32| words.keys().filter(|key| *key >> (32 - GROUP_BITS) < group).count();
+    let groups: Vec<usize> = (0..=1 << GROUP_BITS).map(first_of).collect();
+    let rows: Vec<String> =
+        words.values().map(|(length, numbers)| format!("Word {{ length: {length}, numbers: {numbers:?} }}")).collect();
+    Ok(format!(
+        "const SIZE: usize = {TOPIC_SIZE};\nconst GROUP_BITS: u32 = {GROUP_BITS};\nstatic GROUPS: [u16; {}] = {groups:?};\n\
+         static KEYS: [u32; {}] = {:?};\nstatic WORDS: [Word; {}] = [{}];",
+        groups.len(),
+        words.len(),
+        words.keys().collect::<Vec<_>>(),
+        rows.len(),
+        rows.join(",\n"),
+    ))
 }
 
 /// Converts `unless_sourced` to `UnlessSourced`.

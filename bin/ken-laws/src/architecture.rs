@@ -6,10 +6,12 @@ use crate::grammar::is_finite;
 use crate::lexicon::{self as lex, hash};
 use crate::repetition::Repetition;
 use crate::rubric::{
-    CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, REASONED, STEP_ORDER,
+    CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, MIXED_SUBJECTS, OFF_TOPIC, REASONED,
+    STEP_ORDER,
 };
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{COLON, Kind, PLURAL, QUOTED, Token, at, before};
+use crate::topic::Topics;
 
 /// Finds the features of a sentence that need no other sentence.
 pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
@@ -297,13 +299,16 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
     }
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
+    let sound: Vec<bool> = claims.iter().enumerate().map(|(index, claim)| is_sound(index, claim, findings)).collect();
+    let topics = topics(scan, &sound);
+    let refers_back = refers_back(scan, &sound);
     let mut follows = false; // whether a sentence without a defect precedes this one
     for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
         if !is_sound(index, claim, findings) {
             continue;
         }
         let steps = sentence.item.is_some() || at(scan.tokens_of(sentence), 0).is(lex::ORDINAL);
-        let takes_up = steps || takes_up(scan, index);
+        let takes_up = steps || topics.is_alike(index).unwrap_or_else(|| takes_up(scan, index));
         let belongs = takes_up || claim.any(lex::POINTER | lex::CONNECTIVE) || repetition.shares(index);
         if takes_up && claim.words > 2 && follows {
             findings.add(word(LINKED, index, first_content(scan.tokens_of(sentence))));
@@ -311,11 +316,32 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
             // The reason in a sentence that nothing else refers to ties nothing together.
             findings.remove(index, REASONED);
         }
-        if !belongs && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
+        if topics.is_mixed(index) && !steps && !refers_back {
+            findings.add(whole(MIXED_SUBJECTS, index, sentence));
+        } else if !belongs && judged >= 4 && could_be_off_topic(scan, sentence, claim) && !topics.is_close(index) {
             findings.add(whole(OFF_TOPIC, index, sentence));
         }
         follows |= claim.words > 2;
     }
+}
+
+/// What the sentences of running text are about.
+fn topics(scan: &Scan, sound: &[bool]) -> Topics {
+    let runs = |sentence: &Sentence| sentence.ending != Ending::None && !sentence.heading;
+    let sentences = scan.sentences.iter().zip(sound);
+    Topics::new(sentences.map(
+        |(sentence, sound)| {
+            if runs(sentence) && *sound { scan.tokens_of(sentence) } else { &[] }
+        },
+    ))
+}
+
+/// Whether most sentences begin with a reference to an earlier one, as in a story about "him". Their own words say little about
+/// their subject.
+fn refers_back(scan: &Scan, sound: &[bool]) -> bool {
+    let begins = |sentence: &&Sentence| scan.tokens_of(sentence).iter().take(3).any(|token| token.is(lex::POINTER));
+    let later = || scan.sentences.iter().zip(sound).filter(|(_, sound)| **sound).map(|(sentence, _)| sentence).skip(1);
+    later().filter(begins).count() * 5 >= later().count() * 3
 }
 
 /// Whether a sentence repeats a content word of the one before it.

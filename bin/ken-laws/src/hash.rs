@@ -33,3 +33,8 @@ pub(crate) const fn join(first: u64, second: u64) -> u64 {
     let mixed = (first.rotate_left(23) ^ second).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }
+
+/// A shorter key for a hash, whose first bits are spread evenly.
+pub(crate) const fn key_of(hash: u64) -> u32 {
+    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}

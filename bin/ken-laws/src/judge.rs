@@ -19,7 +19,7 @@ use crate::rubric::{
 };
 use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, PLURAL, Token, at, before};
-use crate::{architecture, determinism, energy, truth};
+use crate::{architecture, determinism, energy, topic, truth};
 
 /// The findings of a text.
 pub(crate) struct Judgement {
@@ -129,9 +129,9 @@ impl Judge {
         let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
         let strange = || is_english && has_strange_words(text, scan, claims);
         Judgement {
-            unread: unread(claims, &findings, is_english)
-                .or_else(|| strange().then_some(Unread::Words))
-                .or_else(|| (support.is_none() && has_nothing(&findings)).then_some(Unread::NothingFound)),
+            unread: unread(claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)).or_else(
+                || (support.is_none() && has_nothing(scan, claims, &findings)).then_some(Unread::NothingFound),
+            ),
             rests_on_citations: support.is_none() && rests_on_citations(claims, &findings),
             findings,
             counts,
@@ -147,8 +147,8 @@ fn rests_on_citations(claims: &[Claim], findings: &Findings) -> bool {
     claims.iter().enumerate().any(cites) && !claims.iter().any(Claim::shows_evidence)
 }
 
-/// Whether at least three of four content words are in no list, are not common and have no English ending. The cheap checks come
-/// first, so that few texts need the last one.
+/// Whether at least three of four content words are in no list and in no vocabulary. The cheap checks come first, so that few texts
+/// need the last one.
 fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     let sum = |of: fn(&Claim) -> usize| claims.iter().map(of).sum::<usize>();
     let content = sum(|claim| claim.content);
@@ -160,19 +160,22 @@ fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
         let unlisted = (0..tokens.len()).filter(|index| is_unlisted(tokens, *index));
         unlisted.filter_map(|index| text.get(at(tokens, index).start..at(tokens, index).end))
     });
-    let odd: Vec<String> = words.map(str::to_lowercase).filter(|word| !has_english_ending(word)).collect();
-    most(odd.len()) && most(odd.iter().filter(|word| !ken_support::is_common(word)).count())
+    most(words.map(str::to_lowercase).filter(|word| !is_formed(word)).count())
 }
 
-/// Whether a word has an ending of inflected or derived words.
-fn has_english_ending(word: &str) -> bool {
-    const ENDINGS: [&str; 28] = [
-        "able", "age", "al", "ance", "ant", "ary", "ate", "ed", "ence", "ent", "er", "ful", "hood", "ible", "ic",
-        "ing", "ion", "ism", "ist", "ity", "ive", "less", "ly", "ment", "ness", "or", "ous", "s",
-    ];
-    let stem = |ending: &&str| word.strip_suffix(*ending);
-    ENDINGS.iter().filter_map(stem).any(|stem| stem.chars().count() > 2)
+/// Whether a word is known, or formed from a known one: with another ending, or as a compound of two.
+fn is_formed(word: &str) -> bool {
+    let is_known = |word: &str| topic::knows(lex::hash(word.as_bytes())) || ken_support::is_common(word);
+    let starts = (4..word.len()).filter(|at| word.is_char_boundary(*at)).map(|at| word.split_at(at));
+    let derives = |(start, ending): (&str, &str)| {
+        let is_ending = ending.len() <= MAX_ENDING || is_known(ending);
+        is_ending && (is_known(start) || is_known(&format!("{start}e")))
+    };
+    is_known(word) || starts.into_iter().any(derives)
 }
+
+/// The maximum length in bytes of an ending, such as "ability".
+const MAX_ENDING: usize = 7;
 
 /// Whether a text can be read by English grammar.
 pub(crate) fn is_english(text: &str) -> bool {
@@ -204,23 +207,52 @@ fn common_words(text: &str, scan: &Scan) -> usize {
 const SHORT: usize = 30;
 
 fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unread> {
+    // A defect of form, such as a word that stands twice, states nothing.
     let is_defect = |finding: &Finding| {
         let feature = FEATURES.get(finding.feature);
-        finding.feature != FRAGMENT && feature.is_some_and(|feature| feature.effect == Effect::Violation)
+        feature.is_some_and(|feature| {
+            feature.effect == Effect::Violation && !matches!(feature.law, Law::Architecture | Law::Energy)
+        })
     };
-    let says = || claims.iter().any(Claim::is_readable) || findings.list.iter().any(is_defect);
-    match (is_english, is_english && says()) {
+    // In a song or a greeting, a command among exclamations is no instruction.
+    let readable = claims.iter().filter(|claim| claim.is_readable()).count();
+    let says =
+        claims.iter().any(|claim| claim.is_readable() && !claim.instruction) || 2 * readable >= claims.len().max(1);
+    match (is_english, is_english && (says || findings.list.iter().any(is_defect))) {
         (_, true) => None,
         (false, _) => Some(Unread::Language),
         (true, false) => Some(Unread::NoClaim),
     }
 }
 
-/// Whether nothing was found that speaks for or against a text. That its sentences take up each other's words says nothing about
-/// what they state.
-fn has_nothing(findings: &Findings) -> bool {
-    findings.list.iter().all(|finding| finding.feature == LINKED)
+/// Whether nothing was found that speaks for or against what a text states. That its sentences take up each other's words says
+/// nothing about that, nor do defects of form in a text that only greets, wishes, asks or exclaims.
+fn has_nothing(scan: &Scan, claims: &[Claim], findings: &Findings) -> bool {
+    let asks = |index: usize| claims.get(index).is_some_and(|claim| claim.question);
+    let states = |index: usize| {
+        let claim = claims.get(index);
+        claim.is_some_and(|claim| claim.is_claim() || claim.instruction)
+            && !findings.has(index, FRAGMENT)
+            && !scan.sentences.get(index).is_some_and(|sentence| wishes(scan.tokens_of(sentence)))
+    };
+    let has_statement = (0..claims.len()).any(states);
+    findings.list.iter().all(|finding| {
+        let speaks = match FEATURES.get(finding.feature).map(|feature| (feature.effect, feature.law)) {
+            _ if finding.feature == LINKED => false,
+            Some((Effect::Violation, Law::Architecture | Law::Energy)) => has_statement,
+            Some((Effect::Violation, _)) => !asks(finding.sentence),
+            _ => states(finding.sentence),
+        };
+        !speaks
+    })
 }
+
+/// Whether a sentence is a wish: "May the new year bring you joy."
+fn wishes(tokens: &[Token]) -> bool {
+    at(tokens, 0).hash == MAY && at(tokens, 1).is(lex::DETERMINER | lex::PRONOUN)
+}
+
+const MAY: u64 = lex::hash(b"may");
 
 /// Whether a sentence counts. Headings, greetings, words without a verb and sequences of markers are not claims. In another
 /// language, a missing verb has no meaning.

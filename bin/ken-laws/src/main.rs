@@ -27,6 +27,7 @@ mod scan;
 mod score;
 mod sources;
 mod token;
+mod topic;
 mod train;
 mod truth;
 

@@ -36,6 +36,7 @@ const LISTED_STRENGTHS: usize = 3;
 
 const UNCHECKED: &str = "not checked: the only evidence is what the text cites; give that with --sources or the field sources, or look it up";
 
+const NOTHING: &str = "not judged: the text shows neither evidence nor a defect; give sources to compare it with";
 const OPEN: &str =
     "not judged: a source speaks of the same thing in other words; compare the sentence with its passage";
 
@@ -168,10 +169,10 @@ impl<'a> Report<'a> {
             Unread::Language => "not judged: the text has no sentence in English",
             Unread::Words => "not judged: most words of the text are unknown",
             Unread::NoClaim => "not judged: no sentence states, asks or commands anything",
-            Unread::NothingFound => {
-                "not judged: the text shows neither evidence nor a defect; give sources to compare it with"
-            }
+            Unread::NothingFound => NOTHING,
         });
+        // Where sources were given and could not be compared, their own note says so.
+        let unread = unread.filter(|note| *note != NOTHING || compared.missing.is_none());
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
         let open = compared.support.as_ref().is_some_and(leaves_open).then_some(OPEN);
         let notes = unread.into_iter().chain(unchecked).chain(open).chain(compared.missing);

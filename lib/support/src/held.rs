@@ -3,9 +3,9 @@
 use ken_text::head;
 
 use crate::calendar::is_calendar;
-use crate::conflict::is_unit;
 use crate::index::Index;
 use crate::rarity::is_common;
+use crate::reading::is_unit;
 use crate::token::{Kind, Token};
 
 /// Words that multiply the number before them.

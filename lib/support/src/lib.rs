@@ -160,16 +160,17 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
     let sentence_at = |at: usize| index.source_sentences.get(at);
     let place = |sentence: &SourceSentence| Passage { source: sentence.source, span: sentence.span };
     let passage = measured.best.and_then(sentence_at);
-    let (mut findings, is_carried) = conflict::find(index, sentence, passage);
+    let others: Vec<&SourceSentence> = measured.others.iter().filter_map(|at| sentence_at(*at)).collect();
+    let mut findings = conflict::find(index, sentence, passage, &others);
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
-    if score < UNSUPPORTED && findings.is_empty() && !is_carried && claims {
+    if score < UNSUPPORTED && findings.is_empty() && claims {
         findings.push(Finding { kind: Kind::Unsupported, span: sentence.span });
     }
     Supported {
         span: sentence.span,
         score: if contradicted { score.min(CONTRADICTED) } else { score },
         passage: passage.map(place),
-        others: measured.others.iter().filter_map(|at| sentence_at(*at)).map(place).collect(),
+        others: others.into_iter().map(place).collect(),
         findings,
     }
 }

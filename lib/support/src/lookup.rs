@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use ken_text::Span;
 
-use crate::reading::{Word, read, stem};
+use crate::calendar::{MONTHS, is_calendar};
+use crate::reading::{ROUGH, Word, read, stem};
 
 /// What looking a sentence up gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub(crate) struct Records<'a> {
     lines: Vec<Span>,
     /// The names of the columns, if the first line has them.
     columns: Vec<String>,
-    separator: Option<char>,
+    separator: Option<Separator>,
     /// For each word, the lines that contain it, each once.
     words: HashMap<String, Vec<u32>>,
 }
@@ -52,7 +53,7 @@ impl<'a> Records<'a> {
             return None;
         }
         let columns = match (separator, lines.first()) {
-            (Some(separator), Some(first)) => fields(first.of(text), separator).map(str::to_lowercase).collect(),
+            (Some(separator), Some(first)) => separator.fields(first.of(text)).map(str::to_lowercase).collect(),
             _ => Vec::new(),
         };
         let mut words: HashMap<String, Vec<u32>> = HashMap::new();
@@ -74,7 +75,12 @@ impl<'a> Records<'a> {
     pub(crate) fn look_up(&self, text: &str, sentence: Span) -> Option<Found> {
         let reading = read(text, sentence);
         let keys = self.keys(text, sentence, &reading.words);
-        self.count(&reading.words, &keys).or_else(|| self.value(&reading.words, &keys)).or_else(|| self.line(&keys))
+        let found = self.count(&reading.words, &keys).or_else(|| self.extreme(&reading.words, &keys));
+        let derives = (0..reading.words.len()).any(|at| is_superlative(&reading.words, at));
+        if found.is_some() || derives || reading.words.iter().any(is_derived) {
+            return found;
+        }
+        self.value(&reading.words, &keys).or_else(|| self.line(&keys))
     }
 
     /// The words of the sentence that stand in the records, or could: numbers, times, codes, names, and words that occur.
@@ -94,12 +100,14 @@ impl<'a> Records<'a> {
             let is_exact = lower.bytes().any(|byte| byte.is_ascii_digit())
                 || lower.contains(['/', '_'])
                 || lower.split('.').count() > 2;
-            let word = words.iter().find(|word| word.span.start >= span.start && word.span.end <= span.end);
+            let word = words.iter().find(|word| word.span.start >= span.start && word.span.start < span.end);
             let is_content = word.is_some_and(|word| word.is_content);
             let forms = forms_of(&lower, word.and_then(|word| word.number).filter(|_| !is_exact));
             let known: Vec<String> = forms.into_iter().filter(|form| self.words.contains_key(form)).collect();
-            if is_exact || is_content && !known.is_empty() {
-                keys.push(Key { span, lower, known, is_exact });
+            let is_number = word.is_some_and(|word| word.number.is_some());
+            if is_exact || is_number || is_content && !known.is_empty() {
+                let numeral = word.and_then(|word| word.number).filter(|_| !is_exact);
+                keys.push(Key { span, lower, known, is_exact, numeral });
             }
         }
         keys
@@ -141,6 +149,9 @@ impl<'a> Records<'a> {
             _ => number.number?,
         };
         let next = words.get(at + 1..)?;
+        if next.first().is_some_and(|word| word.lower == "of") {
+            return None; // "four of five packets" counts what came of them
+        }
         let times =
             matches!(number.lower.as_str(), "once" | "twice") || next.first().is_some_and(|word| word.lower == "times");
         let opens = words.iter().take(at).all(|word| !word.is_content)
@@ -188,29 +199,65 @@ impl<'a> Records<'a> {
         })
     }
 
+    /// The column that the sentence names closest to a place.
+    fn column(&self, words: &[Word], near: Span) -> Option<usize> {
+        let distance = |name: &String| {
+            let parts: Vec<&str> =
+                name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2).collect();
+            let names = |word: &&Word| parts.iter().any(|part| word.lower == *part || word.stem == stem(part));
+            let named = words.iter().filter(|word| word.is_content).filter(names);
+            named.map(|word| word.span.start.abs_diff(near.start)).min()
+        };
+        let named = self.columns.iter().enumerate().filter_map(|(column, name)| Some((distance(name)?, column)));
+        named.min().map(|(_, column)| column)
+    }
+
+    /// "February had the fewest visitors", "the hottest day was 13 July with 33.1 degrees": whether any row has more or less in
+    /// the column that the sentence names, or in which its number stands.
+    fn extreme(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
+        let separator = self.separator?;
+        let place = (0..words.len()).find(|at| is_superlative(words, *at))?;
+        let word = words.get(place)?;
+        let names: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty() && key.span != word.span).collect();
+        let [row] = self.lines_with(&names)[..] else { return None };
+        let own = *self.lines.get(row as usize)?;
+        let stated = || {
+            let claimed = keys.iter().rev().find(|key| number_of(&key.lower).is_some())?;
+            separator.fields(own.of(self.text)).position(|field| same_value(field, &claimed.lower))
+        };
+        let column = stated().or_else(|| self.column(words, word.span))?;
+        let value = |line: &Span| number_of(separator.fields(line.of(self.text)).nth(column)?);
+        let mine = value(&own)?;
+        let exceeds = |sign: f64| {
+            let is_more = |line: &&Span| value(line).is_some_and(|other| (other - mine) * sign > 0.0);
+            self.lines.iter().skip(1).find(is_more)
+        };
+        let (more, less) = (exceeds(1.0), exceeds(-1.0));
+        let other = match word.lower.as_str() {
+            lower if MOST_WORDS.contains(&lower) => more,
+            lower if LEAST_WORDS.contains(&lower) => less,
+            _ => more.and(less), // whether "hottest" is the most is not known
+        };
+        Some(other.map_or(Found::Supported(own), |other| Found::Contradicted(word.span, *other)))
+    }
+
     /// "The price of apples is 3": a column and a row that the sentence names, and the value there.
     fn value(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
         let separator = self.separator?;
-        let column = self.columns.iter().position(|name| {
-            let parts: Vec<&str> =
-                name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2).collect();
-            !parts.is_empty()
-                && parts.iter().any(|part| {
-                    words.iter().any(|word| word.is_content && (word.lower == *part || word.stem == stem(part)))
-                })
-        });
         let rows: Vec<&Key> = keys.iter().filter(|key| !key.known.is_empty()).collect();
         let said = |row: u32, key: &Key| -> Option<usize> {
             let line = self.lines.get(row as usize)?.of(self.text);
-            fields(line, separator).position(|field| tokens(field).any(|token| key.known.contains(&token)))
+            separator.fields(line).position(|field| tokens(field).any(|token| key.known.contains(&token)))
         };
-        let claimed = keys.iter().rev().find(|key| key.is_exact)?;
+        let claimed = keys.iter().rev().find(|key| key.is_exact || key.numeral.is_some())?;
+        let column = self.column(words, claimed.span);
         let names: Vec<&Key> = rows.into_iter().filter(|key| key.span != claimed.span).collect();
         let lines = self.lines_with(&names);
         let [row] = lines.as_slice() else { return None };
         let place = *self.lines.get(*row as usize)?;
-        let value_at = |column: usize| fields(place.of(self.text), separator).nth(column);
-        let holds = |field: &str| same_value(field, &claimed.lower);
+        let value_at = |column: usize| separator.fields(place.of(self.text)).nth(column);
+        let value = claimed.numeral.map_or_else(|| claimed.lower.clone(), |number| number.to_string());
+        let holds = |field: &str| same_value(field, &value);
         match column {
             Some(column) if value_at(column).is_some_and(holds) => Some(Found::Supported(place)),
             Some(column)
@@ -229,16 +276,16 @@ impl<'a> Records<'a> {
         if !keys.iter().any(|key| key.is_exact) {
             return None;
         }
-        let all: Vec<&Key> = keys.iter().collect();
+        let all: Vec<&Key> = keys.iter().filter(|key| key.is_exact || !key.known.is_empty()).collect();
         if let Some(line) = self.lines_with(&all).first() {
             return self.lines.get(*line as usize).map(|line| Found::Supported(*line));
         }
         // Without one of the exact keys some line has all the others, so that line says otherwise.
-        if keys.len() < 2 {
+        if all.len() < 2 {
             return None;
         }
-        keys.iter().filter(|key| key.is_exact).find_map(|wrong| {
-            let others: Vec<&Key> = keys.iter().filter(|key| key.span != wrong.span).collect();
+        all.iter().filter(|key| key.is_exact).find_map(|wrong| {
+            let others: Vec<&Key> = all.iter().filter(|key| key.span != wrong.span).copied().collect();
             let line = *self.lines_with(&others).first()?;
             let place = *self.lines.get(line as usize)?;
             let kind = shape(&wrong.lower);
@@ -254,8 +301,10 @@ struct Key {
     lower: String,
     /// Its forms that occur in the records.
     known: Vec<String>,
-    /// Whether it is a number, a time or a code.
+    /// Whether it is a number in digits, a time or a code.
     is_exact: bool,
+    /// The value of a number in words.
+    numeral: Option<f64>,
 }
 
 /// Returns the words that a look-up of any sentence of the text can need.
@@ -273,7 +322,10 @@ pub(crate) fn wanted(text: &str) -> HashSet<String> {
 fn forms_of(lower: &str, number: Option<f64>) -> Vec<String> {
     let mut forms = vec![lower.to_owned(), lower.replace(',', "")];
     forms.extend(number.map(|number| number.to_string()));
-    for ending in ["s", "es", "ed", "d", "ing"] {
+    if is_calendar(lower) {
+        forms.extend(lower.get(..3).map(str::to_owned));
+    }
+    for ending in ["s", "es", "ed", "d", "ing", "ings"] {
         forms.extend(lower.strip_suffix(ending).filter(|stem| stem.len() > 2).map(str::to_owned));
         if lower.len() > 3 && !lower.ends_with(|char: char| char.is_ascii_digit()) {
             forms.push(format!("{lower}{ending}"));
@@ -303,14 +355,26 @@ fn tokens(line: &str) -> impl Iterator<Item = String> {
         if token.contains(['-', '_', '/', ':']) {
             all.extend(token.split(['-', '_', '/', ':']).filter(|part| part.len() > 2).map(str::to_owned));
         }
-        if let Some((_, value)) = token.split_once('=') {
-            all.push(value.to_owned());
+        all.extend(date(&token).into_iter().flatten());
+        // A number and its unit: "204gb".
+        let unit = token.trim_end_matches(char::is_alphabetic);
+        if unit.len() < token.len() && unit.starts_with(|char: char| char.is_ascii_digit()) {
+            all.push(unit.to_owned());
         }
         all.push(token);
         all.retain(|token| !token.is_empty());
         all.dedup();
         all
     })
+}
+
+/// The day and the month of a date such as 2024-06-05, as people say them.
+fn date(token: &str) -> Option<[String; 2]> {
+    let mut parts = token.get(..10)?.split('-').map(|part| part.parse::<usize>().ok());
+    let (Some(Some(_)), Some(Some(month)), Some(Some(day))) = (parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    Some([day.to_string(), (*MONTHS.get(month.checked_sub(1)?)?).to_owned()])
 }
 
 /// The kind of a code: a time, a number of so many digits, or something else.
@@ -331,26 +395,74 @@ fn is_value(field: &str) -> bool {
 }
 
 fn same_value(field: &str, claimed: &str) -> bool {
-    let number =
-        |text: &str| text.trim_matches(|char: char| !char.is_ascii_digit()).replace(',', "").parse::<f64>().ok();
-    field.trim().to_lowercase() == claimed || number(field).is_some() && number(field) == number(claimed)
+    field.trim().to_lowercase() == claimed || number_of(field).is_some() && number_of(field) == number_of(claimed)
 }
 
-fn fields(line: &str, separator: char) -> impl Iterator<Item = &str> {
-    line.trim_matches('|').split(separator).map(|field| field.trim().trim_matches('"'))
+/// The number at the beginning of a field; "W3" is a name.
+fn number_of(field: &str) -> Option<f64> {
+    let field = field.trim().trim_start_matches(['$', '€', '£']);
+    let end =
+        field.find(|char: char| !(char.is_ascii_digit() || matches!(char, '.' | ',' | '-'))).unwrap_or(field.len());
+    field.get(..end)?.trim_end_matches(['.', ',', '-']).replace(',', "").parse().ok()
 }
 
-/// The separator of a table: the one that occurs equally often, at least once, in nearly all lines.
-fn separator_of(text: &str, lines: &[Span]) -> Option<char> {
-    let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
-    ['\t', ',', ';', '|'].into_iter().find(|separator| {
-        let count = |line: &&str| line.matches(*separator).count();
-        let first = sampled.first().map_or(0, count);
-        let alike = sampled.iter().filter(|line| count(line) == first).count();
+/// Whether a word shows that a sentence says what follows from several records: what is never so, a bound, an order or a sum.
+fn is_derived(word: &Word) -> bool {
+    let lower = word.lower.as_str();
+    word.negates || ROUGH.contains(&lower) || DERIVED.contains(&lower)
+}
+
+const DERIVED: [&str; 18] = [
+    "above", "below", "between", "before", "after", "first", "second", "third", "last", "next", "together", "total",
+    "sum", "add", "average", "only", "each", "every",
+];
+
+const MOST_WORDS: [&str; 8] = ["most", "highest", "largest", "greatest", "biggest", "longest", "latest", "slowest"];
+const LEAST_WORDS: [&str; 7] = ["fewest", "lowest", "least", "smallest", "shortest", "earliest", "fastest"];
+
+/// Whether a word is a superlative: one of these, or "the hottest".
+fn is_superlative(words: &[Word], at: usize) -> bool {
+    let lower = |at: usize| words.get(at).map_or("", |word| word.lower.as_str());
+    let after_article = at.checked_sub(1).is_some_and(|before| lower(before) == "the");
+    let word = lower(at);
+    MOST_WORDS.contains(&word)
+        || LEAST_WORDS.contains(&word)
+        || after_article && word.ends_with("est") && word.len() > 5
+}
+
+/// What stands between the fields of a table.
+#[derive(Debug, Clone, Copy)]
+enum Separator {
+    Char(char),
+    /// Two blanks or more.
+    Blanks,
+}
+
+impl Separator {
+    fn fields(self, line: &str) -> impl Iterator<Item = &str> {
+        let (blanks, chars) = match self {
+            Separator::Blanks => (Some(line.split("  ").map(str::trim).filter(|field| !field.is_empty())), None),
+            Separator::Char(char) => (None, Some(line.trim_matches('|').split(char).map(str::trim))),
+        };
+        blanks.into_iter().flatten().chain(chars.into_iter().flatten()).map(|field| field.trim_matches('"'))
+    }
+
+    /// Whether nearly all lines have as many fields as the first one, two or more.
+    fn divides(self, lines: &[&str]) -> bool {
+        let count = |line: &&str| self.fields(line).count();
+        let first = lines.first().map_or(0, count);
+        let alike = lines.iter().filter(|line| count(line) == first).count();
         // Sentences can have a comma each; a table has short fields.
-        let short = sampled.iter().all(|line| fields(line, *separator).all(|field| field.split(' ').count() < 7));
-        first > 0 && sampled.len() > 1 && alike as f64 >= 0.9 * sampled.len() as f64 && short
-    })
+        let short = lines.iter().all(|line| self.fields(line).all(|field| field.split(' ').count() < 7));
+        first > 1 && lines.len() > 1 && alike as f64 >= 0.9 * lines.len() as f64 && short
+    }
+}
+
+/// The separator of a table.
+fn separator_of(text: &str, lines: &[Span]) -> Option<Separator> {
+    let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
+    let chars = ['\t', ',', ';', '|'].map(Separator::Char);
+    chars.into_iter().chain([Separator::Blanks]).find(|separator| separator.divides(&sampled))
 }
 
 /// Returns whether a line begins like a record of a log: with a date, a time, a number or a level.

@@ -34,16 +34,26 @@ pub(crate) struct Pair {
     ours: Reading,
     theirs: Reading,
     around: Reading,
+    /// The next best passages.
+    others: Vec<Reading>,
     our_amounts: Vec<Amount>,
     their_amounts: Vec<Amount>,
     amounts_around: Vec<Amount>,
 }
 
 impl Pair {
-    pub(crate) fn new(text: &str, sentence: Span, source: &str, passage: Span, around: Span) -> Pair {
+    /// A place is a text and a span of it; `others` are the next best passages.
+    pub(crate) fn new(
+        sentence: (&str, Span),
+        (source, passage): (&str, Span),
+        around: Span,
+        others: &[(&str, Span)],
+    ) -> Pair {
         let [ours, theirs, around] =
-            [(text, sentence), (source, passage), (source, around)].map(|(text, span)| read(text, span));
-        let [our_amounts, mut their_amounts, amounts_around] = [&ours, &theirs, &around].map(amounts);
+            [sentence, (source, passage), (source, around)].map(|(text, span)| read(text, span));
+        let others = others.iter().map(|(text, span)| read(text, *span)).collect::<Vec<_>>();
+        let [our_amounts, mut their_amounts, mut amounts_around] = [&ours, &theirs, &around].map(amounts);
+        amounts_around.extend(others.iter().flat_map(amounts));
         // A tokeniser has torn "98. 7" apart, and the passage ends with the first half.
         let is_torn = source
             .get(passage.end..)
@@ -53,7 +63,7 @@ impl Pair {
         let goes_on =
             before.strip_suffix('.').is_some_and(|before| before.ends_with(|char: char| char.is_ascii_digit()));
         their_amounts.retain(|amount| !(goes_on && amount.span.start == passage.start));
-        Pair { ours, theirs, around, our_amounts, their_amounts, amounts_around }
+        Pair { ours, theirs, around, others, our_amounts, their_amounts, amounts_around }
     }
 
     pub(crate) fn compare(&self) -> Meaning {
@@ -61,7 +71,6 @@ impl Pair {
             .other_amount()
             .or_else(|| self.other_day())
             .or_else(|| self.turned_direction())
-            .or_else(|| self.other_share())
             .or_else(|| self.denied())
             .or_else(|| self.other_duty());
         match contradiction {
@@ -74,17 +83,6 @@ impl Pair {
     pub(crate) fn states_amount_at(&self, span: Span) -> bool {
         let ours = self.our_amounts.iter().filter(|ours| ours.span.start <= span.start && span.end <= ours.span.end);
         ours.into_iter().any(|ours| self.amounts_around.iter().any(|theirs| theirs.is_same(ours)))
-    }
-
-    /// Returns whether the passage and its neighbours have nearly all words of the sentence, or words that mean the same.
-    pub(crate) fn is_carried(&self) -> bool {
-        let carried = |word: &&Word| {
-            word.number.is_some() && self.states_amount_at(word.span)
-                || self.around.words.iter().any(|other| other.is_same(word) || means_same(other, word))
-        };
-        let content = || self.ours.words.iter().filter(|word| word.is_content);
-        let weight = |words: Vec<&Word>| words.iter().map(|word| word.weight).sum::<f64>();
-        weight(content().filter(carried).collect()) >= 0.8 * weight(content().collect())
     }
 
     /// Returns how much of the sentence's weight the passage contains, 0 to 1, without the words for which `but` holds.
@@ -111,7 +109,10 @@ impl Pair {
         let other = |ours: &&Amount| {
             let free =
                 self.their_amounts.iter().filter(|theirs| !self.our_amounts.iter().any(|ours| ours.is_same(theirs)));
-            free.into_iter().any(|theirs| theirs.is_of_same_kind(ours))
+            let free: Vec<&Amount> = free.collect();
+            // "Eleven of the fourteen locks work": from a number without a noun, that of the sentence may have been calculated.
+            !free.iter().any(|theirs| theirs.is_bare)
+                && free.iter().any(|theirs| !theirs.is_rough && theirs.is_of_same_kind(ours))
         };
         let mut others = self.our_amounts.iter().filter(|ours| !ours.is_rough && !stated(ours) && other(ours));
         others.find(|ours| self.held_but(ours.span) >= SAME_MATTER).map(|ours| ours.span)
@@ -125,7 +126,9 @@ impl Pair {
         };
         (0..2).find_map(|kind| {
             let (ours, theirs, around) = (days(&self.ours, kind), days(&self.theirs, kind), days(&self.around, kind));
-            let (_, span) = ours.into_iter().find(|(day, _)| !around.iter().any(|(other, _)| other == day))?;
+            let others: Vec<_> = self.others.iter().flat_map(|other| days(other, kind)).collect();
+            let is_said = |day: &String| around.iter().chain(&others).any(|(other, _)| other == day);
+            let (_, span) = ours.into_iter().find(|(day, _)| !is_said(day))?;
             (!theirs.is_empty() && self.held_but(span) >= SAME_MATTER).then_some(span)
         })
     }
@@ -156,19 +159,6 @@ impl Pair {
         let (word, preposition) = ours.iter().find(turned)?;
         let (start, end) = (self.ours.words.get(*preposition)?.span.start, self.ours.words.get(*word)?.span.end);
         Some(Span { start, end })
-    }
-
-    /// A word for all of the things, where the passage says some of them, or the reverse.
-    fn other_share(&self) -> Option<Span> {
-        let (ours, theirs) = (self.ours.shares(), self.theirs.shares());
-        let (_, _, span) = ours.iter().find(|(all, noun, span)| {
-            let same = |(other, their_noun, _): &&(bool, String, Span)| noun == their_noun && other != all;
-            let agrees = |(other, their_noun, _): &&(bool, String, Span)| noun == their_noun && other == all;
-            theirs.iter().find(same).is_some()
-                && theirs.iter().find(agrees).is_none()
-                && self.held_but(*span) >= SAME_CLAUSE
-        })?;
-        Some(*span)
     }
 
     /// A clause of the sentence that the passage denies, or that denies what the passage says.
@@ -202,9 +192,14 @@ impl Pair {
             let is_of_passage =
                 |their: &[&Word]| their.iter().any(|word| self.theirs.words.iter().any(|own| own.span == word.span));
             let refers = |their: &[&Word]| their.iter().any(|word| PRONOUNS.contains(&word.lower.as_str()));
-            let is_about = |their: &[&Word]| is_of_passage(their) || refers(their) || shared(their) >= 0.9 * all;
+            let is_about = |their: &[&Word]| is_of_passage(their) || refers(their);
             let near = || theirs.iter().filter(|their| shared(their) >= 0.9 * most && is_about(their));
             let turned = |their: &[&Word]| -> Option<(usize, Option<Span>)> {
+                // "Hardly any" and "little" say the same, and only one of them negates.
+                let is_near = |words: &[&Word]| words.iter().any(|word| NEARLY_NONE.contains(&word.lower.as_str()));
+                if is_near(clause) || is_near(their) {
+                    return None;
+                }
                 let is_only = |words: &[&Word]| words.iter().any(|word| word.lower == "only");
                 if is_only(clause) != is_only(their) {
                     return None; // "only members can vote" speaks of others, too
@@ -259,9 +254,8 @@ impl Pair {
     /// theirs.
     fn uncarried(&self) -> Option<Span> {
         let is_new = |word: &&Word| {
-            let carried = self.around.words.iter().any(|other| other.is_same(word) || means_same(other, word));
-            let is_light = LIGHT.contains(&word.lower.as_str());
-            word.is_content && word.number.is_none() && word.weight > 0.2 && !is_light && !carried
+            let carried = has_word(&self.around, word);
+            word.is_content && word.number.is_none() && word.weight > 0.2 && !carried
         };
         let new: Vec<&Word> = self.ours.words.iter().filter(is_new).collect();
         let words: Vec<&Word> = self.ours.words.iter().collect();
@@ -302,22 +296,6 @@ static STEM_OPPOSITES: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(||
     stems
 });
 
-/// Groups of words that can mean the same, one group a line.
-const SYNONYMS: &str = include_str!("../../../share/support/synonyms.txt");
-
-static GROUPS: LazyLock<HashMap<String, Vec<usize>>> = LazyLock::new(|| {
-    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
-    for (number, line) in SYNONYMS.lines().enumerate() {
-        line.split(' ').for_each(|word| groups.entry(stem(word)).or_default().push(number));
-    }
-    groups
-});
-
-fn means_same(a: &Word, b: &Word) -> bool {
-    let of = |word: &Word| GROUPS.get(&word.stem).map(Vec::as_slice).unwrap_or_default();
-    of(a).iter().any(|group| of(b).contains(group))
-}
-
 /// Returns the number of negations in a clause that bear on a word that both clauses share.
 fn denials(clause: &[&Word], is_shared: impl Fn(&Word) -> bool) -> usize {
     let denies = |at: &usize| clause.get(*at).is_some_and(|word| word.negates);
@@ -340,37 +318,10 @@ fn day(word: &str) -> Option<usize> {
     MONTHS.contains(&word).then_some(1)
 }
 
-const PRONOUNS: [&str; 8] = ["it", "he", "she", "they", "this", "these", "both", "who"];
+/// Words that almost negate.
+const NEARLY_NONE: [&str; 7] = ["hardly", "scarcely", "barely", "rarely", "seldom", "little", "few"];
 
-/// Verbs and adverbs that paraphrases bring in without saying anything else.
-const LIGHT: [&str; 26] = [
-    "led",
-    "become",
-    "became",
-    "becomes",
-    "make",
-    "made",
-    "makes",
-    "take",
-    "took",
-    "taken",
-    "takes",
-    "get",
-    "got",
-    "come",
-    "came",
-    "go",
-    "went",
-    "give",
-    "gave",
-    "given",
-    "put",
-    "found",
-    "yet",
-    "however",
-    "due",
-    "including",
-];
+const PRONOUNS: [&str; 8] = ["it", "he", "she", "they", "this", "these", "both", "who"];
 
 const DIRECTIONS: [(&str, &str); 9] = [
     ("from", "to"),

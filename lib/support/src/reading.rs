@@ -2,6 +2,7 @@
 
 use ken_text::{Span, expand, is_negator, is_stop_word, push_stem, words};
 
+use crate::calendar::is_calendar;
 use crate::rarity::rarity;
 
 /// The words of one or several sentences.
@@ -124,8 +125,6 @@ impl Reading {
             || !word.negates
                 && !is_stop_word(&word.lower)
                 && !TRANSPARENT.contains(&word.lower.as_str())
-                && !ALL.contains(&word.lower.as_str())
-                && !PART.contains(&word.lower.as_str())
                 && !(self.words.last().is_some_and(|last| last.number.is_some())
                     && (is_unit(&word.lower) || word.lower == "pm" || word.lower == "am"));
         word.weight = if word.number.is_some() { 0.7 } else { f64::from(rarity(&word.stem)) };
@@ -214,24 +213,6 @@ impl Reading {
         }
         found
     }
-
-    /// Returns the words for all or a part of things, each with the stem of the next content word.
-    pub(crate) fn shares(&self) -> Vec<(bool, String, Span)> {
-        let mut found = Vec::new();
-        for (at, word) in self.words.iter().enumerate() {
-            let all = ALL.contains(&word.lower.as_str());
-            if all || PART.contains(&word.lower.as_str()) {
-                let next = self
-                    .words
-                    .iter()
-                    .skip(at + 1)
-                    .take(5)
-                    .find(|next| next.is_content && next.number.is_none() && !PART.contains(&next.lower.as_str()));
-                found.extend(next.map(|next| (all, next.stem.clone(), word.span)));
-            }
-        }
-        found
-    }
 }
 
 impl Word {
@@ -251,8 +232,8 @@ impl Word {
             };
             self.unit =
                 Some(unit).filter(|unit| !unit.is_empty() && !matches!(unit.as_str(), "st" | "nd" | "rd" | "th"));
-        } else if let Some(value) = NUMERALS.iter().find(|(numeral, _)| *numeral == self.lower) {
-            self.number = Some(value.1);
+        } else {
+            self.number = numeral(&self.lower);
         }
     }
 }
@@ -268,6 +249,8 @@ pub(crate) struct Amount {
     pub(crate) span: Span,
     /// Whether it is a bound or an estimate.
     pub(crate) is_rough: bool,
+    /// Whether it stands without a unit and without a noun, and is no year.
+    pub(crate) is_bare: bool,
 }
 
 impl Amount {
@@ -283,6 +266,9 @@ impl Amount {
                         && self.value.min(other.value) < 720.0
                         && factor != other_factor
             }
+            // "Ten o'clock" and "until ten" can be 10 a.m.
+            (Some(("clock", _)), None) => near(self.value % 720.0, other.value * 60.0 % 720.0),
+            (None, Some(("clock", _))) => other.is_same(self),
             _ => near(self.value, other.value),
         }
     }
@@ -336,12 +322,16 @@ pub(crate) fn amounts(reading: &Reading) -> Vec<Amount> {
             beside: [content(before), content(after)],
             span: word.span,
             is_rough: near.iter().any(|word| ROUGH.contains(&word.lower.as_str())),
+            is_bare: unit.is_none()
+                && value < 1000.0
+                && !words.get(at + 1).is_some_and(|next| next.is_content || is_calendar(&next.lower)),
         });
     }
     found
 }
 
-fn is_unit(word: &str) -> bool {
+/// Returns whether a word in lower case is a unit of measurement.
+pub(crate) fn is_unit(word: &str) -> bool {
     unit_of(word).is_some()
 }
 
@@ -417,6 +407,11 @@ fn multiplier(word: &str) -> Option<f64> {
         "dozen" => Some(12.0),
         _ => None,
     }
+}
+
+/// Returns the value of a number that is written as a word. "One" is most often a pronoun.
+pub(crate) fn numeral(word: &str) -> Option<f64> {
+    NUMERALS.iter().find(|(numeral, _)| *numeral == word).map(|(_, value)| *value)
 }
 
 const NUMERALS: [(&str, f64); 27] = [
@@ -500,10 +495,6 @@ const GOVERNORS: [&str; 14] = [
     "from", "to", "into", "before", "after", "above", "below", "over", "under", "with", "without", "inside", "outside",
     "against",
 ];
-
-const ALL: [&str; 9] = ["all", "every", "each", "both", "always", "everyone", "everybody", "entire", "whole"];
-const PART: [&str; 12] =
-    ["some", "half", "few", "most", "several", "partly", "sometimes", "part", "rarely", "many", "third", "quarter"];
 
 pub(crate) fn stem(word: &str) -> String {
     let mut stem = String::new();

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use ken_text::{Span, expand, is_stop_word, push_stem, words};
 
 use crate::rarity::rarity;
+use crate::reading::numeral;
 
 /// A word of a sentence.
 #[derive(Debug, Clone, Copy)]
@@ -176,8 +177,8 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
         stem.extend(word.get(..end).unwrap_or_default().chars().filter(|&char| char != ','));
         return Kind::Number;
     }
-    if let Some(value) = NUMERALS.iter().position(|numeral| *numeral == word) {
-        let _ = write!(stem, "#{}", value + 2); // writing to a String does not fail
+    if let Some(value) = numeral(word) {
+        let _ = write!(stem, "#{value}"); // writing to a String does not fail
         return Kind::Number;
     }
     push_stem(word, stem);
@@ -186,29 +187,6 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
         false => Kind::Content,
     }
 }
-
-/// Numbers that are written as words. They begin with two, because "one" is most often a pronoun.
-const NUMERALS: [&str; 19] = [
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-];
 
 const FUNCTION_STEMS: [&str; 9] = ["be", "have", "do", "say", "will", "can", "may", "tell", "accord"];
 

@@ -1,12 +1,11 @@
 //! The figures of support and of law 1 on sets of examples.
 //!
-//! The rules were tuned on the sets named `tuned`. Others wrote the sets named `unseen` and `seen` without looking at the rules.
-//! Nothing was changed for `unseen` after its first measurement. `contradicted_seen` and `supported_seen` were looked at after
-//! theirs (one of 60 passed, 20 marked; 10 of 30 true texts called contradicted), and a negation was made more careful for them.
+//! The rules were tuned on the sets named `tuned`. Others wrote the sets named `seen` (first) and `seen2` (second) without looking at
+//! the rules; each was measured once before anyone looked at it, and rules were mended after that. ken-laws(7) has the first figures.
 
 use serde_json::{Value, json};
 
-use crate::program::run_with;
+use crate::program::{defects, run_with};
 use crate::set::score;
 
 fn read(set: &str) -> Vec<Value> {
@@ -59,8 +58,9 @@ fn count(rows: &[Value], answers: &[Value], is: impl Fn(&Value, &Value) -> bool)
 #[test]
 fn a_text_that_a_source_contradicts_hardly_ever_passes() {
     for (set, max_passed, min_marked) in [
-        (include_str!("../set/contradicted_tuned.jsonl"), 3, 23),
-        (include_str!("../set/contradicted_seen.jsonl"), 1, 18),
+        (include_str!("../set/contradicted_tuned.jsonl"), 3, 19),
+        (include_str!("../set/contradicted_seen.jsonl"), 0, 12),
+        (include_str!("../set/contradicted_seen2.jsonl"), 1, 5),
     ] {
         let (rows, answers) = judged(set);
         let passed = count(&rows, &answers, |_, answer| passes(answer));
@@ -73,9 +73,11 @@ fn a_text_that_a_source_contradicts_hardly_ever_passes() {
 /// True texts in other words are seldom called contradicted. Whether they say the same is mostly left open.
 #[test]
 fn a_true_text_is_seldom_called_contradicted() {
-    for (set, max_contradicted, min_passed) in
-        [(include_str!("../set/supported_tuned.jsonl"), 0, 18), (include_str!("../set/supported_seen.jsonl"), 3, 0)]
-    {
+    for (set, max_contradicted, min_passed) in [
+        (include_str!("../set/supported_tuned.jsonl"), 0, 11),
+        (include_str!("../set/supported_seen.jsonl"), 1, 0),
+        (include_str!("../set/supported_seen2.jsonl"), 1, 0),
+    ] {
         let (rows, answers) = judged(set);
         let contradicted = count(&rows, &answers, is_marked);
         let passed = count(&rows, &answers, |_, answer| passes(answer));
@@ -92,39 +94,54 @@ fn what_stands_in_lines_is_looked_up() {
         let expected = (row["want"] == "c", row["want"] == "n");
         assert_eq!(found, expected, "{row}: {answer}");
     }
-    let (rows, answers) = judged(include_str!("../set/lookup_unseen.jsonl"));
-    let is_true = |row: &Value| row["contradicted"].is_null();
-    let right = count(&rows, &answers, |row, answer| {
-        if is_true(row) { !is_marked(row, answer) && !is_open(answer) } else { is_marked(row, answer) }
-    });
-    let wrong =
-        count(&rows, &answers, |row, answer| if is_true(row) { is_marked(row, answer) } else { passes(answer) });
-    println!("{right} of {} right, {wrong} wrong, the others left open", rows.len());
-    assert!(right >= 7 && wrong <= 1, "{right} right, {wrong} wrong");
+    for (set, min_right, max_wrong) in
+        [(include_str!("../set/lookup_seen.jsonl"), 10, 0), (include_str!("../set/lookup_seen2.jsonl"), 6, 1)]
+    {
+        let (rows, answers) = judged(set);
+        let is_true = |row: &Value| row["contradicted"].is_null() && row["verdict"] != "contradicted";
+        let right = count(&rows, &answers, |row, answer| {
+            if is_true(row) { !is_marked(row, answer) && !is_open(answer) } else { is_marked(row, answer) }
+        });
+        let wrong =
+            count(&rows, &answers, |row, answer| if is_true(row) { is_marked(row, answer) } else { passes(answer) });
+        println!("{right} of {} right, {wrong} wrong, the others left open", rows.len());
+        assert!(right >= min_right && wrong <= max_wrong, "{right} right, {wrong} wrong");
+    }
 }
 
+/// The documents themselves are hardly ever said to mix subjects.
 #[test]
 fn sentences_of_several_documents_score_below_the_documents_under_law_1() {
-    let (mut below, mut all) = (0, 0);
-    for row in read(include_str!("../set/mixtures_unseen.jsonl")) {
-        let originals = row["originals"].as_array().unwrap();
-        let texts: Vec<Value> = originals.iter().chain([&row["mixture"]]).map(|text| json!({"text": text})).collect();
-        let scores: Vec<f64> = ask(&texts).iter().map(|answer| score(answer, 1)).collect();
-        let (mixture, originals) = scores.split_last().unwrap();
-        all += originals.len();
-        below += originals.iter().filter(|original| *original > mixture).count();
+    for (set, min_below, max_alarms) in
+        [(include_str!("../set/mixtures_seen.jsonl"), 20, 0), (include_str!("../set/mixtures_seen2.jsonl"), 9, 0)]
+    {
+        let (mut below, mut alarms) = (0, 0);
+        let rows = read(set);
+        for row in &rows {
+            let originals = row["originals"].as_array().unwrap();
+            let texts = originals.iter().chain([&row["mixture"]]);
+            let answers = ask(&texts.map(|text| json!({"text": text})).collect::<Vec<_>>());
+            let (mixture, originals) = answers.split_last().unwrap();
+            below += usize::from(originals.iter().all(|original| score(original, 1) > score(mixture, 1)));
+            let mixes = |answer: &&Value| defects(answer).contains(&"mixed_subjects".to_owned());
+            alarms += originals.iter().filter(mixes).count();
+        }
+        println!("{below} of {} mixtures, {alarms} alarms on documents", rows.len());
+        assert!(below >= min_below && alarms <= max_alarms, "{below}, {alarms}");
     }
-    println!("{below} of {all} pairs");
-    assert!(below >= 64, "{below} of {all}");
 }
 
 #[test]
 fn a_text_without_a_claim_is_left_open() {
-    let rows = read(include_str!("../set/noclaim_unseen.jsonl"));
-    let answers = ask(&rows.iter().map(|row| json!({"text": row["text"]})).collect::<Vec<_>>());
-    let open = count(&rows, &answers, |_, answer| is_open(answer) && answer["pass_fail_status"] == "CONDITIONAL");
-    println!("{open} of {} are not judged", rows.len());
-    assert!(open >= 17, "{open}");
+    for (set, least) in
+        [(include_str!("../set/noclaim_seen.jsonl"), 19), (include_str!("../set/noclaim_seen2.jsonl"), 16)]
+    {
+        let rows = read(set);
+        let answers = ask(&rows.iter().map(|row| json!({"text": row["text"]})).collect::<Vec<_>>());
+        let open = count(&rows, &answers, |_, answer| is_open(answer) && answer["pass_fail_status"] == "CONDITIONAL");
+        println!("{open} of {} are not judged", rows.len());
+        assert!(open >= least, "{open}");
+    }
 }
 
 /// A log of nearly the maximum input size takes time in proportion to its size.

@@ -164,6 +164,27 @@ fn bad_sources_are_errors() {
     }
 }
 
+/// Lines of numbers are records, in which a number is looked up. A row of numbers without lines is nothing to compare with.
+#[test]
+fn sources_of_numbers_only_are_looked_up_or_not_judged() {
+    let lines = "12,40,88\n13,41,90\n14,39,87";
+    let status = |text: &str, source: &str, args: &[&str]| {
+        let document = json!({"text": text, "sources": [source]}).to_string();
+        let outcome = run_with(&[args, &["--format", "compact"]].concat(), document.as_bytes());
+        let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        (answer["pass_fail_status"].as_str().unwrap().to_owned(), outcome.status, answer)
+    };
+    let (verdict, exit, _) = status("The sensor showed 41 at 13.", lines, &["--require-support"]);
+    assert_eq!((verdict.as_str(), exit), ("PASS", 0));
+    let (verdict, exit, answer) = status("The sensor showed 77 at 13.", lines, &[]);
+    assert_eq!((verdict.as_str(), exit, defects(&answer)), ("FAIL", 1, vec!["contradicted".to_owned()]));
+    let row = "12 40 88 13 41 90 14 39 87";
+    let (verdict, exit, answer) = status("The third value is 90.", row, &[]);
+    assert_eq!((verdict.as_str(), exit, &answer["support"]), ("CONDITIONAL", 0, &Value::Null));
+    assert!(answer["recommendations"][0].as_str().unwrap().starts_with("not judged: support by sources"), "{answer}");
+    assert_eq!(status("The third value is 90.", row, &["--require-support"]).1, 1);
+}
+
 #[test]
 fn sources_in_another_language_are_not_judged() {
     let german = "Die Sicherung lief um zwei Uhr und schrieb 48 GB auf die Platte, die dann voll war.";

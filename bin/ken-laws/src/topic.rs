@@ -1,0 +1,160 @@
+//! How closely sentences belong to one subject, by the vectors of their words. `share/laws/README.md` says where the vectors
+//! come from.
+
+use crate::hash::key_of;
+use crate::token::Token;
+
+include!(concat!(env!("OUT_DIR"), "/topics.rs"));
+
+/// The vector of a sentence, of length 1.
+type Vector = [f32; SIZE];
+
+/// How many sentences before a sentence, and how many after it, are compared with it. Subjects change in a long text.
+const REACH: usize = 8;
+
+/// The fewest sentences that are compared. Fewer say little about a subject.
+const FEWEST: usize = 4;
+
+/// A sentence that is less like the others than this does not take up their subject, -1 to 1.
+const APART: f32 = 0.15;
+/// A sentence that is at least as much like the others as this takes up their subject, whatever its words.
+const ALIKE: f32 = 0.20;
+/// A sentence that is at least as much like the others as this is not off topic.
+const CLOSE: f32 = 0.10;
+/// The likeness of the sentences of a text below which it mixes subjects, if seven or more are compared. In fewer ones, chance
+/// has a greater part.
+const MIXED: f32 = 0.16;
+
+/// How much each sentence of a text is like the sentences around it: the mean cosine, or nothing if it has no known word.
+#[derive(Default)]
+pub(crate) struct Topics {
+    likeness: Vec<Option<f32>>,
+    /// The likeness below which a sentence belongs to another subject; nothing if the text has one subject.
+    mixed_below: Option<f32>,
+}
+
+impl Topics {
+    /// Compares sentences. Those without tokens are left out.
+    pub(crate) fn new<'a>(sentences: impl Iterator<Item = &'a [Token]>) -> Topics {
+        let vectors: Vec<Option<Vector>> = sentences.map(vector).collect();
+        let known: Vec<&Vector> = vectors.iter().flatten().collect();
+        if known.len() < FEWEST {
+            return Topics::default();
+        }
+        let mut likenesses = (0..known.len()).map(|at| likeness(&known, at));
+        let likeness: Vec<Option<f32>> =
+            vectors.iter().map(|vector| vector.as_ref().and_then(|_| likenesses.next())).collect();
+        let mean = likeness.iter().flatten().sum::<f32>() / known.len() as f32;
+        let limit = MIXED * (known.len() - FEWEST + 1).min(FEWEST) as f32 / FEWEST as f32;
+        Topics { likeness, mixed_below: (mean < limit).then_some(limit) }
+    }
+
+    fn of(&self, sentence: usize) -> Option<f32> {
+        self.likeness.get(sentence).copied().flatten()
+    }
+
+    /// Whether a sentence has the subject of the others. Nothing if that is not known.
+    pub(crate) fn is_alike(&self, sentence: usize) -> Option<bool> {
+        match self.of(sentence)? {
+            likeness if likeness >= ALIKE => Some(true),
+            likeness if likeness < APART => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether a sentence is too much like the others to be off topic.
+    pub(crate) fn is_close(&self, sentence: usize) -> bool {
+        self.of(sentence).is_some_and(|likeness| likeness >= CLOSE)
+    }
+
+    /// Whether the text mixes subjects, and the sentence has another one than most others.
+    pub(crate) fn is_mixed(&self, sentence: usize) -> bool {
+        self.mixed_below.zip(self.of(sentence)).is_some_and(|(limit, likeness)| likeness < limit)
+    }
+}
+
+fn likeness(known: &[&Vector], at: usize) -> f32 {
+    let first = at.saturating_sub(REACH);
+    let near = known.get(first..(at + REACH + 1).min(known.len())).unwrap_or_default();
+    let Some(own) = known.get(at) else { return 0.0 };
+    let product = |other: &&Vector| own.iter().zip(*other).map(|(a, b)| a * b).sum::<f32>();
+    let all: f32 = near.iter().map(product).sum();
+    (all - product(own)) / (near.len() - 1).max(1) as f32
+}
+
+/// The sum of the vectors of the words, each word once.
+fn vector(tokens: &[Token]) -> Option<Vector> {
+    let mut sum = [0i32; SIZE];
+    for (at, token) in tokens.iter().enumerate().take(MAX_WORDS) {
+        let is_new = !tokens.iter().take(at).any(|before| before.hash == token.hash);
+        if let Some(word) = look_up(token.hash).filter(|_| is_new) {
+            word.add_to(&mut sum);
+        }
+    }
+    let sum = sum.map(|number| number as f32);
+    let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
+    (length > 0.0).then(|| sum.map(|number| number / length))
+}
+
+/// The maximum number of tokens of a sentence that are read. The limit keeps the search for repeated words linear.
+const MAX_WORDS: usize = 60;
+
+/// The vector of a word: its length, and its numbers in four bits each.
+#[derive(Clone, Copy)]
+struct Word {
+    length: u8,
+    numbers: [u8; SIZE / 2],
+}
+
+impl Word {
+    fn add_to(&self, sum: &mut [i32; SIZE]) {
+        let (pairs, length) = (self.numbers.iter(), i32::from(self.length));
+        for (both, byte) in sum.chunks_exact_mut(2).zip(pairs) {
+            if let [low, high] = both {
+                *low += length * (i32::from(byte << 4) << 24 >> 28);
+                *high += length * (i32::from(byte & 0xf0) << 24 >> 28);
+            }
+        }
+    }
+}
+
+/// Whether the word with this hash has a vector.
+pub(crate) fn knows(hash: u64) -> bool {
+    look_up(hash).is_some()
+}
+
+fn look_up(hash: u64) -> Option<&'static Word> {
+    let key = key_of(hash);
+    let group = (key >> (32 - GROUP_BITS)) as usize;
+    let range = usize::from(*GROUPS.get(group)?)..usize::from(*GROUPS.get(group + 1)?);
+    let place = KEYS.get(range.clone())?.iter().position(|other| *other == key)?;
+    WORDS.get(range.start + place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::Scan;
+
+    fn topics(text: &str) -> Topics {
+        let scan = Scan::new(text);
+        Topics::new(scan.sentences.iter().map(|sentence| scan.tokens_of(sentence)))
+    }
+
+    #[test]
+    fn sentences_of_one_subject_are_alike_and_those_of_several_are_not() {
+        let bread = "Yeast makes the dough rise. Flour and water are mixed first. The loaf is baked in a hot oven. \
+            Gluten holds the gas of the yeast. Rye bread is heavier than wheat bread.";
+        let mixture = "Yeast makes the dough rise. The goalkeeper saved two penalties. Our lawyer appealed the verdict. \
+            Glaciers shrink in summer. The violinist tuned her instrument.";
+        assert!((0..5).all(|at| topics(bread).is_alike(at) == Some(true) && !topics(bread).is_mixed(at)));
+        assert!((0..5).all(|at| topics(mixture).is_mixed(at)));
+    }
+
+    #[test]
+    fn nothing_is_known_of_few_sentences_or_of_unknown_words() {
+        assert_eq!(topics("Yeast makes the dough rise. The goalkeeper saved two penalties.").is_alike(0), None);
+        assert_eq!(topics("Qx zz. Qx zz. Qx zz. Qx zz. Qx zz.").is_alike(0), None);
+        assert!(look_up(crate::lexicon::hash(b"bread")).is_some());
+    }
+}
