@@ -569,6 +569,11 @@ fn a_full_disk_is_said_loudly_and_loses_nothing() {
     assert!(person.system.get("/ready").text("/error").contains("disk"));
     let doctor = person.shell("ken doctor");
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("not-writable"), "{doctor:?}");
+    // Who waits is told for what.
+    let chat = person.shell("ken chat --wait 8s hello");
+    assert_ne!(chat.status.code(), Some(0), "{chat:?}");
+    let told = String::from_utf8(chat.stderr).unwrap();
+    assert!(told.contains("ken: waiting: ") && told.contains("disk"), "{told}");
     // A backup to the same disk says why and leaves nothing.
     let said = person.refused(75, "ken backup $KEN_HOME/state/store/b.tar");
     assert!(said.contains("full") || said.contains("space"), "{said}");
