@@ -93,7 +93,7 @@ BUILT   ?= $(if $(wildcard Cargo.toml),target/release,bin)
 ROOT    := $(DESTDIR)$(PREFIX)
 PROGRAMS = $(notdir $(wildcard bin/*))
 PAGES    = $(wildcard man/man*/*)
-UNITS   := lib/systemd/system/ken.service lib/systemd/user/ken.service lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
+UNITS   := $(foreach kind,system user,$(addprefix lib/systemd/$(kind)/,ken.service ken-backup.service ken-backup.timer)) lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
 COMPLETIONS := share/bash-completion/completions/ken share/zsh/site-functions/_ken share/fish/vendor_completions.d/ken.fish
 export PREFIX DESTDIR BUILT PROGRAMS
 
@@ -120,6 +120,9 @@ install: places built
 	install -d $(dir $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS)))
 	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/ken.service >$(ROOT)/lib/systemd/system/ken.service
 	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/user.service >$(ROOT)/lib/systemd/user/ken.service
+	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/backup.service >$(ROOT)/lib/systemd/system/ken-backup.service
+	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/user-backup.service >$(ROOT)/lib/systemd/user/ken-backup.service
+	for kind in system user; do install -m 644 share/systemd/backup.timer $(ROOT)/lib/systemd/$$kind/ken-backup.timer || exit; done
 	install -m 644 share/systemd/sysusers.conf $(ROOT)/lib/sysusers.d/ken.conf
 	install -m 644 share/systemd/tmpfiles.conf $(ROOT)/lib/tmpfiles.d/ken.conf
 	$(BUILT)/ken completions bash >$(ROOT)/share/bash-completion/completions/ken

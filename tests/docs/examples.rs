@@ -105,6 +105,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("photo.png", "needs a model that sees pictures; journeys/pipe.rs has one"),
     ("ken skills show release", "needs a skill of one's own; agent/skills.rs has one"),
     ("usermod ", "changes the users of the machine; access.rs acts as other users"),
+    ("age -", "asks for a passphrase at a terminal; journeys/bad_day.rs encrypts with another program"),
     ("ken messenger set-webhook", "needs a platform and its token; messenger.rs has one of its own"),
 ];
 

@@ -1,4 +1,4 @@
-//! `ken doctor` with the faults that it must find; `ken backup` and `ken restore`.
+//! `ken doctor` with the faults that it must find.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -425,38 +425,4 @@ fn a_log_that_grows_because_somebody_reads_is_reported() {
     drop(to);
     reader.wait().unwrap();
     ken_tests::until("the log is cut", || !findings(&system).contains("\"wal-size\""));
-}
-
-#[test]
-fn a_backup_is_restored() {
-    let mut system = System::start();
-    let entry = |system: &System, title: &str| {
-        assert!(system.ken(&["knowledge", "add", title, "content"]).status.success());
-    };
-    let titles = |system: &System| {
-        let listed = String::from_utf8(system.ken(&["knowledge", "list"]).stdout).unwrap();
-        ["before", "after"].map(|title| listed.contains(title))
-    };
-    entry(&system, "before");
-    let file = system.home().join("backup.db");
-    let name = file.to_str().unwrap().to_owned();
-    let done = system.ken(&["backup", &name]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    // A backup does not overwrite a file, and is not restored into a running system.
-    assert_eq!(system.ken(&["backup", &name]).status.code(), Some(2));
-    assert_eq!(system.ken(&["restore", &name]).status.code(), Some(2));
-    entry(&system, "after");
-    assert_eq!(titles(&system), [true, true]);
-    system.down();
-    let broken = system.home().join("broken.db");
-    std::fs::write(&broken, "no database").unwrap();
-    assert_eq!(system.ken(&["restore", broken.to_str().unwrap()]).status.code(), Some(2));
-    let done = system.ken(&["restore", &name]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let printed = String::from_utf8(done.stdout).unwrap();
-    let kept = printed.trim().rsplit(' ').next().unwrap();
-    assert!(Path::new(kept).join("ken.db").is_file(), "{printed}");
-    system.up();
-    assert_eq!(titles(&system), [true, false]);
 }

@@ -84,6 +84,11 @@ fn the_installed_files_work_and_are_removed_again() {
     assert!(unit.contains("ExecStart=/usr/bin/kend\n") && !unit.contains("@bindir@"), "{unit}");
     let unit = std::fs::read_to_string(usr.join("lib/systemd/user/ken.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/kend\n") && !unit.contains("@bindir@"), "{unit}");
+    for kind in ["system", "user"] {
+        let unit = std::fs::read_to_string(usr.join(format!("lib/systemd/{kind}/ken-backup.service"))).unwrap();
+        assert!(unit.contains("\nExecStart=/usr/bin/ken backup --keep 7 ") && !unit.contains("=@bindir@"), "{unit}");
+        assert!(usr.join(format!("lib/systemd/{kind}/ken-backup.timer")).is_file());
+    }
     let version = Command::new(usr.join("bin/ken")).arg("--version").output().unwrap();
     assert!(version.status.success());
     let help = Command::new(usr.join("bin/ken")).args(["help", "esl"]).output().unwrap();

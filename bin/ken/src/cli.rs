@@ -125,9 +125,9 @@ pub(crate) enum Command {
     Setup(Setup),
     /// Find problems and say how to fix them; changes nothing
     Doctor(Doctor),
-    /// Copy the database to a file; the system may be running
+    /// Write everything that makes the system to one file, or check such a file; the system may be running
     Backup(Backup),
-    /// Replace the database with a backup; the system must be down
+    /// Bring a system back from a backup: all of it, or nothing is changed; the system must be down
     Restore(Restore),
     /// Show the configuration in force
     Config {

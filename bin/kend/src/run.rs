@@ -212,6 +212,13 @@ type Prepared = (System, Control, Notify);
 /// Takes the locks, binds the sockets and creates the parts. After an error, nothing of this is left behind.
 fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
     let mut locks = Locks::take(&places.run)?;
+    // With the lock: a restore writes this file before it looks whether anybody holds the lock.
+    if places.unfinished_restore().exists() {
+        locks.remove();
+        return Err(String::from(
+            "a restore was interrupted while it replaced the data; finish it: ken restore --finish",
+        ));
+    }
     let mut sockets = Sockets::default();
     let bound = sockets
         .open(&loaded.config, places)

@@ -96,6 +96,11 @@ impl Places {
         self.run.join(format!("{part}.sock"))
     }
 
+    /// Returns the path of the file that is there while a restore replaces the data. As long as it is, no system may start.
+    pub fn unfinished_restore(&self) -> PathBuf {
+        self.state.join(".restore/plan")
+    }
+
     /// Returns the path of the log file of a part, or of kend.
     pub fn log(&self, part: &str) -> PathBuf {
         self.state.join("log").join(format!("{part}.log"))

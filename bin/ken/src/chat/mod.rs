@@ -9,7 +9,7 @@ mod template;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ken_client::Gateway;
@@ -29,6 +29,9 @@ use crate::progress::Progress;
 use crate::workspace;
 use follow::{Show, TurnFollower, TurnResult};
 use schema::Schema;
+
+/// After this time, what a prompt waits for is told where no progress line is shown.
+const TELL_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
@@ -220,8 +223,16 @@ impl ChatRun<'_> {
         let mut gateway = self.gateway.clone().on_retry(move |error| _ = sender.send(error.message.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let begun = Instant::now();
+                // A terminal shows the progress line.
+                let mut is_told = std::io::stderr().is_terminal();
                 for reason in reasons {
-                    progress.set(&self.needed.waiting().unwrap_or(reason));
+                    let reason = self.needed.waiting().unwrap_or(reason);
+                    progress.set(&reason);
+                    if !is_told && begun.elapsed() > TELL_AFTER {
+                        print_note(&format!("waiting: {reason}"));
+                        is_told = true;
+                    }
                 }
             });
             let accepted = gateway.chat(prompt);

@@ -1,0 +1,122 @@
+//! Where a backup is written, and which older ones are removed.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use ken_types::{Error, Timestamp};
+
+/// The names of backups in a folder: `ken-2026-11-27T03-00-00.000Z.tar`, of equal length, so that they sort by time.
+const PREFIX: &str = "ken-";
+const SUFFIX: &str = ".tar";
+
+pub(super) struct Target {
+    pub(super) file: PathBuf,
+    pub(super) folder: PathBuf,
+    /// Locked while the backup is written, so that two of them do not share temporary names.
+    _lock: File,
+    keep: Option<usize>,
+}
+
+impl Target {
+    /// Returns the file to write, which does not exist. If `path` is a folder, the file is named after the time.
+    pub(super) fn of(path: &Path, keep: Option<u32>) -> Result<Target, Error> {
+        let is_folder = path.is_dir();
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = if is_folder { path } else { parent }.to_owned();
+        let at = |error: std::io::Error| Error::invalid(folder.display().to_string(), error.to_string());
+        let lock = File::open(&folder).map_err(at)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::busy(format!("another backup is being written to {}", folder.display()), 5_000));
+            }
+            Err(TryLockError::Error(error)) => return Err(at(error)),
+        }
+        if !is_folder {
+            if keep.is_some() {
+                let why = format!("{} is not a folder", path.display());
+                return Err(Error::invalid("--keep", why).hint("name a folder for the backups"));
+            }
+            if path.symlink_metadata().is_ok() {
+                return Err(Error::invalid(path.display().to_string(), "exists already").hint("name a new file"));
+            }
+            return Ok(Target { file: path.to_owned(), folder, _lock: lock, keep: None });
+        }
+        for name in own_names(&folder).filter(|name| !name.ends_with(SUFFIX)) {
+            _ = std::fs::remove_file(folder.join(name)); // what a backup that was killed has left
+        }
+        let file = folder.join(name_of(Timestamp::now()));
+        let keep = keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX));
+        Ok(Target { file, folder, _lock: lock, keep })
+    }
+
+    /// Returns the path with something at its end.
+    pub(super) fn beside(&self, end: &str) -> PathBuf {
+        let mut path = self.file.clone().into_os_string();
+        path.push(end);
+        path.into()
+    }
+
+    /// Removes the oldest backups in the folder. Called when the new one is complete, so that there are never fewer.
+    pub(super) fn rotate(&self) -> Result<(), Error> {
+        let Some(keep) = self.keep else { return Ok(()) };
+        let mut names: Vec<String> = own_names(&self.folder).filter(|name| name.ends_with(SUFFIX)).collect();
+        names.sort();
+        for name in names.iter().take(names.len().saturating_sub(keep)) {
+            let path = self.folder.join(name);
+            std::fs::remove_file(&path).map_err(|error| Error::unavailable(format!("{}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(time: Timestamp) -> String {
+    format!("{PREFIX}{}{SUFFIX}", time.to_string().replace(':', "-"))
+}
+
+/// Returns the names in a folder that begin as those of backups do.
+fn own_names(folder: &Path) -> impl Iterator<Item = String> {
+    let length = name_of(Timestamp::now()).len();
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(move |name| {
+        let time = name.get(..length).and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        // The colons of the time, which some file systems do not allow.
+        time.is_some_and(|time| time.len() > 19 && is_time(time))
+    })
+}
+
+fn is_time(text: &str) -> bool {
+    let time = text.char_indices().map(|(at, letter)| if at == 13 || at == 16 { ':' } else { letter });
+    Timestamp::from_rfc3339(&time.collect::<String>()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_backups_are_removed_and_the_newest_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = ["ken-2026-01-01T03-00-00.000Z.tar", "ken-2026-01-02T03-00-00.000Z.tar"];
+        let other = ["ken-notes.tar", "ken-2026-01-01.tar", "ken-2026-99-01T03-00-00.000Z.tar", "photo.jpg"];
+        let left = ["ken-2026-01-03T03-00-00.000Z.tar.part", "ken-2026-01-03T03-00-00.000Z.tar.db"];
+        for name in old.iter().chain(&other).chain(&left) {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let target = Target::of(folder.path(), Some(2)).unwrap();
+        assert!(Target::of(folder.path(), None).is_err(), "one at a time");
+        std::fs::write(&target.file, "").unwrap();
+        target.rotate().unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let mut expected: Vec<&str> = other.to_vec();
+        let new = target.file.file_name().unwrap().to_str().unwrap();
+        expected.extend([old[1], new]);
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! What makes a system, and where it is: entries of the folder of the configuration, and entries of the state directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ken_types::places::{CLIENT_SECRET, Places};
+use serde::{Deserialize, Serialize};
+
+/// What belongs to ken beside ken.toml. With `--home`, people keep other files there too.
+const CONFIG: [&str; 12] = [
+    "ken.toml",
+    "secrets.env",
+    CLIENT_SECRET,
+    "accepted.json",
+    "mcp.json",
+    "mcp.accepted.json",
+    "models.toml",
+    "evals",
+    "skills",
+    "templates",
+    "tools.d",
+    "workflows",
+];
+/// What a system makes again (logs, fetched packages and pages), and the workspace, which holds the person's own files.
+const NOT_STATE: [&str; 4] = ["log", "mcp", "web", "workspace"];
+/// The folder of the database. Of its files only the database is part of a backup, as a copy that SQLite makes.
+pub(super) const STORE: &str = "store";
+/// The files that hold secrets and nothing else.
+const SECRETS: [&str; 3] = ["config/secrets.env", "config/client.secret", "state/cognitive/admin.key"];
+/// The secret that is in a folder with other files.
+pub(super) const INNER_SECRET: &str = "cognitive/admin.key";
+/// The beginning of the names of folders that hold what was there before a restore.
+pub(super) const BEFORE: &str = "before-restore-";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Root {
+    Config,
+    State,
+}
+
+impl Root {
+    pub(super) const ALL: [Root; 2] = [Root::Config, Root::State];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Root::Config => "config",
+            Root::State => "state",
+        }
+    }
+
+    pub(super) fn folder(self, places: &Places) -> PathBuf {
+        match self {
+            Root::Config => places.config.parent().unwrap_or(Path::new("/")).to_owned(),
+            Root::State => places.state.clone(),
+        }
+    }
+
+    /// Whether an entry of this folder belongs to a backup.
+    pub(super) fn has(self, name: &str) -> bool {
+        match self {
+            Root::Config => CONFIG.contains(&name),
+            Root::State => !NOT_STATE.contains(&name) && !name.starts_with('.') && !name.contains(BEFORE),
+        }
+    }
+}
+
+/// An entry of one of the two folders, by its name in a backup.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Unit {
+    pub(super) root: Root,
+    pub(super) name: String,
+}
+
+impl Unit {
+    /// Its path in a system. Only ken.toml can have another name there.
+    pub(super) fn path(&self, places: &Places) -> PathBuf {
+        if self.root == Root::Config && self.name == "ken.toml" {
+            return places.config.clone();
+        }
+        self.root.folder(places).join(&self.name)
+    }
+}
+
+/// Whether a file of a backup, such as `config/secrets.env`, is left out without `--secrets`.
+pub(super) fn is_secret(name: &str) -> bool {
+    SECRETS.contains(&name)
+}
+
+/// Returns the entries that a system has.
+pub(super) fn present(places: &Places) -> io::Result<Vec<Unit>> {
+    let named = |name: &&str| Unit { root: Root::Config, name: (**name).to_owned() };
+    let mut units: Vec<Unit> = CONFIG.iter().map(|name| named(&name)).collect();
+    match std::fs::read_dir(&places.state) {
+        Ok(entries) => {
+            for entry in entries {
+                let name = entry?.file_name();
+                let name = name.to_str().filter(|name| Root::State.has(name));
+                units.extend(name.map(|name| Unit { root: Root::State, name: name.to_owned() }));
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    units.retain(|unit| unit.path(places).symlink_metadata().is_ok());
+    units.sort();
+    Ok(units)
+}

@@ -1,0 +1,123 @@
+//! The folders into which a backup is unpacked, beside those that it will replace, so that renaming is enough.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ken_types::Error;
+use ken_types::places::Places;
+use nix::sys::statvfs::fstatvfs;
+use nix::unistd::{geteuid, syncfs};
+
+use super::below::Below;
+use super::scope::Root;
+
+/// The name of the folder for what is unpacked, in each of the two folders.
+const STAGE: &str = ".restore";
+/// What remains free on the disk, in bytes.
+const RESERVE: u64 = 16 * 1024 * 1024;
+
+pub(super) struct Stage {
+    roots: [(Root, Below, PathBuf); 2],
+    /// The owner of the system, if root restores it.
+    owner: Option<(u32, u32)>,
+}
+
+/// The folder for what is unpacked of one of the two folders.
+pub(super) fn folder(root: Root, places: &Places) -> PathBuf {
+    root.folder(places).join(STAGE).join(root.name())
+}
+
+/// Removes what an earlier restore has unpacked.
+pub(super) fn remove(places: &Places) -> io::Result<()> {
+    for root in Root::ALL {
+        match std::fs::remove_dir_all(root.folder(places).join(STAGE)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Stage {
+    /// Creates empty folders. What a restore that did not get to its end has left there is removed.
+    pub(super) fn create(places: &Places) -> Result<Stage, Error> {
+        let open = |root: Root| -> io::Result<(Root, Below, PathBuf)> {
+            let folder = folder(root, places);
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            Ok((root, Below::of(&folder)?, folder))
+        };
+        let wrong = |error: io::Error| Error::unavailable(format!("cannot unpack beside the data: {error}"));
+        remove(places).map_err(wrong)?;
+        let roots = || -> io::Result<_> { Ok([open(Root::Config)?, open(Root::State)?]) };
+        let owner = std::fs::metadata(&places.state).map(|about| (about.uid(), about.gid()));
+        let owner = owner.ok().filter(|owner| geteuid().is_root() && owner.0 != 0);
+        Ok(Stage { roots: roots().map_err(wrong)?, owner })
+    }
+
+    fn below(&self, root: Root) -> Option<&Below> {
+        self.roots.iter().find(|(own, _, _)| *own == root).map(|(_, below, _)| below)
+    }
+
+    /// Creates a folder, or sets the mode of one that is there.
+    pub(super) fn make_folder(&self, root: Root, path: &Path, mode: u32) -> Result<(), Error> {
+        let Some(below) = self.below(root) else { return Ok(()) };
+        let folder = below.folder(path).map_err(io::Error::from);
+        folder.and_then(|folder| self.dress(&folder, mode | 0o700)).map_err(|error| failed(path, &error))
+    }
+
+    /// Creates a file. Fails if it does not fit on the disk.
+    pub(super) fn create_file(&self, root: Root, path: &Path, size: u64, mode: u32) -> Result<File, Error> {
+        let below = self.below(root).ok_or_else(|| Error::internal("no such folder"))?;
+        self.create_below(below, path, size, mode).map_err(|error| failed(path, &error))
+    }
+
+    fn create_below(&self, below: &Below, path: &Path, size: u64, mode: u32) -> io::Result<File> {
+        let disk = fstatvfs(&below.0)?;
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        if size.saturating_add(RESERVE) > free {
+            let why = format!("its {size} bytes do not fit on the disk, which has {free} left");
+            return Err(io::Error::new(ErrorKind::StorageFull, why));
+        }
+        let file = below.create(path, 0o600)?;
+        self.dress(&file, mode)?;
+        Ok(file)
+    }
+
+    /// Sets owner and mode. Others can never change what is restored, and no file has a set-ID bit.
+    fn dress(&self, file: &File, mode: u32) -> io::Result<()> {
+        if let Some((uid, gid)) = self.owner {
+            fchown(file, Some(uid), Some(gid))?;
+        }
+        file.set_permissions(Permissions::from_mode(mode & 0o755))
+    }
+
+    /// Sets the time of a folder, when everything is in it.
+    pub(super) fn set_time(&self, root: Root, path: &Path, time: u64) -> Result<(), Error> {
+        let Some(below) = self.below(root) else { return Ok(()) };
+        let folder = below.folder(path).map_err(io::Error::from);
+        folder.and_then(|folder| set_time(&folder, time)).map_err(|error| failed(path, &error))
+    }
+
+    /// Waits until everything is on the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        for (_, below, folder) in &self.roots {
+            syncfs(&below.0)?;
+            // The folder itself is an entry of one that may be on the way to the disk, too.
+            File::open(folder.parent().unwrap_or(folder))?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the time at which a file was last changed, in seconds since 1970.
+pub(super) fn set_time(file: &File, time: u64) -> io::Result<()> {
+    let limited = time.min(u64::from(u32::MAX)); // a time that every file system can keep
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(limited))
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::unavailable(format!("{}: {error}", path.display()))
+}
