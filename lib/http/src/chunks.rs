@@ -144,4 +144,16 @@ mod tests {
         let long = [&b"1;"[..], &b"a".repeat(5_000)].concat();
         assert_eq!(ChunkReader::new().read(&long), Err(Malformed));
     }
+
+    /// The limit is for each size line and for all trailers together, not for the framing of a whole body.
+    #[test]
+    fn a_body_has_any_number_of_chunks_but_not_of_trailers() {
+        let chunks = b"1\r\nx\r\n".repeat(2_000);
+        let whole = [&chunks[..], b"00000000000000a\r\n0123456789\r\n0\r\nx: y\r\n\r\n"].concat();
+        let mut reader = ChunkReader::new();
+        assert_eq!((reader.read(&whole), reader.is_at_end()), (Ok(whole.len()), true));
+        assert_eq!(ChunkReader::new().read(b"000000000000000a\r\n"), Err(Malformed));
+        let trailers = [&chunks[..], b"0\r\n", &b"x: y\r\n".repeat(700)].concat();
+        assert_eq!(ChunkReader::new().read(&trailers), Err(Malformed));
+    }
 }
