@@ -37,6 +37,22 @@ fn a_command_changes_its_project_and_nothing_else() {
     assert!(!home.path("new").exists() && !home.path("repos/other/b").exists());
 }
 
+/// The launcher of a toolchain is on PATH, and what it starts lies in a home folder that commands do not see.
+#[test]
+fn a_toolchain_that_is_out_of_reach_is_answered_with_the_setting_that_allows_it() {
+    let home = Home::new();
+    let toolchain = tempfile::Builder::new().prefix("toolchain").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(toolchain.path().join("cc"), "#!/bin/sh\necho compiled\n").unwrap();
+    std::fs::set_permissions(toolchain.path().join("cc"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let launch = format!("exec {}/cc", toolchain.path().display());
+    let ran = shell(&home, &launch);
+    assert_eq!(ran["status"], 126, "{ran}");
+    assert!(ran["hint"].as_str().is_some_and(|hint| hint.contains("`read`") && hint.contains("ken.toml")), "{ran}");
+    let allowed = Home::with(&format!("read = [\"{}\"]", toolchain.path().display()));
+    let ran = shell(&allowed, &launch);
+    assert_eq!((&ran["stdout"], &ran["hint"]), (&json!("compiled\n"), &Value::Null), "{ran}");
+}
+
 /// ken reads its own sandbox's errors as JSON; how the programs of a command write theirs is not ken's affair.
 #[test]
 fn a_command_does_not_get_the_form_of_errors() {
