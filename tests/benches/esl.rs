@@ -42,8 +42,8 @@ fn main() {
 
 /// Macro-F1 over 28 labels, 7 classes and polarity, for comments that were not used for the model or the rules.
 fn crossed(data: &Path) {
-    let mut command = Command::new(binary("ken-esl"));
-    command.args(["train", "--folds", "3", "--format", "compact", "--data"]).arg(data);
+    let mut command = Command::new(binary("ken-train-esl"));
+    command.args(["--folds", "3", "--format", "compact", "--data"]).arg(data);
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     let figures = |of: &Value| {
         let part = |name: &str| of[name].as_f64().unwrap();
@@ -84,9 +84,9 @@ fn risk(data: &Path) {
     if !data.join("goemotions/dev.tsv").exists() {
         return;
     }
-    let mut command = Command::new(binary("ken-esl"));
-    command.args(["train", "--format", "compact", "--data"]).arg(data);
-    command.arg("--risk").arg(folder.join("train/risk.tsv"));
+    let mut command = Command::new(binary("ken-train-esl"));
+    command.args(["--format", "compact", "--data"]).arg(data);
+    command.arg("--risk").arg(folder.join("../../tools/train-esl/data/risk.tsv"));
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     for author in report["left_out"].as_array().unwrap() {
         let count = |of: &str| {
@@ -328,8 +328,8 @@ fn train(data: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("table.bin");
     let begun = Instant::now();
-    let mut command = Command::new(binary("ken-esl"));
-    command.args(["train", "--format", "compact", "--data"]).arg(data).arg("--out").arg(&out);
+    let mut command = Command::new(binary("ken-train-esl"));
+    command.args(["--format", "compact", "--data"]).arg(data).arg("--out").arg(&out);
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     row("time", &format!("{:.0} s", begun.elapsed().as_secs_f64()), "");
     row("held-out polarity r", &report["held_out_polarity_r"].to_string(), "");

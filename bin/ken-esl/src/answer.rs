@@ -195,7 +195,7 @@ mod tests {
     use crate::window::WordSums;
 
     /// The messages on which the model of danger was trained.
-    const MESSAGES: &str = include_str!("../train/risk.tsv");
+    const MESSAGES: &str = include_str!("../../../tools/train-esl/data/risk.tsv");
 
     /// Returns the answer and its summary.
     fn answers(text: &str, risk: &Risk) -> (Value, String) {

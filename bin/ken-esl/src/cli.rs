@@ -14,7 +14,7 @@ use crate::table::Table;
 use crate::window::WordSums;
 
 #[derive(clap::Args)]
-pub(crate) struct Esl {
+pub struct Esl {
     /// The text, or a JSON object with the text as its user_input
     #[arg(short, long, value_name = "TEXT")]
     text: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Esl {
 impl Filter for Esl {
     const NAME: &'static str = "ken-esl";
     const ABOUT: &'static str = "Detect the emotions that a text expresses, with evidence, valence and intensity";
-    const AFTER_HELP: &'static str = "ken-esl train --data DIR --out FILE builds the model's table; see ken-esl(1).";
+    const AFTER_HELP: &'static str = "Exit status: 0 done, 2 an error. See ken-esl(1).";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()
@@ -60,9 +60,4 @@ fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
                 .hint("give plain text, or {\"user_input\": \"…\"}"))
         }
     }
-}
-
-/// Whether the command line is one of the trainer.
-pub(crate) fn asks_for_training() -> bool {
-    std::env::args_os().nth(1).is_some_and(|word| word == "train")
 }

@@ -2,7 +2,7 @@
 
 /// The polarity of an emotion, or of a whole text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Valence {
+pub enum Valence {
     Positive,
     Negative,
     Neutral,
@@ -10,7 +10,7 @@ pub(crate) enum Valence {
 }
 
 impl Valence {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Valence::Positive => "positive",
             Valence::Negative => "negative",
@@ -22,7 +22,7 @@ impl Valence {
 
 /// The coarse classes of Ekman, as GoEmotions groups its labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     Joy,
     Anger,
     Sadness,
@@ -33,47 +33,47 @@ pub(crate) enum Family {
 }
 
 /// The number of families.
-pub(crate) const FAMILIES: usize = 7;
+pub const FAMILIES: usize = 7;
 
 /// An emotion. Its number is its index in [`EMOTIONS`].
 #[derive(Debug)]
-pub(crate) struct Emotion {
-    pub(crate) name: &'static str,
+pub struct Emotion {
+    pub name: &'static str,
     /// `primary`, `social` or `cognitive`.
-    pub(crate) dimension: &'static str,
-    pub(crate) valence: Valence,
-    pub(crate) family: Family,
+    pub dimension: &'static str,
+    pub valence: Valence,
+    pub family: Family,
     /// The mean polarity of texts with this label, from -4 to 4. In training it is used as the polarity of labelled
     /// comments.
-    pub(crate) polarity: f32,
+    pub polarity: f32,
 }
 
 /// The number of emotions that the model knows: the GoEmotions labels, in their order.
-pub(crate) const LABELS: usize = 28;
+pub const LABELS: usize = 28;
 
-pub(crate) const ANGER: usize = 2;
-pub(crate) const EMBARRASSMENT: usize = 12;
-pub(crate) const FEAR: usize = 14;
-pub(crate) const EXCITEMENT: usize = 13;
-pub(crate) const GRIEF: usize = 16;
-pub(crate) const JOY: usize = 17;
-pub(crate) const NERVOUSNESS: usize = 19;
-pub(crate) const PRIDE: usize = 21;
-pub(crate) const RELIEF: usize = 23;
-pub(crate) const SADNESS: usize = 25;
-pub(crate) const ANNOYANCE: usize = 3;
-pub(crate) const CARING: usize = 5;
-pub(crate) const APPROVAL: usize = 4;
-pub(crate) const DISAPPOINTMENT: usize = 9;
-pub(crate) const DISAPPROVAL: usize = 10;
-pub(crate) const NEUTRAL: usize = 27;
+pub const ANGER: usize = 2;
+pub const EMBARRASSMENT: usize = 12;
+pub const FEAR: usize = 14;
+pub const EXCITEMENT: usize = 13;
+pub const GRIEF: usize = 16;
+pub const JOY: usize = 17;
+pub const NERVOUSNESS: usize = 19;
+pub const PRIDE: usize = 21;
+pub const RELIEF: usize = 23;
+pub const SADNESS: usize = 25;
+pub const ANNOYANCE: usize = 3;
+pub const CARING: usize = 5;
+pub const APPROVAL: usize = 4;
+pub const DISAPPOINTMENT: usize = 9;
+pub const DISAPPROVAL: usize = 10;
+pub const NEUTRAL: usize = 27;
 
 const fn row(name: &'static str, dimension: &'static str, valence: Valence, family: Family, polarity: f32) -> Emotion {
     Emotion { name, dimension, valence, family, polarity }
 }
 
 /// The GoEmotions labels in their order, then the emotions that only the lexicon can recognise.
-pub(crate) static EMOTIONS: [Emotion; 34] = {
+pub static EMOTIONS: [Emotion; 34] = {
     use Family::*;
     use Valence::{Negative, Positive};
     const AMBIGUOUS: Valence = Valence::Neutral;
@@ -116,7 +116,7 @@ pub(crate) static EMOTIONS: [Emotion; 34] = {
 };
 
 /// Returns the emotions that are shades of this one. A person who feels one of them also feels this one.
-pub(crate) fn shades(emotion: usize) -> &'static [usize] {
+pub fn shades(emotion: usize) -> &'static [usize] {
     match emotion {
         SADNESS => &[DISAPPOINTMENT, GRIEF],
         ANGER => &[ANNOYANCE],
@@ -126,7 +126,7 @@ pub(crate) fn shades(emotion: usize) -> &'static [usize] {
 }
 
 /// Returns the number of the emotion with this name.
-pub(crate) fn by_name(name: &str) -> Option<usize> {
+pub fn by_name(name: &str) -> Option<usize> {
     EMOTIONS.iter().position(|emotion| emotion.name == name)
 }
 

@@ -26,7 +26,7 @@ fn keyed(kind: Kind, key: u64) -> u64 {
 const EDGE: u64 = 0xED6E;
 
 /// Calls `feature` for each feature of the token at `at`.
-pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
+pub fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let (Some(token), Some(note)) = (tokens.get(at), notes.get(at)) else {
         return;
     };
@@ -37,7 +37,7 @@ pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature:
 }
 
 /// Calls `feature` for each feature of the token that depends on its context.
-pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
+pub fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let Some(note) = notes.get(at) else { return };
     let before = at.checked_sub(1).and_then(|at| notes.get(at)).map_or(EDGE, |note| note.key);
     feature(keyed(Kind::Pair, mix(before, note.key)));
@@ -51,7 +51,7 @@ pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) 
 }
 
 /// Calls `feature` for each feature of the token that does not depend on its context.
-pub(crate) fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
+pub fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
     feature(of_word(key));
     if token.is_word() && token.form().len() > 1 {
         of_letters(token.form(), &mut feature);
@@ -100,7 +100,7 @@ fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
 }
 
 /// Calls `feature` for each feature of the style of the whole text.
-pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
+pub fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
     let words = tokens.iter().filter(|token| token.is_word()).count();
     let caps = tokens.iter().filter(|token| token.is_caps).count();
     let shout = match caps {
@@ -118,6 +118,6 @@ pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
 }
 
 /// Returns the feature of a word with this key.
-pub(crate) fn of_word(key: u64) -> u64 {
+pub fn of_word(key: u64) -> u64 {
     keyed(Kind::Word, key)
 }

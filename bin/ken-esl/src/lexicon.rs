@@ -8,7 +8,7 @@ use crate::token::Token;
 
 /// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// A word for the emotion with this number.
     Emotion(usize),
     Good,
@@ -33,7 +33,7 @@ pub(crate) enum Class {
 
 /// The languages that are distinguished, each with its ISO 639-1 code and its name in the lexicon. The first one is
 /// English.
-pub(crate) const LANGUAGES: [(&str, &str); 7] = [
+pub const LANGUAGES: [(&str, &str); 7] = [
     ("en", "english"),
     ("de", "german"),
     ("fr", "french"),
@@ -67,7 +67,7 @@ const LANGUAGE_CODES: usize = WORD_CODES + WORD_CLASSES.len();
 const STARTS_PHRASE: u8 = 0x80;
 
 impl Class {
-    pub(crate) fn from_name(name: &str) -> Option<Class> {
+    pub fn from_name(name: &str) -> Option<Class> {
         let word = || WORD_CLASSES.iter().find(|class| class.0 == name).map(|class| class.1);
         let language = || LANGUAGES.iter().position(|language| language.1 == name).map(Class::Language);
         by_name(name).map(Class::Emotion).or_else(word).or_else(language)
@@ -94,37 +94,37 @@ impl Class {
 
 /// The entry of a word or phrase.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Entry {
-    pub(crate) class: Class,
+pub struct Entry {
+    pub class: Class,
     /// Polarity from -4 to 4.
-    pub(crate) valence: f32,
+    pub valence: f32,
     /// Whether a longer phrase can begin with this word.
-    pub(crate) starts_phrase: bool,
+    pub starts_phrase: bool,
 }
 
 impl Entry {
     /// Whether the word expresses a feeling or an opinion.
-    pub(crate) fn is_feeling(&self) -> bool {
+    pub fn is_feeling(&self) -> bool {
         matches!(self.class, Class::Emotion(_) | Class::Good | Class::Bad)
     }
 }
 
 /// Returns the key of a word in its folded form.
-pub(crate) fn key(token: &Token) -> u64 {
+pub fn key(token: &Token) -> u64 {
     token.words().fold(token.form().len() as u64, mix)
 }
 
 /// Returns the key of a phrase to which a word is added.
-pub(crate) fn longer(key: u64, next: u64) -> u64 {
+pub fn longer(key: u64, next: u64) -> u64 {
     mix(key, next ^ 0x70)
 }
 
 /// The number of slots of the hash table.
-pub(crate) const SLOTS: usize = 8192;
+pub const SLOTS: usize = 8192;
 
 /// One slot of the lexicon's hash table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub struct Slot {
     /// The lower half of the key; the upper half selects the slot.
     check: u32,
     /// Polarity in units of one thirtieth.
@@ -134,16 +134,16 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) const EMPTY: Slot = Slot { check: 0, valence: 0, code: 0 };
+    pub const EMPTY: Slot = Slot { check: 0, valence: 0, code: 0 };
     /// The number of bytes of a slot in the file.
-    pub(crate) const BYTES: usize = 6;
+    pub const BYTES: usize = 6;
 
-    pub(crate) const fn read(bytes: [u8; Slot::BYTES]) -> Slot {
+    pub const fn read(bytes: [u8; Slot::BYTES]) -> Slot {
         let [a, b, c, d, valence, code] = bytes;
         Slot { check: u32::from_le_bytes([a, b, c, d]), valence: valence as i8, code }
     }
 
-    pub(crate) fn write(self) -> [u8; Slot::BYTES] {
+    pub fn write(self) -> [u8; Slot::BYTES] {
         let [a, b, c, d] = self.check.to_le_bytes();
         [a, b, c, d, self.valence as u8, self.code]
     }
@@ -171,13 +171,13 @@ fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
 }
 
 /// Returns the entry of a key.
-pub(crate) fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
+pub fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
     slots[place(slots, key)?].entry()
 }
 
 /// Adds an entry. If the key already has an entry, that one is kept, unless it is only the start of a phrase. Returns
 /// false if the table is full.
-pub(crate) fn put(slots: &mut [Slot; SLOTS], key: u64, entry: Entry) -> bool {
+pub fn put(slots: &mut [Slot; SLOTS], key: u64, entry: Entry) -> bool {
     let phrase = if entry.starts_phrase { STARTS_PHRASE } else { 0 };
     let Some(place) = place(slots, key) else {
         return false;

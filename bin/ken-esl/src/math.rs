@@ -1,7 +1,7 @@
 //! Arithmetic that gives the same bits on every machine, which `exp` and `ln` of the C library do not.
 
 /// Returns e^x with a relative error below 3e-7. x is clamped to the range of f32.
-pub(crate) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4; // has nine bits, so multiplying it by k is exact (Cody and Waite)
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let x = x.clamp(-87.0, 87.0);
@@ -12,17 +12,17 @@ pub(crate) fn exp(x: f32) -> f32 {
 }
 
 /// The logistic function.
-pub(crate) fn sigmoid(x: f32) -> f32 {
+pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
 /// The hyperbolic tangent.
-pub(crate) fn tanh(x: f32) -> f32 {
+pub fn tanh(x: f32) -> f32 {
     2.0 * sigmoid(2.0 * x) - 1.0
 }
 
 /// Mixes two numbers into one, each bit of which depends on both: the folded product of wyhash.
-pub(crate) const fn mix(a: u64, b: u64) -> u64 {
+pub const fn mix(a: u64, b: u64) -> u64 {
     let product = (a ^ 0x9E37_79B9_7F4A_7C15) as u128 * (b ^ 0xD1B5_4A32_D192_ED03) as u128;
     (product >> 64) as u64 ^ product as u64
 }

@@ -42,13 +42,13 @@ const MIXED_SCORE: f32 = 0.2;
 
 /// An emotion that was detected.
 #[derive(Debug)]
-pub(crate) struct Feeling {
-    pub(crate) emotion: usize,
+pub struct Feeling {
+    pub emotion: usize,
     /// How far its score is above its threshold, in log-odds.
     margin: f32,
-    pub(crate) intensity: f32,
-    pub(crate) confidence: f32,
-    pub(crate) evidence: Vec<Span>,
+    pub intensity: f32,
+    pub confidence: f32,
+    pub evidence: Vec<Span>,
 }
 
 impl Feeling {
@@ -65,23 +65,23 @@ impl Feeling {
 }
 
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) feelings: Vec<Feeling>,
-    pub(crate) valence: Valence,
-    pub(crate) valence_score: f32,
-    pub(crate) salience: f32,
-    pub(crate) confidence: f32,
-    pub(crate) language: &'static str,
-    pub(crate) is_question: bool,
-    pub(crate) has_negation: bool,
-    pub(crate) has_contrast: bool,
-    pub(crate) is_ironic: bool,
-    pub(crate) temporal: Vec<Span>,
-    pub(crate) negated: Vec<Span>,
+pub struct Reading {
+    pub feelings: Vec<Feeling>,
+    pub valence: Valence,
+    pub valence_score: f32,
+    pub salience: f32,
+    pub confidence: f32,
+    pub language: &'static str,
+    pub is_question: bool,
+    pub has_negation: bool,
+    pub has_contrast: bool,
+    pub is_ironic: bool,
+    pub temporal: Vec<Span>,
+    pub negated: Vec<Span>,
 }
 
 impl Reading {
-    pub(crate) fn of(table: &Table, words: &mut WordSums, text: &str) -> Reading {
+    pub fn of(table: &Table, words: &mut WordSums, text: &str) -> Reading {
         let mut reader = WindowCombiner::default();
         let mut source = Tokens::new(text);
         while let Some(window) = Window::next(table, words, &mut source) {
@@ -91,11 +91,11 @@ impl Reading {
     }
 
     /// Returns the number of the strongest emotion, or that of neutral if there is none.
-    pub(crate) fn state(&self) -> usize {
+    pub fn state(&self) -> usize {
         self.feelings.first().map_or(NEUTRAL, |feeling| feeling.emotion)
     }
 
-    pub(crate) fn intensity(&self) -> f32 {
+    pub fn intensity(&self) -> f32 {
         let felt = self.feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = felt.map(|feeling| feeling.intensity).fold(0.0, f32::max);
         if self.state() == NEUTRAL { strongest * 0.5 } else { strongest }

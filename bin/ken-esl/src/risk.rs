@@ -11,7 +11,7 @@ use crate::span::Span;
 /// The trained model. The file `share/esl/risk.bin` contains a magic number, then the bias and the unit of the weights
 /// as f32, then for each feature its hash as u32 and its weight as i8, sorted by hash. All numbers are little-endian. A
 /// word that has a class is an entry as well, with the number of the class in place of the weight.
-pub(crate) struct Model<'a> {
+pub struct Model<'a> {
     bias: f32,
     unit: f32,
     entries: &'a [Entry],
@@ -21,7 +21,7 @@ pub(crate) struct Model<'a> {
 
 type Entry = [u8; 5];
 
-pub(crate) const MAGIC: [u8; 8] = *b"ken-esr2";
+pub const MAGIC: [u8; 8] = *b"ken-esr2";
 const HEAD: usize = MAGIC.len() + 8;
 /// The number of buckets. With only a few entries per bucket, a feature is found without searching the whole model.
 const BUCKETS: usize = 4096;
@@ -31,7 +31,7 @@ static SHIPPED: Model = Model::read(include_bytes!("../../../share/esl/risk.bin"
 /// The minimum scores of the levels, which are chosen by the share of everyday messages that reach them: `low` 5 %,
 /// `elevated` 1 %, `high` none of the 460 in `tests/risk`.
 const LOW: f32 = 0.365;
-pub(crate) const ELEVATED: f32 = 0.693;
+pub const ELEVATED: f32 = 0.693;
 const HIGH: f32 = 0.78;
 
 /// The amount by which each doubling of the number of windows lowers the score. It is necessary because one of many
@@ -41,7 +41,7 @@ const WINDOWS_PENALTY: f32 = 0.1;
 /// The sum of the weights is divided by the square root of the number of features, or of this number if there are fewer,
 /// as in a text of less than ten words. In a short text each word has a large influence, and "I couldn't be happier"
 /// contains words that are typical of despair.
-pub(crate) const MIN_FEATURES: usize = 40;
+pub const MIN_FEATURES: usize = 40;
 
 /// The sizes of the windows that are scored, in words. A text of up to [`LARGE_WINDOW`] words is scored as a whole, like the
 /// training texts. A longer one is scored in windows of both sizes, so that a single sentence in a long letter is
@@ -56,18 +56,18 @@ const MAX_SPANS: usize = 3;
 
 /// How likely a text is about harming oneself.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Risk {
+pub struct Risk {
     /// From 0 to 1, with three digits.
     #[serde(rename = "self_harm", serialize_with = "three_digits")]
-    pub(crate) score: f32,
-    pub(crate) level: Level,
+    pub score: f32,
+    pub level: Level,
     /// The words with the largest weights, in the order of the text. Empty if the level is `none`.
     evidence: Vec<Span>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub enum Level {
     #[default]
     None,
     Low,
@@ -76,13 +76,13 @@ pub(crate) enum Level {
 }
 
 impl Risk {
-    pub(crate) fn of(text: &str) -> Risk {
+    pub fn of(text: &str) -> Risk {
         SHIPPED.assess(text)
     }
 }
 
 impl Level {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Level::None => "none",
             Level::Low => "low",
@@ -106,7 +106,7 @@ fn three_digits<S: Serializer>(score: &f32, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl<'a> Model<'a> {
-    pub(crate) const fn read(file: &'a [u8]) -> Model<'a> {
+    pub const fn read(file: &'a [u8]) -> Model<'a> {
         let (head, entries) = file.split_at(HEAD);
         let (entries, _) = entries.as_chunks();
         let mut starts = [entries.len() as u32; BUCKETS + 1];
@@ -126,12 +126,12 @@ impl<'a> Model<'a> {
         Model { bias: float(head, MAGIC.len()), unit: float(head, MAGIC.len() + 4), entries, starts }
     }
 
-    pub(crate) fn features(&self) -> usize {
+    pub fn features(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns the score of a text, which is that of its worst window.
-    pub(crate) fn assess(&self, text: &str) -> Risk {
+    pub fn assess(&self, text: &str) -> Risk {
         let mut large = Windows::new(LARGE_WINDOW);
         let mut small: Option<Windows> = None;
         each_feature(
@@ -315,7 +315,7 @@ const CLASS_REACH: usize = 5;
 /// Calls `feature` for every feature of a text, with its hash, the index of its word, and its span. Features are the
 /// words, the pairs of neighbours, the classes of words, and the pairs of classes at a short distance. `class` returns
 /// the class of a word, given the hash of its entry.
-pub(crate) fn each_feature(text: &str, class: impl Fn(u32) -> Option<i8>, mut feature: impl FnMut(u32, usize, Span)) {
+pub fn each_feature(text: &str, class: impl Fn(u32) -> Option<i8>, mut feature: impl FnMut(u32, usize, Span)) {
     let mut before: Option<(u64, Span)> = None;
     let mut classes = [None; CLASS_REACH];
     let mut number = 0;
@@ -344,7 +344,7 @@ pub(crate) fn each_feature(text: &str, class: impl Fn(u32) -> Option<i8>, mut fe
 }
 
 /// Returns the hash of the entry of a word that has a class.
-pub(crate) fn classified(word: &str) -> u32 {
+pub fn classified(word: &str) -> u32 {
     hashed(Kind::Classified, key(word))
 }
 

@@ -3,7 +3,7 @@
 
 /// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// In "couldn't be happier" or "never been so happy", the negation does not reverse the meaning.
     NegatedPraise,
     /// A family of emotions whose words are all negated is not felt.
@@ -32,7 +32,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 12] = [
+    pub const ALL: [Rule; 12] = [
         Rule::NegatedPraise,
         Rule::NegatedFamilies,
         Rule::AllNegated,
@@ -47,7 +47,7 @@ impl Rule {
         Rule::StrongWords,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Rule::NegatedPraise => "turns",
             Rule::NegatedFamilies => "muting",
@@ -67,17 +67,17 @@ impl Rule {
 
 /// A set of rules, one bit each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules(u16);
+pub struct Rules(u16);
 
 impl Rules {
-    pub(crate) const NONE: Rules = Rules(0);
-    pub(crate) const ALL: Rules = Rules(u16::MAX);
+    pub const NONE: Rules = Rules(0);
+    pub const ALL: Rules = Rules(u16::MAX);
 
-    pub(crate) fn has(self, rule: Rule) -> bool {
+    pub fn has(self, rule: Rule) -> bool {
         self.0 & 1 << rule as u16 != 0
     }
 
-    pub(crate) fn without(self, rule: Rule) -> Rules {
+    pub fn without(self, rule: Rule) -> Rules {
         Rules(self.0 & !(1 << rule as u16))
     }
 }

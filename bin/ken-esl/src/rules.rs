@@ -12,24 +12,24 @@ use crate::token::Token;
 
 /// The findings of the rules for a window.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Findings {
-    pub(crate) has_negation: bool,
+pub struct Findings {
+    pub has_negation: bool,
     /// Whether something is really negated. Some negations only strengthen, as in "never been so happy".
     has_denial: bool,
     /// The place of the last "but".
     contrast: Option<usize>,
-    pub(crate) is_ironic: bool,
-    pub(crate) is_question: bool,
+    pub is_ironic: bool,
+    pub is_question: bool,
     /// Whether the writer writes about their own feelings.
     is_own: bool,
     /// The sum over the words of feeling, weighted by strength, sign and place before or after a "but".
-    pub(crate) polarity: f32,
+    pub polarity: f32,
     /// The parts of the sum before and after the "but".
     sides: [f32; 2],
     /// Emphasis from 0 to 1: capitals, marks, stretched words and intensifiers.
-    pub(crate) emphasis: f32,
+    pub emphasis: f32,
     /// Whether at least one word of feeling is weakened and none is strengthened.
-    pub(crate) is_weakened: bool,
+    pub is_weakened: bool,
     negated_good: bool,
     negated_bad: bool,
     negated_joy: bool,
@@ -49,7 +49,7 @@ const AFTER_CONTRAST: f32 = 1.5;
 /// "bad" (same source).
 const NEGATION: f32 = -0.74;
 
-pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
+pub fn find(tokens: &[Token], notes: &[Note]) -> Findings {
     let mut findings = Findings::default();
     let contrast = notes.iter().rposition(|note| note.is(Class::Contrast)).filter(|at| *at > 0);
     findings.contrast = contrast;
@@ -65,12 +65,12 @@ pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
 }
 
 impl Findings {
-    pub(crate) fn has_contrast(&self) -> bool {
+    pub fn has_contrast(&self) -> bool {
         self.contrast.is_some()
     }
 
     /// Whether the two sides of a contrast have opposite signs.
-    pub(crate) fn has_opposite_sides(&self) -> bool {
+    pub fn has_opposite_sides(&self) -> bool {
         let [before, after] = self.sides;
         before * after < 0.0 && before.abs().min(after.abs()) >= 1.0
     }
@@ -148,7 +148,7 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
 }
 
 /// Changes the scores according to the findings.
-pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
+pub fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     let has = |rule: Rule| table.rules.has(rule);
     if has(Rule::NegatedFamilies) {
         remove_negated_families(table, notes, scores);

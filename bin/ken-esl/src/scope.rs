@@ -13,33 +13,33 @@ const MAX_PHRASE: usize = 4;
 
 /// The properties of a token that the rules use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Note {
-    pub(crate) key: u64,
-    pub(crate) entry: Option<Entry>,
+pub struct Note {
+    pub key: u64,
+    pub entry: Option<Entry>,
     /// The number of tokens that the entry covers. 0 for a token within a phrase.
-    pub(crate) width: usize,
+    pub width: usize,
     /// The class of the word on its own, if it is part of a phrase with another meaning, like "worries" in "no
     /// worries".
-    pub(crate) overruled: Option<Class>,
-    pub(crate) is_negated: bool,
+    pub overruled: Option<Class>,
+    pub is_negated: bool,
     /// Whether the word only looked negated, or is a negator that does not reverse the meaning; see [`crate::idiom`].
-    pub(crate) is_lifted: bool,
+    pub is_lifted: bool,
     /// Whether it is part of a name, like the adjective in "the great wall".
-    pub(crate) is_name: bool,
+    pub is_name: bool,
     /// The change of its strength by an intensifier or diminisher before it. 0 if there is none.
-    pub(crate) boost: f32,
+    pub boost: f32,
 }
 
 impl Note {
-    pub(crate) fn class(&self) -> Option<Class> {
+    pub fn class(&self) -> Option<Class> {
         self.entry.map(|entry| entry.class)
     }
 
-    pub(crate) fn is(&self, class: Class) -> bool {
+    pub fn is(&self, class: Class) -> bool {
         self.class() == Some(class)
     }
 
-    pub(crate) fn is_feeling(&self) -> bool {
+    pub fn is_feeling(&self) -> bool {
         self.entry.is_some_and(|entry| entry.is_feeling()) && !self.is_name
     }
 
@@ -48,7 +48,7 @@ impl Note {
     }
 
     /// Returns the emotion of the word, if it is hardly ever used for another emotion.
-    pub(crate) fn strong_emotion(&self) -> Option<usize> {
+    pub fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
         let entry = self.entry.filter(|entry| entry.valence.abs() >= STRONG && !self.is_negated && self.width == 1)?;
         match entry.class {
@@ -58,13 +58,13 @@ impl Note {
     }
 
     /// Whether the word on its own is ignored, because it is negated or part of a name.
-    pub(crate) fn is_ignored(&self) -> bool {
+    pub fn is_ignored(&self) -> bool {
         self.is_name || self.is_negated && self.is_feeling()
     }
 }
 
 /// Replaces a stretched word, such as "looooove", with the normal word if the lexicon contains it.
-pub(crate) fn normalize_stretched(table: &Table, token: &mut Token) {
+pub fn normalize_stretched(table: &Table, token: &mut Token) {
     if token.stretched.is_none() {
         return;
     }
@@ -76,7 +76,7 @@ pub(crate) fn normalize_stretched(table: &Table, token: &mut Token) {
 }
 
 /// Writes the notes of all tokens, in their order.
-pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
+pub fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     notes.clear();
     notes.extend(tokens.iter().map(|token| {
         let key = lexicon::key(token);

@@ -6,22 +6,22 @@ use crate::lexicon::{self, Entry, SLOTS, Slot};
 use crate::rule::Rules;
 
 /// The number of values in a row.
-pub(crate) const WIDTH: usize = 64;
+pub const WIDTH: usize = 64;
 /// The number of rows. Features share rows by their hash.
-pub(crate) const ROWS: usize = 27_136;
+pub const ROWS: usize = 27_136;
 /// The size of a row in bytes. Each byte contains two values.
-pub(crate) const ROW: usize = WIDTH / 2;
+pub const ROW: usize = WIDTH / 2;
 /// The size of the filter in 64-bit words.
-pub(crate) const FILTER: usize = 8192;
+pub const FILTER: usize = 8192;
 /// The number of inputs of the head. Each sum has two: one for its positive and one for its negative part.
-pub(crate) const INPUTS: usize = 2 * WIDTH;
+pub const INPUTS: usize = 2 * WIDTH;
 /// The number of scores of the head: labels, families, positive, negative, polarity.
-pub(crate) const SCORES: usize = LABELS + FAMILIES + 3;
-pub(crate) const POSITIVE: usize = LABELS + FAMILIES;
-pub(crate) const NEGATIVE: usize = POSITIVE + 1;
-pub(crate) const POLARITY: usize = POSITIVE + 2;
+pub const SCORES: usize = LABELS + FAMILIES + 3;
+pub const POSITIVE: usize = LABELS + FAMILIES;
+pub const NEGATIVE: usize = POSITIVE + 1;
+pub const POLARITY: usize = POSITIVE + 2;
 /// The number of thresholds: one for each label, then those of positive and negative.
-pub(crate) const THRESHOLDS: usize = LABELS + 2;
+pub const THRESHOLDS: usize = LABELS + 2;
 
 /// The factor by which the sums are multiplied before they are rounded.
 const SUM_SCALE: f32 = 256.0;
@@ -29,21 +29,21 @@ const SUM_SCALE: f32 = 256.0;
 /// bits.
 const SUM_LIMIT: f32 = 8191.0;
 /// The maximum magnitude of a weight of the head.
-pub(crate) const HEAD_LIMIT: f32 = 2047.0;
+pub const HEAD_LIMIT: f32 = 2047.0;
 
 /// The table without the rows.
-pub(crate) struct Parts {
-    pub(crate) slots: [Slot; SLOTS],
+pub struct Parts {
+    pub slots: [Slot; SLOTS],
     /// A Bloom filter of the features that occurred in enough training texts, with two bits for each feature.
-    pub(crate) filter: [u64; FILTER],
+    pub filter: [u64; FILTER],
     /// The value of one unit in each column of the rows.
-    pub(crate) steps: [f32; WIDTH],
-    pub(crate) hidden: [f32; WIDTH],
-    pub(crate) head: [[i16; INPUTS]; SCORES],
+    pub steps: [f32; WIDTH],
+    pub hidden: [f32; WIDTH],
+    pub head: [[i16; INPUTS]; SCORES],
     /// The value of one unit in the weights of each score.
-    pub(crate) scales: [f32; SCORES],
-    pub(crate) biases: [f32; SCORES],
-    pub(crate) thresholds: [f32; THRESHOLDS],
+    pub scales: [f32; SCORES],
+    pub biases: [f32; SCORES],
+    pub thresholds: [f32; THRESHOLDS],
 }
 
 /// The rows. The values -7 to 7 are stored as 1 to 15. Each row lies within one cache line.
@@ -51,24 +51,24 @@ pub(crate) struct Parts {
 struct Rows([u8; ROWS * ROW]);
 
 #[derive(Clone, Copy)]
-pub(crate) struct Table<'a> {
-    pub(crate) parts: &'a Parts,
-    pub(crate) rows: &'a [u8],
+pub struct Table<'a> {
+    pub parts: &'a Parts,
+    pub rows: &'a [u8],
     /// The rules that are applied. These are all rules, except when the effect of rules is measured.
-    pub(crate) rules: Rules,
+    pub rules: Rules,
 }
 
 /// The sum of the rows of some features.
 #[derive(Clone)]
-pub(crate) struct Sum {
-    pub(crate) values: [i32; WIDTH],
-    pub(crate) count: u32,
+pub struct Sum {
+    pub values: [i32; WIDTH],
+    pub count: u32,
 }
 
 impl Sum {
-    pub(crate) const ZERO: Sum = Sum { values: [0; WIDTH], count: 0 };
+    pub const ZERO: Sum = Sum { values: [0; WIDTH], count: 0 };
 
-    pub(crate) fn add(&mut self, part: &[i16; WIDTH], count: usize) {
+    pub fn add(&mut self, part: &[i16; WIDTH], count: usize) {
         for (to, from) in self.values.iter_mut().zip(part) {
             *to += i32::from(*from);
         }
@@ -77,11 +77,11 @@ impl Sum {
 }
 
 /// The inputs of the head: the 64 columns of a sum.
-pub(crate) type Hidden = [f32; WIDTH];
+pub type Hidden = [f32; WIDTH];
 
 impl Table<'_> {
     /// Returns the compiled-in table.
-    pub(crate) fn shipped() -> Table<'static> {
+    pub fn shipped() -> Table<'static> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);
         static ROWS: Rows = Rows(bytes(BYTES, AT_ROWS));
@@ -89,19 +89,19 @@ impl Table<'_> {
     }
 
     /// Returns the lexicon's entry for a key.
-    pub(crate) fn entry(&self, key: u64) -> Option<Entry> {
+    pub fn entry(&self, key: u64) -> Option<Entry> {
         lexicon::find(&self.parts.slots, key)
     }
 
     /// Whether the feature occurred in training. This is also true of about one in fifty features that did not.
     #[inline]
-    pub(crate) fn knows(&self, feature: u64) -> bool {
+    pub fn knows(&self, feature: u64) -> bool {
         let (word, mask) = filter_place(feature);
         self.parts.filter[word] & mask == mask
     }
 
     /// Adds the rows with these indices to a sum.
-    pub(crate) fn add(&self, rows: &[u32], sum: &mut [i16; WIDTH]) {
+    pub fn add(&self, rows: &[u32], sum: &mut [i16; WIDTH]) {
         // A byte can hold the sum of seventeen values of at most 15.
         for rows in rows.chunks(16) {
             let mut low = [0u8; ROW];
@@ -125,7 +125,7 @@ impl Table<'_> {
     }
 
     /// Converts a sum to the inputs of the head.
-    pub(crate) fn hidden(&self, sum: &Sum) -> Hidden {
+    pub fn hidden(&self, sum: &Sum) -> Hidden {
         let scale = 1.0 / (sum.count.max(1) as f32).sqrt();
         let mut hidden = self.parts.hidden;
         for ((hidden, value), step) in hidden.iter_mut().zip(&sum.values).zip(&self.parts.steps) {
@@ -135,7 +135,7 @@ impl Table<'_> {
     }
 
     /// Returns the scores of all outputs except the families, which are used only in training.
-    pub(crate) fn scores(&self, hidden: &Hidden) -> [f32; SCORES] {
+    pub fn scores(&self, hidden: &Hidden) -> [f32; SCORES] {
         let mut inputs = [0i16; INPUTS];
         let (above, below) = inputs.split_at_mut(WIDTH);
         for ((above, below), value) in above.iter_mut().zip(below).zip(hidden) {
@@ -157,7 +157,7 @@ impl Table<'_> {
 
     /// Returns the derivative of one score with respect to each column, at this point, as integers relative to the
     /// largest.
-    pub(crate) fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
+    pub fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
         let Some(weights) = self.parts.head.get(score) else {
             return [0; WIDTH];
         };
@@ -171,14 +171,14 @@ impl Table<'_> {
     }
 
     /// Returns the minimum score with which a label is detected.
-    pub(crate) fn threshold(&self, label: usize) -> f32 {
+    pub fn threshold(&self, label: usize) -> f32 {
         self.parts.thresholds.get(label).copied().unwrap_or(0.0)
     }
 }
 
 /// Returns the dot product of two arrays whose length is a multiple of eight. The caller ensures that it fits into 32
 /// bits. The eight independent sums let the compiler use vector instructions.
-pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
+pub fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
     const { assert!(N.is_multiple_of(8)) };
     let mut sums = [0; 8];
     for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
@@ -191,14 +191,14 @@ pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
 
 /// Returns the index of the filter word for a feature, and the two bits that the feature sets in it.
 #[inline]
-pub(crate) fn filter_place(feature: u64) -> (usize, u64) {
+pub fn filter_place(feature: u64) -> (usize, u64) {
     let mask = 1u64 << (feature & 63) | 1u64 << (feature >> 6 & 63);
     ((feature >> 12) as usize % FILTER, mask)
 }
 
 /// Returns the index of the row of a feature.
 #[inline]
-pub(crate) fn row_of(feature: u64) -> u32 {
+pub fn row_of(feature: u64) -> u32 {
     (((feature >> 32) * ROWS as u64) >> 32) as u32
 }
 
@@ -213,7 +213,7 @@ const AT_SCALES: usize = AT_HEAD + SCORES * INPUTS * 2;
 const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;
 
 /// The size of the file in bytes.
-pub(crate) const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
+pub const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
 
 /// Returns some bytes of the file. This runs only at compile time, so a wrong position is a compile error.
 const fn bytes<const N: usize>(file: &[u8; SIZE], at: usize) -> [u8; N] {
@@ -266,7 +266,7 @@ impl Parts {
 }
 
 /// Returns the file that contains a table.
-pub(crate) fn file(parts: &Parts, rows: &[u8]) -> Vec<u8> {
+pub fn file(parts: &Parts, rows: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(SIZE);
     file.extend_from_slice(MAGIC);
     parts.slots.iter().for_each(|slot| file.extend_from_slice(&slot.write()));

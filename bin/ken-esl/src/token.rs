@@ -4,7 +4,7 @@
 const MAX_FORM: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Word,
     /// A run of one punctuation mark, an emoticon or an emoji.
     Mark,
@@ -13,18 +13,18 @@ pub(crate) enum Kind {
 /// A token. It is small, because a text contains many tokens. Offsets have 32 bits, and no input is longer than that
 /// allows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Token {
+pub struct Token {
     start: u32,
     end: u32,
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// Whether it has two or more letters, all of them capitals.
-    pub(crate) is_caps: bool,
+    pub is_caps: bool,
     /// Whether it has two or more letters, and only the first is a capital.
-    pub(crate) is_title: bool,
+    pub is_title: bool,
     /// If a letter occurs three or more times in a row, as in "soooo": the index of its second occurrence in the form.
-    pub(crate) stretched: Option<u8>,
+    pub stretched: Option<u8>,
     /// The number of repetitions of a mark; 1 for a word.
-    pub(crate) count: u32,
+    pub count: u32,
     form: [u8; MAX_FORM],
     len: u8,
 }
@@ -45,11 +45,11 @@ impl Token {
     }
 
     /// Returns the byte offset of its first character. Start and end are character boundaries.
-    pub(crate) fn start(&self) -> usize {
+    pub fn start(&self) -> usize {
         self.start as usize
     }
 
-    pub(crate) fn end(&self) -> usize {
+    pub fn end(&self) -> usize {
         self.end as usize
     }
 
@@ -59,22 +59,22 @@ impl Token {
 
     /// Returns the folded form: lower case, straight apostrophes, a letter at most twice in a row, a mark at most three
     /// times, an emoji once.
-    pub(crate) fn form(&self) -> &[u8] {
+    pub fn form(&self) -> &[u8] {
         self.form.get(..self.len()).unwrap_or_default()
     }
 
     /// Returns the form as 64-bit words, padded with zeros.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+    pub fn words(&self) -> impl Iterator<Item = u64> {
         let words = self.form.chunks_exact(8).take(self.len().div_ceil(8));
         words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
     }
 
-    pub(crate) fn is(&self, form: &str) -> bool {
+    pub fn is(&self, form: &str) -> bool {
         self.form() == form.as_bytes()
     }
 
     /// Returns the word with the stretched letter only once: "so" for "soooo".
-    pub(crate) fn relaxed(&self) -> Token {
+    pub fn relaxed(&self) -> Token {
         let mut token = *self;
         if let Some(place) = self.stretched.and_then(|place| token.form.get_mut(usize::from(place)..)) {
             place.rotate_left(1);
@@ -87,7 +87,7 @@ impl Token {
         token
     }
 
-    pub(crate) fn is_word(&self) -> bool {
+    pub fn is_word(&self) -> bool {
         self.kind == Kind::Word
     }
 
@@ -119,13 +119,13 @@ impl Token {
 }
 
 /// Iterates over the tokens of a text. White space is skipped.
-pub(crate) struct Tokens<'a> {
+pub struct Tokens<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Tokens<'a> {
-    pub(crate) fn new(text: &'a str) -> Tokens<'a> {
+    pub fn new(text: &'a str) -> Tokens<'a> {
         Tokens { text, at: 0 }
     }
 

@@ -12,24 +12,24 @@ use crate::token::{Kind, Token, Tokens};
 
 /// Maximum number of tokens in a window. A long text is processed window by window, so that the memory does not depend
 /// on its length.
-pub(crate) const MAX_TOKENS: usize = 128;
+pub const MAX_TOKENS: usize = 128;
 
 /// A window with at least this many tokens ends at the end of its current sentence.
 const FULL_SENTENCES: usize = 64;
 
-pub(crate) struct Window {
-    pub(crate) tokens: Vec<Token>,
-    pub(crate) notes: Vec<Note>,
+pub struct Window {
+    pub tokens: Vec<Token>,
+    pub notes: Vec<Note>,
     /// The contribution of each token to the sum.
     sums: Vec<Part>,
     hidden: Hidden,
-    pub(crate) scores: [f32; SCORES],
-    pub(crate) findings: rules::Findings,
+    pub scores: [f32; SCORES],
+    pub findings: rules::Findings,
 }
 
 impl Window {
     /// Returns the next window of a text, or `None` at the end.
-    pub(crate) fn next(table: &Table, words: &mut WordSums, source: &mut Tokens) -> Option<Window> {
+    pub fn next(table: &Table, words: &mut WordSums, source: &mut Tokens) -> Option<Window> {
         let mut tokens = Vec::with_capacity(24);
         for token in source {
             let ends = token.kind == Kind::Mark && matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
@@ -94,13 +94,13 @@ impl Window {
     }
 
     /// Returns the byte span of some tokens.
-    pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
+    pub fn span(&self, at: usize, width: usize) -> Option<Span> {
         let last = self.tokens.get(at + width.max(1) - 1)?;
         Some(Span { start: self.tokens.get(at)?.start(), end: last.end() })
     }
 
     /// Returns the contribution of each token to a score, in an arbitrary unit.
-    pub(crate) fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
+    pub fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
         let slope = table.slope(score, &self.hidden);
         self.sums.iter().map(move |sum| dot(&sum.0, &slope))
     }
@@ -175,7 +175,7 @@ impl Rows {
 
 /// A cache of the contributions of words, as far as they do not depend on context. It is kept between texts, because
 /// most words of a text are among a few hundred. It does not affect the results.
-pub(crate) struct WordSums {
+pub struct WordSums {
     /// For each set of the cache, the indices in `sums` of its two words, plus one. The most recently used word is
     /// first. The memory starts as zeros, so the system allocates it only when it is used.
     sets: Vec<[u16; 2]>,
@@ -231,7 +231,7 @@ impl WordSum {
 
 /// Returns the labels whose score reaches its threshold, one bit per label. If none does, returns the label that is
 /// closest, because every text has a label.
-pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
+pub fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
     let mut found = 0;
     let mut nearest = (f32::MIN, NEUTRAL);
     for (label, score) in scores.iter().enumerate().take(LABELS) {

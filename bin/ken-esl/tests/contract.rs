@@ -126,8 +126,6 @@ fn a_bad_command_line_is_refused() {
         vec!["--format", "yaml", "-t", "a"],
         vec!["-f", folder],
         vec!["-f", "/does/not/exist"],
-        vec!["train"],
-        vec!["train", "--data", folder, "--out", "/tmp/never"],
     ] {
         let outcome = run(&args, b"x");
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args:?}");

@@ -169,10 +169,7 @@ struct Term {
 
 impl Term {
     fn text(&self) -> String {
-        match self.is_denied {
-            true => format!("not {}", self.word),
-            false => self.word.clone(),
-        }
+        if self.is_denied { format!("not {}", self.word) } else { self.word.clone() }
     }
 }
 

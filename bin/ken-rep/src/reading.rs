@@ -72,10 +72,7 @@ impl Reading {
         let text = match number(word) {
             None => ken_text::fold(word).into_owned(),
             Some((value, unit)) => {
-                let unit = match unit.is_empty() {
-                    true => sign(between.chars().next_back(), rest.chars().next()),
-                    false => unit,
-                };
+                let unit = if unit.is_empty() { sign(between.chars().next_back(), rest.chars().next()) } else { unit };
                 let text = format!("#{unit}");
                 self.numbers.push(Number {
                     value: if between.ends_with(['-', '\u{2212}']) { -value } else { value },

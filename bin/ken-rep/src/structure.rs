@@ -189,10 +189,7 @@ impl Attribute {
 impl Name {
     fn of(words: &str) -> Name {
         let statement = normalise(words);
-        let normal = match statement.negated {
-            true => format!("not {}", statement.atom),
-            false => statement.atom.into_owned(),
-        };
+        let normal = if statement.negated { format!("not {}", statement.atom) } else { statement.atom.into_owned() };
         Name { display: words.trim().to_owned(), normal }
     }
 

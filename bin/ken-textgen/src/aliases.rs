@@ -86,10 +86,7 @@ impl Aliases {
 
     fn unknown(&self, alias: &str) -> Error {
         let known: Vec<&str> = self.entries.iter().map(|(name, _)| name.as_str()).collect();
-        let hint = match known.is_empty() {
-            true => "it has none".to_owned(),
-            false => format!("it has {}", known.join(", ")),
-        };
+        let hint = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
         Error::not_found(format!("{DIRS} has no alias {alias:?}")).hint(hint)
     }
 }

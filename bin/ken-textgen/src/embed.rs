@@ -115,10 +115,7 @@ impl Embedder {
         let max = usual.max_seq_length.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let tokenizer = tokenizer(folder, &config, max.max(MIN_TOKENS))?;
         let weights = Weights::open(&folder.join("model.safetensors"))?;
-        let prefix = match weights.has("bert.embeddings.word_embeddings.weight") {
-            true => "bert.",
-            false => "",
-        };
+        let prefix = if weights.has("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
         let load = Load { config: &config, weights: &weights, prefix };
         Ok(Embedder {
             tokenizer,
@@ -152,10 +149,7 @@ impl Embedder {
         for block in &self.blocks {
             x = block.apply(&x, self.heads)?;
         }
-        let pooled = match self.pooling.pooling_mode_cls_token {
-            true => x.get(0)?,
-            false => x.mean(0)?,
-        };
+        let pooled = if self.pooling.pooling_mode_cls_token { x.get(0)? } else { x.mean(0)? };
         let length = pooled.sqr()?.sum_all()?.sqrt()?;
         pooled.broadcast_div(&length)?.to_vec1()
     }
@@ -197,10 +191,7 @@ impl Config {
 
 /// Reads an optional JSON file; without it, the default is returned.
 fn optional<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T, Error> {
-    match path.exists() {
-        true => read_json(path),
-        false => Ok(T::default()),
-    }
+    if path.exists() { read_json(path) } else { Ok(T::default()) }
 }
 
 /// The tokenizer of the directory, for single texts of at most this many tokens.

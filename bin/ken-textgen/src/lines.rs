@@ -76,9 +76,10 @@ impl Batch {
     /// once the input has ended.
     fn admit(&mut self, lines: &Receiver<Line>) -> Result<bool, Error> {
         while self.slots.len() < self.max {
-            let next = match self.slots.is_empty() {
-                true => lines.recv().map_err(|RecvError| TryRecvError::Disconnected),
-                false => lines.try_recv(),
+            let next = if self.slots.is_empty() {
+                lines.recv().map_err(|RecvError| TryRecvError::Disconnected)
+            } else {
+                lines.try_recv()
             };
             match next {
                 Ok(Line::Whole(text)) => {

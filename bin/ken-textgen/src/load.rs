@@ -66,10 +66,7 @@ impl Plan {
         engine: &Arc<Engine>,
         progress: &impl Fn(&str),
     ) -> Result<Weights, Error> {
-        match self.int8 {
-            true => sidecar::open_or_make(config, &floats, engine, progress),
-            false => Ok(floats),
-        }
+        if self.int8 { sidecar::open_or_make(config, &floats, engine, progress) } else { Ok(floats) }
     }
 
     fn threads(&self, weights: &Weights) -> usize {

@@ -133,10 +133,7 @@ impl Model {
         for next in batch {
             next.cache.advance(next.tokens.len());
         }
-        match logits.iter().all(|logits| self.are_finite(logits)) {
-            true => Ok(logits),
-            false => Err(self.not_finite()),
-        }
+        if logits.iter().all(|logits| self.are_finite(logits)) { Ok(logits) } else { Err(self.not_finite()) }
     }
 
     fn are_finite(&self, logits: &[f32]) -> bool {
@@ -176,9 +173,10 @@ impl Model {
 
     /// Splits the logits by text. Those of a single text are not copied.
     fn logits(&self, all: Vec<f32>) -> Vec<Vec<f32>> {
-        match all.len() == self.config.vocab_size {
-            true => vec![all],
-            false => all.chunks_exact(self.config.vocab_size).map(<[f32]>::to_vec).collect(),
+        if all.len() == self.config.vocab_size {
+            vec![all]
+        } else {
+            all.chunks_exact(self.config.vocab_size).map(<[f32]>::to_vec).collect()
         }
     }
 

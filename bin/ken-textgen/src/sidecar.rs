@@ -259,17 +259,11 @@ fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
             }
         }
     });
-    match scales.iter().all(|scale| scale.is_finite()) {
-        true => Ok((bytes, scales)),
-        false => Err(not_finite(&entry.name)),
-    }
+    if scales.iter().all(|scale| scale.is_finite()) { Ok((bytes, scales)) } else { Err(not_finite(&entry.name)) }
 }
 
 fn check_finite(name: &str, values: &[Float]) -> Result<(), Error> {
-    match values.iter().all(|value| f32::from_le_bytes(*value).is_finite()) {
-        true => Ok(()),
-        false => Err(not_finite(name)),
-    }
+    if values.iter().all(|value| f32::from_le_bytes(*value).is_finite()) { Ok(()) } else { Err(not_finite(name)) }
 }
 
 fn not_finite(name: &str) -> Error {

@@ -106,10 +106,7 @@ pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBu
     if program.contains('/') {
         let base = places.config.parent().unwrap_or(Path::new("/"));
         let path = base.join(program);
-        return match runnable(&path) {
-            true => Ok(path),
-            false => Err(format!("no program {}", path.display())),
-        };
+        return if runnable(&path) { Ok(path) } else { Err(format!("no program {}", path.display())) };
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -46,10 +46,7 @@ impl ConfigSource {
             // wrong.
             problems.extend(found.filter(|problem| !wrong.contains(&table_of(&problem.key))));
         }
-        match problems.is_empty() {
-            true => Ok(loaded),
-            false => Err(problems.iter().map(Problem::to_string).collect()),
-        }
+        if problems.is_empty() { Ok(loaded) } else { Err(problems.iter().map(Problem::to_string).collect()) }
     }
 }
 

@@ -404,10 +404,8 @@ impl System {
     /// Marks a part to be stopped, and with `dependents` also the parts that require it. Returns the other parts that
     /// are stopped by this.
     pub(crate) fn unwant(&mut self, name: &str, dependents: bool) -> Vec<String> {
-        let all = match dependents {
-            true => names(order::requirers_of(&self.loaded.config.part, name)),
-            false => vec![name.to_owned()],
-        };
+        let all =
+            if dependents { names(order::requirers_of(&self.loaded.config.part, name)) } else { vec![name.to_owned()] };
         let mut also = Vec::new();
         for other in all {
             if let Some(part) = self.parts.get_mut(&other) {

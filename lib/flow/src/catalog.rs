@@ -172,10 +172,7 @@ pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Erro
 /// The metadata of a regular file. Reading a pipe or a device could block for ever or have side effects.
 fn metadata_of(path: &Path) -> io::Result<fs::Metadata> {
     let metadata = fs::metadata(path)?;
-    match metadata.is_file() {
-        true => Ok(metadata),
-        false => Err(io::Error::other("it is not a regular file")),
-    }
+    if metadata.is_file() { Ok(metadata) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {

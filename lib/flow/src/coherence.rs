@@ -277,15 +277,9 @@ fn valence_of(statement: &Statement<'_>) -> Option<&'static str> {
     let is_good = words.filter(|_| is_person).find_map(|word| {
         let word = word.trim_end_matches(|char: char| char.is_ascii_punctuation());
         let is_in = |list: &str| list.split_whitespace().any(|known| known == word);
-        match is_in(GOOD) {
-            true => Some(true),
-            false => is_in(BAD).then_some(false),
-        }
+        if is_in(GOOD) { Some(true) } else { is_in(BAD).then_some(false) }
     })?;
-    Some(match is_good != statement.negated {
-        true => "positive",
-        false => "negative",
-    })
+    Some(if is_good != statement.negated { "positive" } else { "negative" })
 }
 
 /// Words for the person whose text ESL reads.

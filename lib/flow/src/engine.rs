@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use ken_types::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -12,7 +13,6 @@ use crate::coherence;
 use crate::data::Data;
 use crate::definition::{Definition, Item, Step};
 use crate::governance;
-use crate::join::join_all;
 use crate::observer::{Decision, Event, NoObserver, Observer, Pending, Recorded, StepEnd, StepName};
 use crate::outcome::{Coherence, Outcome, Results, Status, Summary};
 use crate::pool::ToolState;

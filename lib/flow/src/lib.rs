@@ -29,7 +29,6 @@ mod definition;
 mod engine;
 mod governance;
 mod input;
-mod join;
 mod model;
 mod node;
 mod observer;

@@ -76,10 +76,7 @@ impl Running {
         };
         let read = async {
             let output = read(stdout, max + 1).await?;
-            match output.len() > max {
-                true => Err(io::ErrorKind::FileTooLarge.into()),
-                false => Ok(output),
-            }
+            if output.len() > max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(output) }
         };
         let (output, stderr) = match tokio::try_join!(write, read, drain(stderr)) {
             Ok(((), output, stderr)) => (output, stderr),

@@ -269,10 +269,8 @@ pub(crate) fn command(launch: &Launch) -> Command {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            match getppid() == Some(parent) {
-                true => Ok(()),
-                false => Err(io::ErrorKind::NotConnected.into()), // the parent died before the signal was set
-            }
+            // The parent may have ended before the signal was set.
+            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
         });
     }
     command

@@ -143,10 +143,7 @@ impl Rule {
                 Err(refusal) => refusals.push(refusal),
             }
         }
-        match refusals.is_empty() {
-            true => Ok(()),
-            false => Err(self.no_alternative(refusals, at)),
-        }
+        if refusals.is_empty() { Ok(()) } else { Err(self.no_alternative(refusals, at)) }
     }
 
     /// The error for a value that no alternative of `anyOf` accepts.
@@ -211,9 +208,10 @@ impl Rule {
         if self.min_length.is_some_and(|min| characters < min) {
             return Err(Error::invalid(at, "is too short"));
         }
-        match self.max_length.is_some_and(|max| characters > max) {
-            true => Err(Error::invalid(at, "is too long")),
-            false => Ok(()),
+        if self.max_length.is_some_and(|max| characters > max) {
+            Err(Error::invalid(at, "is too long"))
+        } else {
+            Ok(())
         }
     }
 
@@ -222,10 +220,7 @@ impl Rule {
         if is_low {
             return Err(Error::invalid(at, "is too low"));
         }
-        match self.maximum.is_some_and(|max| number > max) {
-            true => Err(Error::invalid(at, "is too high")),
-            false => Ok(()),
-        }
+        if self.maximum.is_some_and(|max| number > max) { Err(Error::invalid(at, "is too high")) } else { Ok(()) }
     }
 }
 

@@ -53,11 +53,7 @@ impl Frames {
 
     /// Waits until the stream has taken the frame and written it.
     async fn sent(&self) {
-        std::future::poll_fn(|_| match locked(&self.0).is_none() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
+        std::future::poll_fn(|_| if locked(&self.0).is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 
@@ -99,9 +95,10 @@ impl Stream {
                 return Poll::Pending;
             }
             if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
-                return match self.stall.is_over(connection.resources.limits.stalled_reader, cx) {
-                    true => Poll::Ready(Some(Err(ReaderGone))),
-                    false => Poll::Pending,
+                return if self.stall.is_over(connection.resources.limits.stalled_reader, cx) {
+                    Poll::Ready(Some(Err(ReaderGone)))
+                } else {
+                    Poll::Pending
                 };
             }
             self.stall.end();

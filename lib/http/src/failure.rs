@@ -148,10 +148,7 @@ impl Failure {
     }
 
     fn written(&self, envelope: Envelope) -> Vec<u8> {
-        match self.0.common {
-            true => plain(self),
-            false => envelope(self),
-        }
+        if self.0.common { plain(self) } else { envelope(self) }
     }
 
     /// Undoes [`Failure::common`], for a listener with one envelope everywhere.

@@ -5,12 +5,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue};
+use ken_types::uri::decode;
 use ken_types::{Error, hex};
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
 use crate::failure::Failure;
-use crate::path::decode;
 use crate::request::{Request, Response};
 
 /// Maximum size of a file that is served, in bytes (16 MiB), because a file is read completely.
@@ -40,9 +40,10 @@ impl Files {
         let read = spawn_blocking(move || read(&folder, &name)).await;
         let bytes = read.ok().flatten().ok_or_else(missing)?;
         let etag = etag(&bytes);
-        let response = match request.knows(&etag) {
-            true => Response::empty(304),
-            false => Response::bytes(200, HeaderValue::from_static(content_type), bytes),
+        let response = if request.knows(&etag) {
+            Response::empty(304)
+        } else {
+            Response::bytes(200, HeaderValue::from_static(content_type), bytes)
         };
         let response = response
             .header(CACHE_CONTROL, HeaderValue::from_static("no-cache"))

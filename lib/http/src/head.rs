@@ -126,9 +126,10 @@ impl HeadReader {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
         self.hosts += 1;
-        match value.trim_ascii().iter().all(|byte| is_in_class(HOST, *byte)) {
-            true => Ok(()),
-            false => Err(bad_at("host", "a bad Host")),
+        if value.trim_ascii().iter().all(|byte| is_in_class(HOST, *byte)) {
+            Ok(())
+        } else {
+            Err(bad_at("host", "a bad Host"))
         }
     }
 
@@ -166,10 +167,7 @@ impl HeadReader {
         if self.chunked && self.length.is_some() {
             return Err(bad_at("content-length", "both a length and chunks"));
         }
-        let body = match self.chunked {
-            true => BodyLength::Chunked,
-            false => BodyLength::Known(self.length.unwrap_or_default()),
-        };
+        let body = if self.chunked { BodyLength::Chunked } else { BodyLength::Known(self.length.unwrap_or_default()) };
         Ok(Head { length: self.at, body })
     }
 }

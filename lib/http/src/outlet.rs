@@ -45,10 +45,7 @@ impl Outlet {
 
     /// Writes a frame at once, from any task, without waiting.
     pub fn send(&self, frame: &SharedFrame) -> WriteResult {
-        let bytes = match self.chunked {
-            true => &frame.chunk,
-            false => &frame.frame,
-        };
+        let bytes = if self.chunked { &frame.chunk } else { &frame.frame };
         self.connection.write_between(bytes)
     }
 }

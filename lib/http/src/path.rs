@@ -4,34 +4,7 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use ken_types::Error;
-
-/// One segment, decoded once. `None`: the escapes are malformed or the result is not UTF-8.
-pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
-    // Here and below, a loop over the bytes is faster than the searches of `str`, which take long to start.
-    if !segment.bytes().any(|byte| byte == b'%') {
-        return Some(Cow::Borrowed(segment));
-    }
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let (byte, tail) = match first {
-            b'%' => escaped(tail)?,
-            byte => (*byte, tail),
-        };
-        bytes.push(byte);
-        rest = tail;
-    }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
-}
-
-fn escaped(tail: &[u8]) -> Option<(u8, &[u8])> {
-    let (digits, rest) = tail.split_at_checked(2)?;
-    let mut value = 0;
-    for digit in digits {
-        value = value << 4 | char::from(*digit).to_digit(16)?;
-    }
-    Some((u8::try_from(value).ok()?, rest))
-}
+use ken_types::uri::decode;
 
 /// The part before the next `/`, and the rest after that slash.
 pub(crate) fn first_segment(path: &str) -> (&str, Option<&str>) {
@@ -97,15 +70,6 @@ fn parameter(pair: &str) -> Result<(String, String), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn segments_are_decoded_once() {
-        assert_eq!(decode("a%2Fb%253A").as_deref(), Some("a/b%3A"));
-        assert_eq!(decode("%e2%82%ac").as_deref(), Some("€"));
-        for bad in ["%", "%1", "%zz", "%+1", "%ff"] {
-            assert_eq!(decode(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn parameters() {

@@ -63,10 +63,7 @@ impl Places {
         let caller = caller_of(peer);
         let mut open = self.lock();
         let has_few = open.connections_of(caller) < FEW_CONNECTIONS;
-        let room = match has_few {
-            true => self.limit,
-            false => self.limit - self.limit / RESERVED,
-        };
+        let room = if has_few { self.limit } else { self.limit - self.limit / RESERVED };
         if open.by_number.len() >= room && !open.close_idle(has_few) {
             return None;
         }

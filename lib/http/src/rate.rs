@@ -110,9 +110,10 @@ impl Bucket {
 
 impl Buckets {
     fn of(&mut self, key: Key, rate: Rate, now: Instant) -> &mut Bucket {
-        let key = match self.by_key.len() >= MAX_KEYS && !self.by_key.contains_key(&key) {
-            true => self.make_room(key, rate, now),
-            false => key,
+        let key = if self.by_key.len() >= MAX_KEYS && !self.by_key.contains_key(&key) {
+            self.make_room(key, rate, now)
+        } else {
+            key
         };
         self.by_key.entry(key).or_insert(Bucket { tokens: f64::from(rate.count), at: now })
     }
@@ -125,10 +126,7 @@ impl Buckets {
             let full = f64::from(rate.count);
             self.by_key.retain(|_, bucket| bucket.filled(rate, now) < full);
         }
-        match self.by_key.len() < MAX_KEYS {
-            true => key,
-            false => Key::Others,
-        }
+        if self.by_key.len() < MAX_KEYS { key } else { Key::Others }
     }
 }
 

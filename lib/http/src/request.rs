@@ -207,10 +207,7 @@ impl Request {
             (Media::StrictJson, None) => false,
             (Media::Json | Media::StrictJson, Some(given)) => is_json(given),
         };
-        match fits {
-            true => Ok(()),
-            false => Err(Failure::media_type("the body must be application/json")),
-        }
+        if fits { Ok(()) } else { Err(Failure::media_type("the body must be application/json")) }
     }
 
     /// Refuses compressed bodies. Nothing here decodes them, so their bytes would be taken for JSON or stored as they are.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use http::header::{ALLOW, HeaderValue};
 use http::{Method, StatusCode};
+use ken_types::uri::decode;
 use ken_types::{Code, Error};
 
 use crate::failure::{Envelope, Failure, plain, typed};
-use crate::path::{decode, first_segment};
+use crate::path::first_segment;
 use crate::rate::Limiter;
 use crate::request::{Media, Request, Response};
 

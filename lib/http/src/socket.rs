@@ -147,9 +147,10 @@ impl Socket {
         self.check_body();
         // hyper skips a small body of known length that came with its head. Any other body is open until it is read.
         let is_whole = matches!(self.stage, Stage::Head(_)) && self.checked <= SKIPPED_BY_HYPER;
-        self.connection.set_body(match is_whole && head.body != BodyLength::Chunked {
-            true => BodyLeft::Nothing,
-            false => BodyLeft::Something,
+        self.connection.set_body(if is_whole && head.body != BodyLength::Chunked {
+            BodyLeft::Nothing
+        } else {
+            BodyLeft::Something
         });
     }
 
@@ -326,9 +327,10 @@ impl Write for Socket {
             let Poll::Ready(ready) = self.stream().poll_write_ready(cx) else {
                 self.write_is_blocked = true;
                 let limit = self.connection.resources.limits.stalled_reader;
-                return match self.writing.is_over(limit, cx) {
-                    true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                    false => Poll::Pending,
+                return if self.writing.is_over(limit, cx) {
+                    Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+                } else {
+                    Poll::Pending
                 };
             };
             ready?;

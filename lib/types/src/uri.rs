@@ -1,5 +1,6 @@
-//! Percent-encoding for URLs.
+//! Percent-encoding for URLs. The crate `percent-encoding` keeps malformed escapes as they are, which the contract refuses.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Percent-encodes the characters that a path segment must not contain (RFC 3986: `pchar`).
@@ -21,6 +22,34 @@ pub fn encode_query(text: &str) -> String {
     encode_segment(text).replace('&', "%26").replace('+', "%2B").replace('=', "%3D")
 }
 
+/// Percent-decodes a text, such as a segment of a path, once. `None`: the escapes are malformed or the result is not UTF-8.
+pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
+    // Here and below, a loop over the bytes is faster than the searches of `str`, which take long to start.
+    if !segment.bytes().any(|byte| byte == b'%') {
+        return Some(Cow::Borrowed(segment));
+    }
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let (byte, tail) = match first {
+            b'%' => escaped(tail)?,
+            byte => (*byte, tail),
+        };
+        bytes.push(byte);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+fn escaped(tail: &[u8]) -> Option<(u8, &[u8])> {
+    let (digits, rest) = tail.split_at_checked(2)?;
+    let mut value = 0;
+    for digit in digits {
+        value = value << 4 | char::from(*digit).to_digit(16)?;
+    }
+    Some((u8::try_from(value).ok()?, rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +63,14 @@ mod tests {
     #[test]
     fn values_of_a_query_are_encoded() {
         assert_eq!(encode_query("a b&c=d+e/ü?"), "a%20b%26c%3Dd%2Be%2F%C3%BC%3F");
+    }
+
+    #[test]
+    fn segments_are_decoded_once() {
+        assert_eq!(decode("a%2Fb%253A").as_deref(), Some("a/b%3A"));
+        assert_eq!(decode("%e2%82%ac").as_deref(), Some("€"));
+        for bad in ["%", "%1", "%zz", "%+1", "%ff"] {
+            assert_eq!(decode(bad), None, "{bad}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Runs the real program.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -51,15 +50,4 @@ pub(crate) fn feel_lines(lines: &[String]) -> Vec<Value> {
     let answers: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), lines.len());
     answers
-}
-
-/// Returns the folder of the training texts, if it exists beside this checkout.
-#[allow(dead_code)]
-pub(crate) fn data() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    if folder.join("goemotions/train.tsv").exists() {
-        return Some(folder);
-    }
-    eprintln!("skipped: no training texts at {}", folder.display());
-    None
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ken_types::{Error, config::OtlpProtocol};
+use ken_types::{Error, config::OtlpProtocol, uri};
 
 use super::otlp::{self, Span};
 use crate::http::{self, Http};
@@ -59,19 +59,8 @@ pub(super) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, Strin
         .map(|pair| {
             let pair = pair
                 .split_once('=')
-                .and_then(|(name, value)| Some((name.trim().to_owned(), percent_decoded(value.trim())?)));
+                .and_then(|(name, value)| Some((name.trim().to_owned(), uri::decode(value.trim())?.into_owned())));
             pair.ok_or_else(|| "it is not a list of name=value, separated by commas".to_owned())
         })
         .collect()
-}
-
-/// Returns `None` if the percent-encoding is malformed or the result is not UTF-8.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }

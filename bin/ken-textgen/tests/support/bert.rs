@@ -185,9 +185,10 @@ impl Bert {
             });
             xs = next.collect();
         }
-        let pooled: Vec<f64> = match self.first_token {
-            true => xs[0].clone(),
-            false => (0..WIDTH).map(|i| xs.iter().map(|x| x[i]).sum::<f64>() / xs.len() as f64).collect(),
+        let pooled: Vec<f64> = if self.first_token {
+            xs[0].clone()
+        } else {
+            (0..WIDTH).map(|i| xs.iter().map(|x| x[i]).sum::<f64>() / xs.len() as f64).collect()
         };
         let length = pooled.iter().map(|value| value * value).sum::<f64>().sqrt();
         pooled.iter().map(|value| value / length).collect()

@@ -10,15 +10,15 @@ use serde::Serialize;
 use super::corpus::{Corpus, Labelled};
 use super::make;
 use super::rank::{self, Judged, families_f1, labels_f1, rounded};
-use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
-use crate::lexicon::Class;
-use crate::reading::Reading;
-use crate::rule::{Rule, Rules};
-use crate::scope::{Note, annotate, normalize_stretched};
-use crate::table::{SCORES, THRESHOLDS, Table};
-use crate::token::{Token, Tokens};
-use crate::window::WordSums;
-use crate::window::detected;
+use ken_esl::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
+use ken_esl::lexicon::Class;
+use ken_esl::reading::Reading;
+use ken_esl::rule::{Rule, Rules};
+use ken_esl::scope::{Note, annotate, normalize_stretched};
+use ken_esl::table::{SCORES, THRESHOLDS, Table};
+use ken_esl::token::{Token, Tokens};
+use ken_esl::window::WordSums;
+use ken_esl::window::detected;
 
 /// Macro-F1 over the 28 labels, the seven classes, and positive, negative and neutral.
 #[derive(Debug, Clone, Copy, Serialize)]

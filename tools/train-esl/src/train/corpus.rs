@@ -5,8 +5,8 @@ use std::path::Path;
 use ken_types::{Code, Error};
 
 use super::sample::Sample;
-use crate::emotion::{EMOTIONS, LABELS};
-use crate::table::{POLARITY, SCORES};
+use ken_esl::emotion::{EMOTIONS, LABELS};
+use ken_esl::table::{POLARITY, SCORES};
 
 /// A comment, and the numbers of its labels.
 pub(crate) type Labelled = (String, Vec<usize>);

@@ -1,7 +1,7 @@
 //! A training text in the form that the network uses.
 
-use crate::emotion::{EMOTIONS, LABELS, Valence};
-use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
+use ken_esl::emotion::{EMOTIONS, LABELS, Valence};
+use ken_esl::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
 
 /// The unit of polarity in training, on the scale from -4 to 4.
 pub(crate) const POLARITY_UNIT: f32 = 2.0;

@@ -1,9 +1,9 @@
 //! Converts a trained network to the parts of a table.
 
 use super::network::Network;
-use crate::lexicon::Slot;
-use crate::rule::Rules;
-use crate::table::{
+use ken_esl::lexicon::Slot;
+use ken_esl::rule::Rules;
+use ken_esl::table::{
     FILTER, HEAD_LIMIT, INPUTS, Parts, ROW, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
 
@@ -20,7 +20,7 @@ impl Draft {
     pub(crate) fn new() -> Draft {
         Draft {
             parts: Box::new(Parts {
-                slots: [Slot::EMPTY; crate::lexicon::SLOTS],
+                slots: [Slot::EMPTY; ken_esl::lexicon::SLOTS],
                 filter: [0; FILTER],
                 steps: [0.0; WIDTH],
                 hidden: [0.0; WIDTH],

@@ -2,8 +2,8 @@
 //! multiplied by weights.
 
 use super::sample::Sample;
-use crate::math::{mix, sigmoid};
-use crate::table::{INPUTS, POLARITY, ROWS, SCORES, WIDTH};
+use ken_esl::math::{mix, sigmoid};
+use ken_esl::table::{INPUTS, POLARITY, ROWS, SCORES, WIDTH};
 
 /// The number of scores including padding, so that loops over them use complete vectors.
 const PADDED: usize = 40;

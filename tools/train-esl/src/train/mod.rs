@@ -1,5 +1,4 @@
-//! `ken-esl train`: builds the table, or the model of danger, from the training texts. The result has the same bytes on
-//! every run.
+//! Builds the table, or the model of danger, from the training texts. The result has the same bytes on every run.
 
 mod corpus;
 mod measure;
@@ -18,12 +17,12 @@ use std::path::PathBuf;
 use ken_tool::{Answer, Code, Error, Filter, Need, Replied, Reply};
 use serde::Serialize;
 
-use crate::feature;
-use crate::scope::{Note, annotate, normalize_stretched};
-use crate::table::{SCORES, Sum, Table, WIDTH, row_of};
-use crate::token::{Token, Tokens};
-use crate::window::MAX_TOKENS;
 use corpus::Corpus;
+use ken_esl::feature;
+use ken_esl::scope::{Note, annotate, normalize_stretched};
+use ken_esl::table::{SCORES, Sum, Table, WIDTH, row_of};
+use ken_esl::token::{Token, Tokens};
+use ken_esl::window::MAX_TOKENS;
 use network::{Network, Settings};
 use pack::Draft;
 use sample::Sample;
@@ -73,7 +72,7 @@ pub(crate) struct Report {
 }
 
 impl Filter for Train {
-    const NAME: &'static str = "ken-esl train";
+    const NAME: &'static str = "ken-train-esl";
     const ABOUT: &'static str = "Build the model's table from the training texts; the bytes are the same on every run";
 
     fn inline(&self) -> Option<&str> {

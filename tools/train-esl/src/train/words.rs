@@ -2,8 +2,8 @@
 
 use ken_types::{Code, Error};
 
-use crate::lexicon::{Class, Entry, SLOTS, Slot, key, longer, put};
-use crate::token::Tokens;
+use ken_esl::lexicon::{Class, Entry, SLOTS, Slot, key, longer, put};
+use ken_esl::token::Tokens;
 
 static SOURCE: &str = include_str!("../../../../share/esl/lexicon.txt");
 
@@ -89,7 +89,7 @@ fn adverb(stem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lexicon::find;
+    use ken_esl::lexicon::find;
 
     #[test]
     fn words_are_inflected() {

@@ -1,4 +1,4 @@
-//! Trains the model of `crate::risk` on written messages, and measures it on authors whose messages it was not trained
+//! Trains the model of `ken_esl::risk` on written messages, and measures it on authors whose messages it was not trained
 //! on.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::corpus::{Corpus, rows_of};
 use super::network::Random;
-use crate::math::exp;
-use crate::risk::{ELEVATED, MAGIC, MIN_FEATURES, Model, classified, each_feature};
+use ken_esl::math::exp;
+use ken_esl::risk::{ELEVATED, MAGIC, MIN_FEATURES, Model, classified, each_feature};
 
 /// The number of comments that are used as additional harmless texts. Each has a low weight, because there are many
 /// more of them than messages.

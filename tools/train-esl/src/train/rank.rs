@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::sample::Sample;
-use crate::emotion::{EMOTIONS, FAMILIES, LABELS, NEUTRAL};
-use crate::table::{NEGATIVE, POSITIVE, SCORES, THRESHOLDS};
-use crate::window::detected;
+use ken_esl::emotion::{EMOTIONS, FAMILIES, LABELS, NEUTRAL};
+use ken_esl::table::{NEGATIVE, POSITIVE, SCORES, THRESHOLDS};
+use ken_esl::window::detected;
 
 type Scores = [f32; SCORES];
 type Thresholds = [f32; THRESHOLDS];
@@ -103,7 +103,7 @@ fn candidates(pairs: &[(&Scores, &Sample)], label: usize) -> Vec<f32> {
     let mut scores: Vec<f32> = pairs.iter().map(|(scores, _)| scores[label]).collect();
     scores.sort_by(|a, b| b.total_cmp(a));
     let truths = pairs.iter().filter(|(_, sample)| sample.has(label)).count().max(4);
-    let parts = (0..49).map(|part| truths as f32 * 0.5 * crate::math::exp(part as f32 / 48.0 * 1.386));
+    let parts = (0..49).map(|part| truths as f32 * 0.5 * ken_esl::math::exp(part as f32 / 48.0 * 1.386));
     let places = parts.map(|place| (place as usize).min(scores.len().saturating_sub(2)));
     places.filter_map(|place| Some((scores.get(place)? + scores.get(place + 1)?) / 2.0)).collect()
 }
