@@ -1,4 +1,4 @@
-//! The time of an event.
+//! The time of an event. The parser of jiff would make this program, which starts for each call, 15 % larger.
 
 use serde_json::Value;
 

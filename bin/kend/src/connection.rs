@@ -1,5 +1,6 @@
 //! One connection to the control socket. It reads and writes lines (ken-wire(5)) without blocking, and limits the
-//! memory it uses.
+//! memory it uses. The server of lib/wire needs an async runtime; kend has none, because it has to collect its children itself
+//! and to start them from the one thread whose end kills them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

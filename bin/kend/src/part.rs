@@ -192,10 +192,10 @@ impl Part {
         self.spec = spec.clone();
         self.launch = launch;
         self.log.out.limit(kend.log_max_bytes, kend.log_keep);
-        match enabled {
-            true if self.spec.enabled => self.wanted = true,
-            true => self.stop_wanting(),
-            false => {}
+        if enabled && self.spec.enabled {
+            self.wanted = true;
+        } else if enabled {
+            self.stop_wanting();
         }
         if changed && self.process().is_none() {
             // The change may have removed the cause of a failure.

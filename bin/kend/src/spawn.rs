@@ -1,5 +1,6 @@
 //! Starts a process with `clone(CLONE_VM | CLONE_VFORK)`, as posix_spawn(3) does. No page table is copied, the parent
-//! waits until the program runs, and the reason for a failure is returned through shared memory.
+//! waits until the program runs, and the reason for a failure is returned through shared memory. `std::process::Command` cannot
+//! start a part: it takes the environment before the fork, so that the child cannot write its own pid into LISTEN_PID.
 //!
 //! The child asks the kernel to kill it when its parent thread ends. That thread is the one with the event loop, which
 //! runs as long as kend.

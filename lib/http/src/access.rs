@@ -210,9 +210,10 @@ pub fn is_loopback(address: IpAddr) -> bool {
 
 /// `localhost`, `127.x.x.x` or `[::1]`, with any port or none.
 pub fn names_loopback(authority: &str) -> bool {
-    let end_of_host = match authority.starts_with('[') {
-        true => authority.bytes().position(|byte| byte == b']').map(|end| end + 1),
-        false => authority.bytes().position(|byte| byte == b':'),
+    let end_of_host = if authority.starts_with('[') {
+        authority.bytes().position(|byte| byte == b']').map(|end| end + 1)
+    } else {
+        authority.bytes().position(|byte| byte == b':')
     };
     let end_of_host = end_of_host.unwrap_or(authority.len());
     let (host, rest) = authority.split_at_checked(end_of_host).unwrap_or_default();
