@@ -42,10 +42,42 @@ pub(crate) const STEPS: &[&str] = &[
     PURGES,
     MEMORY,
     MODELS,
+    USAGE,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What each submission with a summary has used, kept with the summary, because sums over the summaries would read all submissions.
+/// stream: the session; NULL for a workflow.
+const USAGE: &str = "
+CREATE TABLE usage (
+  submission  INTEGER PRIMARY KEY,
+  day         TEXT NOT NULL,
+  model       TEXT NOT NULL,
+  stream      INTEGER,
+  input       INTEGER NOT NULL,
+  output      INTEGER NOT NULL,
+  cache_read  INTEGER NOT NULL,
+  cache_write INTEGER NOT NULL,
+  total       INTEGER NOT NULL,
+  cost        REAL
+) STRICT;
+CREATE INDEX usage_by_stream ON usage (stream);
+CREATE TRIGGER usage_of_summary AFTER INSERT ON telemetry BEGIN
+  INSERT OR REPLACE INTO usage
+    SELECT new.submission, date(new.settled_at / 1000, 'unixepoch'), coalesce(new.body ->> '$.model', '-'),
+      iif(kind = 'workflow', NULL, stream), coalesce(new.body ->> '$.usage.input', 0), coalesce(new.body ->> '$.usage.output', 0),
+      coalesce(new.body ->> '$.usage.cacheRead', 0), coalesce(new.body ->> '$.usage.cacheWrite', 0),
+      coalesce(new.body ->> '$.usage.totalTokens', 0), new.body ->> '$.cost'
+    FROM submissions WHERE submission = new.submission;
+END;
+CREATE TRIGGER usage_of_old_summary AFTER DELETE ON telemetry BEGIN
+  DELETE FROM usage WHERE submission = old.submission;
+END;
+-- The trigger fills the table with what there is already.
+INSERT OR REPLACE INTO telemetry SELECT * FROM telemetry;
+";
 
 /// The only model that answers in a session.
 const MODELS: &str = "
