@@ -172,9 +172,10 @@ fn reply(request: &ReceivedRequest) -> Reply {
     if request.path != "/v1/embeddings" {
         let messages = request.body["messages"].as_array().unwrap();
         let is_told = messages.iter().any(|message| message["role"] == "tool");
-        return Reply::Stream(match is_told {
-            false => openai(&[], &[("c1", "knowledge_search", "{\"query\": \"Where is my automobile?\"}")]),
-            true => openai(&["Looked."], &[]),
+        return Reply::Stream(if !is_told {
+            openai(&[], &[("c1", "knowledge_search", "{\"query\": \"Where is my automobile?\"}")])
+        } else {
+            openai(&["Looked."], &[])
         });
     }
     let texts = request.body["input"].as_array().unwrap();
@@ -310,9 +311,12 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
 
 /// A provider of vectors that refuses texts that contain this word.
 fn refusing(word: &'static str) -> Provider {
-    Provider::answering(move |request| match request.body["input"].to_string().contains(word) {
-        true => refusal(400, Vec::new(), "invalid_request_error", "this text is not taken"),
-        false => reply(request),
+    Provider::answering(move |request| {
+        if request.body["input"].to_string().contains(word) {
+            refusal(400, Vec::new(), "invalid_request_error", "this text is not taken")
+        } else {
+            reply(request)
+        }
     })
 }
 

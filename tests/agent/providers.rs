@@ -580,9 +580,12 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
 /// that signed them.
 #[test]
 fn a_request_is_as_long_as_what_is_sent_of_it() {
-    let provider = Provider::answering(|request| match request.path.ends_with("/messages") {
-        true => stream(anthropic(&["Yes."], &[])),
-        false => stream(openai(&["Yes."], &[])),
+    let provider = Provider::answering(|request| {
+        if request.path.ends_with("/messages") {
+            stream(anthropic(&["Yes."], &[]))
+        } else {
+            stream(openai(&["Yes."], &[]))
+        }
     });
     let home = tempfile::tempdir().unwrap();
     let table = "[[model]]\nname = \"*\"\nwindow = 1000\noutput = 500\n";

@@ -32,10 +32,7 @@ fn main() -> ExitCode {
     let start = start(&programs.join("ken-sandbox"));
     title("ken-coder: 1,000 files of one run");
     let undo = undo(&programs.join("ken-coder"));
-    match start && undo {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    if start && undo { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Each round runs both once, so that a busy moment of the machine affects both.

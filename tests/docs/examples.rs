@@ -440,9 +440,10 @@ fn run_piece(home: &Home, block: &Block, piece: &str, lasting: bool, output: &st
     }
     let (printed, ended) = home.run(&format!("{}{piece}", home.set), lasting);
     let at = format!("{}: {piece}\nprinted: {printed}", block.page.display());
-    match lasting {
-        true => assert!(!printed.is_empty() && ended.is_none_or(|status| status == 0), "{at}"),
-        false => assert_eq!(ended, Some(0), "{at}"),
+    if lasting {
+        assert!(!printed.is_empty() && ended.is_none_or(|status| status == 0), "{at}")
+    } else {
+        assert_eq!(ended, Some(0), "{at}")
     }
     let failed = printed.contains("\"error\":{\"code\"") || printed.contains("command not found");
     assert!(!failed, "{at}");

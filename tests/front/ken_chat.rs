@@ -122,9 +122,10 @@ fn an_answer_that_was_cut_off_is_printed_once() {
         let messages = request.body["messages"].as_array().unwrap();
         let is_rest =
             messages.last().unwrap()["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut"));
-        Reply::Stream(match is_rest {
-            true => openai(&["of ", "it."], &[]),
-            false => [openai(&["Half "], &[])[..2].to_vec(), vec![Piece::Silence]].concat(),
+        Reply::Stream(if is_rest {
+            openai(&["of ", "it."], &[])
+        } else {
+            [openai(&["Half "], &[])[..2].to_vec(), vec![Piece::Silence]].concat()
         })
     });
     let system = system(&provider);

@@ -268,9 +268,10 @@ impl Answer {
     pub fn refused(self, status: u16, code: &str, at: &str) -> Answer {
         assert_eq!(self.status, status, "{}", self.body_text());
         let body = self.json();
-        let (found, place) = match body["error"].is_object() {
-            true => (&body["error"]["type"], &body["error"]["meta"]["at"]),
-            false => (&body["code"], &body["at"]),
+        let (found, place) = if body["error"].is_object() {
+            (&body["error"]["type"], &body["error"]["meta"]["at"])
+        } else {
+            (&body["code"], &body["at"])
         };
         let found = (found.as_str().unwrap_or_default(), place.as_str().unwrap_or_default());
         assert_eq!(found, (code, at), "{}", self.body_text());

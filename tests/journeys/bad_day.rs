@@ -156,9 +156,10 @@ impl Person {
 
     fn destroy(&self) {
         for entry in fs::read_dir(self.home()).unwrap().flatten() {
-            match entry.file_type().unwrap().is_dir() {
-                true => fs::remove_dir_all(entry.path()).unwrap(),
-                false => fs::remove_file(entry.path()).unwrap(),
+            if entry.file_type().unwrap().is_dir() {
+                fs::remove_dir_all(entry.path()).unwrap()
+            } else {
+                fs::remove_file(entry.path()).unwrap()
             }
         }
     }

@@ -26,9 +26,10 @@ fn provider() -> Provider {
             return Reply::Status(200, Vec::new(), json!({"data": models}).to_string());
         }
         let model = request.body["model"].as_str().unwrap();
-        match MODELS.contains(&model) {
-            true => Reply::Stream(openai(&[&format!("I am {model}.")], &[])),
-            false => refusal(404, Vec::new(), "model_not_found", "The model does not exist"),
+        if MODELS.contains(&model) {
+            Reply::Stream(openai(&[&format!("I am {model}.")], &[]))
+        } else {
+            refusal(404, Vec::new(), "model_not_found", "The model does not exist")
         }
     })
 }

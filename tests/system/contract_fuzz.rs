@@ -365,9 +365,8 @@ fn operations(contract: &Contract) -> Vec<Operation> {
 /// Percent-encodes every byte that is not unreserved.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes().fold(String::new(), |text, byte| match plain(byte) {
-        true => text + &char::from(byte).to_string(),
-        false => format!("{text}%{byte:02X}"),
+    text.bytes().fold(String::new(), |text, byte| {
+        if plain(byte) { text + &char::from(byte).to_string() } else { format!("{text}%{byte:02X}") }
     })
 }
 

@@ -370,10 +370,7 @@ impl Ask for System {
     fn ask(&self, method: &str, target: &str, body: &Value) -> String {
         let mut client = self.client();
         let request = client.request(method, target).header("X-Api-Secret", value("API_SECRET"));
-        let answer = match body.is_null() {
-            true => request.send(),
-            false => request.json(body).send(),
-        };
+        let answer = if body.is_null() { request.send() } else { request.json(body).send() };
         assert!(![401, 403].contains(&answer.status), "{target}: {}", answer.body_text());
         answer.body_text()
     }

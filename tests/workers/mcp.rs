@@ -121,10 +121,7 @@ fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Valu
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(args.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let text = match output.status.success() {
-        true => output.stdout,
-        false => output.stderr,
-    };
+    let text = if output.status.success() { output.stdout } else { output.stderr };
     let text = String::from_utf8_lossy(&text).into_owned();
     serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or(Value::String(text))
 }
@@ -262,9 +259,12 @@ fn a_model_that_sees_images_is_shown_those_of_a_result() {
     let formats: [(&str, Format, usize); 3] =
         [("openai/gpt-4o-mini", openai, 2), ("anthropic/claude-sonnet-4-5", anthropic, 2), ("openai/m", openai, 0)];
     for (model, format, seen) in formats {
-        let provider = Provider::answering(move |request| match request.body.to_string().contains("a picture:") {
-            true => Reply::Stream(format(&["A dot."], &[])),
-            false => Reply::Stream(format(&[], &[("c1", "mcp__double__picture", "{}")])),
+        let provider = Provider::answering(move |request| {
+            if request.body.to_string().contains("a picture:") {
+                Reply::Stream(format(&["A dot."], &[]))
+            } else {
+                Reply::Stream(format(&[], &[("c1", "mcp__double__picture", "{}")]))
+            }
         });
         let builder = Builder::default()
             .env("KEN_MODEL", model)

@@ -54,10 +54,7 @@ impl Tools for AllTools {
     }
 
     fn approval(&self, name: &str) -> Option<Approval> {
-        match self.is_built_in(name) {
-            true => Some(Approval::None),
-            false => self.wire.approval(name),
-        }
+        if self.is_built_in(name) { Some(Approval::None) } else { self.wire.approval(name) }
     }
 
     fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

@@ -290,10 +290,7 @@ fn skipped(history: &History, limit: u32) -> usize {
     let step = (u64::from(limit) / STEPS).max(1);
     let len = history.exchanges.len();
     let before = history.turns.saturating_sub(len as u64);
-    match len < limit as usize {
-        true => 0,
-        false => usize::try_from(before.next_multiple_of(step) - before).unwrap_or_default(),
-    }
+    if len < limit as usize { 0 } else { usize::try_from(before.next_multiple_of(step) - before).unwrap_or_default() }
 }
 
 /// Returns the newest exchanges that fit into this number of tokens. The oldest are left out in steps of a quarter of the
@@ -314,10 +311,7 @@ fn fitting(past: &[PastExchange], tokens: u64, usable: u64) -> &[PastExchange] {
 /// Returns the instructions of an agent, with the list of skills. Those of the coding worker include the rules of the project.
 fn instructions(seams: &Seams, agent: &str, claim: &Claim) -> String {
     let folder = claim.workspace.as_deref();
-    let rules = match agent == CODING_WORKER {
-        true => seams.skills.project_rules(folder.map(Path::new)),
-        false => String::new(),
-    };
+    let rules = if agent == CODING_WORKER { seams.skills.project_rules(folder.map(Path::new)) } else { String::new() };
     let place = folder.map(|folder| FOLDER.replace("{folder}", folder)).unwrap_or_default();
     seams.share.system(agent) + &place + &seams.skills.list() + &rules
 }

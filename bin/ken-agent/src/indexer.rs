@@ -86,10 +86,7 @@ impl Indexer {
         if let Some(job) = work.job {
             return self.read(job).await.map_err(with_short_pause);
         }
-        let embedded = match work.unembedded.is_empty() {
-            true => Ok(()),
-            false => self.embed(work.unembedded).await,
-        };
+        let embedded = if work.unembedded.is_empty() { Ok(()) } else { self.embed(work.unembedded).await };
         self.report(embedded.as_ref().err());
         embedded.map_err(|error| (error, PROVIDER_PAUSE))
     }

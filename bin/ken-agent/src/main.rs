@@ -79,9 +79,10 @@ fn main() -> ExitCode {
     if replay::is_requested() {
         return replay::run();
     }
-    match std::env::args_os().skip(1).any(|word| word == "--print-rules") {
-        true => share::print(),
-        false => ken_service::run(program, start),
+    if std::env::args_os().skip(1).any(|word| word == "--print-rules") {
+        share::print()
+    } else {
+        ken_service::run(program, start)
     }
 }
 

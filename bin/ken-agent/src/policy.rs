@@ -73,9 +73,10 @@ impl Policy for Approvals {
                 Answer::Denied(reason) => Err(reason),
                 Answer::Request(request) => {
                     let request = decided(&approver, *request, &events).await?;
-                    match request.used_at.is_some() && !is_idempotent {
-                        true => Err(format!("{tool} was interrupted; whether it took effect is unknown")),
-                        false => grant(request, &tool),
+                    if request.used_at.is_some() && !is_idempotent {
+                        Err(format!("{tool} was interrupted; whether it took effect is unknown"))
+                    } else {
+                        grant(request, &tool)
                     }
                 }
             }

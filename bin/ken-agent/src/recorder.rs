@@ -135,10 +135,7 @@ impl<S: Store> Journal for Recorder<S> {
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        match self.state.is_redundant(&body) {
-            true => Ok(()),
-            false => self.note(body, of),
-        }
+        if self.state.is_redundant(&body) { Ok(()) } else { self.note(body, of) }
     }
 
     /// Fails with the error of the store if the lease is lost. Nothing more may then be written.

@@ -76,9 +76,10 @@ impl<S: Store, M: Model> Agent<S, M> {
         }
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
-        let mut with_approval = match claim.attempt > 1 {
-            true => self.seams.policy.calls_with_approval(claim).await?,
-            false => CallsWithApproval::new(),
+        let mut with_approval = if claim.attempt > 1 {
+            self.seams.policy.calls_with_approval(claim).await?
+        } else {
+            CallsWithApproval::new()
         };
         with_approval.extend(self.calls_without_approval(claim, &state, &with_approval).await);
         // A task continues where its worker stopped, and a call with a requested approval continues with that request.

@@ -204,9 +204,10 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     async fn back_off(&mut self, base_ms: u64, least_ms: u64) -> Result<(), Error> {
         let [byte] = random::<1>()?;
         let pause = Duration::from_millis(jittered(base_ms, byte).max(least_ms));
-        match self.model.paces() {
-            true => self.outside(tokio::time::sleep(pause)).await?,
-            false => self.outside(tokio::task::yield_now()).await?,
+        if self.model.paces() {
+            self.outside(tokio::time::sleep(pause)).await?
+        } else {
+            self.outside(tokio::task::yield_now()).await?
         };
         self.journal.state_mut().backoff_done = true;
         Ok(())

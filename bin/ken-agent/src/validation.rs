@@ -62,10 +62,7 @@ pub(crate) async fn by_laws(
     let sources =
         evidence.iter().filter(|(_, text)| !text.trim().is_empty()).map(|(id, text)| json!({"id": id, "text": text}));
     let sources: Vec<Value> = sources.collect();
-    let arguments = match sources.is_empty() {
-        true => json!({"text": text}),
-        false => json!({"text": text, "sources": sources}),
-    };
+    let arguments = if sources.is_empty() { json!({"text": text}) } else { json!({"text": text, "sources": sources}) };
     let requested =
         RequestedCall { caller: caller.clone(), call: Call::internal(JUDGE_TOOL, arguments), ask: false, events: None };
     let judgement = seams.tools.call(requested, None).await?.details;
@@ -122,10 +119,7 @@ fn texts(list: Option<&Value>) -> Vec<String> {
 
 fn judged(violations: Vec<String>, scores: Value, support: Option<f64>, judge: Option<Box<JudgeUse>>) -> Body {
     Body::Validation {
-        verdict: match violations.is_empty() {
-            true => Judgement::Pass,
-            false => Judgement::Fail,
-        },
+        verdict: if violations.is_empty() { Judgement::Pass } else { Judgement::Fail },
         violations,
         scores,
         support: support.map(|score| (score * 1_000.0).round() / 1_000.0),

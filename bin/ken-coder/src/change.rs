@@ -188,11 +188,12 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
             Ok(record)
         }
         Err(error) => {
-            match roll_back(tree, journal, &record) {
-                true => journal.forget(&record),
+            if roll_back(tree, journal, &record) {
+                journal.forget(&record);
+            } else {
                 // If files could not be restored, the record stays, so that `undo` can try again and report why it
                 // fails.
-                false => journal.end(&record)?,
+                journal.end(&record)?;
             }
             Err(error)
         }
@@ -254,10 +255,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
 /// Returns the file that will be replaced. Fails if somebody else has changed it since the change was planned.
 fn check(tree: &Tree, place: &Place, change: &Change) -> Result<Option<Node>, Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
-    match version(&now) == change.before.as_ref() {
-        true => Ok(now),
-        false => Err(conflict_error(place)),
-    }
+    if version(&now) == change.before.as_ref() { Ok(now) } else { Err(conflict_error(place)) }
 }
 
 fn conflict_error(place: &Place) -> Error {

@@ -247,9 +247,10 @@ impl Run {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
         let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(argv));
         let most = if is_unapproved { MAX_UNAPPROVED_TIMEOUT } else { MAX_TIMEOUT };
-        match seconds > 0.0 && seconds <= MAX_TIMEOUT {
-            true => Ok(Duration::from_secs_f64(seconds.min(most))),
-            false => Err(Error::invalid("/timeoutSeconds", format!("above 0 and at most {MAX_TIMEOUT}"))),
+        if seconds > 0.0 && seconds <= MAX_TIMEOUT {
+            Ok(Duration::from_secs_f64(seconds.min(most)))
+        } else {
+            Err(Error::invalid("/timeoutSeconds", format!("above 0 and at most {MAX_TIMEOUT}")))
         }
     }
 }

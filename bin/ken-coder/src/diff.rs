@@ -80,10 +80,7 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
 }
 
 fn mode(node: &Node) -> String {
-    match node.version.link {
-        true => "120000".to_owned(),
-        false => format!("100{:03o}", node.version.mode & 0o777),
-    }
+    if node.version.link { "120000".to_owned() } else { format!("100{:03o}", node.version.mode & 0o777) }
 }
 
 /// Returns the content if it is text, with NUL made visible because JSON documents of ken hold none. A missing file

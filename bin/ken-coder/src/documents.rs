@@ -109,10 +109,7 @@ fn markdown(name: &str, text: &str) -> Option<Vec<Section>> {
 }
 
 fn lines(name: &str, text: &str) -> Option<Vec<Section>> {
-    match is_markdown(name) {
-        true => Some(sections(name, text)),
-        false => Some(lines_of_text(name, text)),
-    }
+    if is_markdown(name) { Some(sections(name, text)) } else { Some(lines_of_text(name, text)) }
 }
 
 impl Documents {

@@ -94,10 +94,7 @@ impl Answer for ListResult {
                 None => writeln!(to, "{}{end}", entry.path)?,
             }
         }
-        match self.truncated {
-            true => writeln!(to, "[more]"),
-            false => Ok(()),
-        }
+        if self.truncated { writeln!(to, "[more]") } else { Ok(()) }
     }
 }
 

@@ -169,10 +169,7 @@ impl Journal {
         let mut is_moved = false;
         let is_new = self.store(digest, |path| {
             is_moved = !old.version.link && tree.move_out(place, staged, path).is_ok();
-            match is_moved {
-                true => Ok(()),
-                false => write(path, &old.bytes, true),
-            }
+            if is_moved { Ok(()) } else { write(path, &old.bytes, true) }
         })?;
         if !is_moved {
             tree.discard(place, staged);
@@ -199,10 +196,7 @@ impl Journal {
             ErrorKind::NotFound => Error::not_found("its content is no longer in the journal"),
             _ => failed(&path, error),
         })?;
-        match digest(&bytes) == wanted {
-            true => Ok(bytes),
-            false => Err(failed(&path, "the content is damaged")),
-        }
+        if digest(&bytes) == wanted { Ok(bytes) } else { Err(failed(&path, "the content is damaged")) }
     }
 
     /// Syncs stored contents to the disk.
@@ -416,10 +410,7 @@ fn write(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Error> {
             file.sync_all()?;
         }
         fs::rename(&temporary, path)?;
-        match sync {
-            true => File::open(folder)?.sync_all(),
-            false => Ok(()),
-        }
+        if sync { File::open(folder)?.sync_all() } else { Ok(()) }
     });
     written.map_err(|error| failed(path, error))
 }

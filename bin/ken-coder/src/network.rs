@@ -243,10 +243,8 @@ pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
     if authority.contains('@') {
         return Some(Err("it holds a user or a password; keys are put in by the proxy".to_owned()));
     }
-    let named = Host::parse(authority).map(|host| match authority.ends_with(&format!(":{}", host.port)) {
-        true => host,
-        false => Host { port, ..host },
-    });
+    let named = Host::parse(authority)
+        .map(|host| if authority.ends_with(&format!(":{}", host.port)) { host } else { Host { port, ..host } });
     Some(named)
 }
 

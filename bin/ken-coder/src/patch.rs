@@ -30,10 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
     while let Some(file) = parser.file()? {
         files.push(file);
     }
-    match files.is_empty() {
-        true => Err("there is no `--- ` and `+++ ` of a unified diff in it".to_owned()),
-        false => Ok(files),
-    }
+    if files.is_empty() { Err("there is no `--- ` and `+++ ` of a unified diff in it".to_owned()) } else { Ok(files) }
 }
 
 struct Parser<'a> {
@@ -107,10 +104,7 @@ impl<'a> Parser<'a> {
             let head = ranges(line).ok_or_else(|| format!("line {}: not the head of a hunk", self.at))?;
             hunks.push(self.hunk(head)?);
         }
-        match hunks.is_empty() {
-            true => Err(format!("line {}: a file without a hunk", self.at)),
-            false => Ok(hunks),
-        }
+        if hunks.is_empty() { Err(format!("line {}: a file without a hunk", self.at)) } else { Ok(hunks) }
     }
 
     fn hunk(&mut self, (start, mut old_left, mut new_left): (usize, usize, usize)) -> Result<Hunk, String> {
@@ -225,9 +219,10 @@ impl Hunk {
     fn find(&self, lines: &[&str], from: usize) -> Result<usize, &'static str> {
         if self.old.is_empty() {
             // A hunk without old lines is inserted after the line that its header names.
-            return match self.start >= from && self.start <= lines.len() {
-                true => Ok(self.start),
-                false => Err("the file has fewer lines"),
+            return if self.start >= from && self.start <= lines.len() {
+                Ok(self.start)
+            } else {
+                Err("the file has fewer lines")
             };
         }
         let fits = |at: usize| {

@@ -45,10 +45,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
 
 /// Decides on a change of a folder whose files are not known beforehand, as with git.
 pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
-    match denied_below(workspace, folder) {
-        true => denied(folder),
-        false => with_approval(why),
-    }
+    if denied_below(workspace, folder) { denied(folder) } else { with_approval(why) }
 }
 
 /// A command line, with what a rule of the operator must match.

@@ -48,9 +48,10 @@ impl Propose {
             let message = "the summary is empty; it says what the plan is for";
             return Err(Error::invalid("/summary", message));
         }
-        match settings.has_run {
-            true => Ok(()),
-            false => Err(Error::invalid("KEN_RUN", "a plan belongs to a run, and KEN_RUN names none")),
+        if settings.has_run {
+            Ok(())
+        } else {
+            Err(Error::invalid("KEN_RUN", "a plan belongs to a run, and KEN_RUN names none"))
         }
     }
 }

@@ -215,9 +215,10 @@ impl<'a> Repository<'a> {
     /// Runs git and returns its whole output.
     pub(crate) fn list(&self, call: GitCall<'_>) -> Result<String, Error> {
         let output = self.read(&GitCall { keep: LIST, ..call })?;
-        match output.bytes > LIST as u64 {
-            false => Ok(output.text),
-            true => Err(Error::too_large(format!("{}: git lists more than {LIST} bytes", self.work)).at("/repo")),
+        if output.bytes <= LIST as u64 {
+            Ok(output.text)
+        } else {
+            Err(Error::too_large(format!("{}: git lists more than {LIST} bytes", self.work)).at("/repo"))
         }
     }
 

@@ -81,10 +81,7 @@ impl Search {
         if self.pattern.is_empty() {
             return Err(Error::invalid("/pattern", "the pattern is empty"));
         }
-        let pattern = match self.literal {
-            true => regex::escape(&self.pattern),
-            false => self.pattern.clone(),
-        };
+        let pattern = if self.literal { regex::escape(&self.pattern) } else { self.pattern.clone() };
         let compiled = RegexBuilder::new(&pattern).case_insensitive(self.ignore_case).size_limit(EXPRESSION).build();
         compiled.map_err(|error| {
             let message = error.to_string();
@@ -141,9 +138,6 @@ impl Answer for SearchResult {
         for Match { path, line, text } in &self.matches {
             writeln!(to, "{path}:{line}:{text}")?;
         }
-        match self.truncated {
-            true => writeln!(to, "[more]"),
-            false => Ok(()),
-        }
+        if self.truncated { writeln!(to, "[more]") } else { Ok(()) }
     }
 }

@@ -222,11 +222,9 @@ fn run() -> Result<String, Error> {
 /// Checks the id of a run, because a folder of the journal is named after it.
 pub(crate) fn check_run(run: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    match (1..=RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
-        true => Ok(()),
-        false => Err(Error::invalid(
-            "RUN",
-            format!("{run:?} is not the id of a run: 1 to {RUN_BYTES} letters, digits, - and _"),
-        )),
+    if (1..=RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err(Error::invalid("RUN", format!("{run:?} is not the id of a run: 1 to {RUN_BYTES} letters, digits, - and _")))
     }
 }

@@ -101,9 +101,10 @@ impl Snapshot {
         let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, patterns, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
         for place in places {
-            let saved = match snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
-                true => read_file(tree, journal, &place, known.get(&place)),
-                false => None,
+            let saved = if snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
+                read_file(tree, journal, &place, known.get(&place))
+            } else {
+                None
             };
             match saved {
                 Some((seen, bytes)) => {
@@ -289,9 +290,10 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
             continue; // the next change in that other workspace recovers it
         }
         if record.scope.is_empty() {
-            match roll_back(tree, journal, &record) {
-                true => journal.forget(&record),
-                false => journal.end(&record)?,
+            if roll_back(tree, journal, &record) {
+                journal.forget(&record)
+            } else {
+                journal.end(&record)?
             }
             continue;
         }

@@ -125,9 +125,10 @@ impl Tree {
         let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
         let read = File::from(opened).take(max + 1).read_to_end(&mut bytes);
         read.map_err(|error| Error::unavailable(format!("{place} cannot be read: {error}")))?;
-        match bytes.len() as u64 > max {
-            true => Err(too_large()),
-            false => Ok(Some(Node { version: Version::of(&bytes, mode, false), bytes })),
+        if bytes.len() as u64 > max {
+            Err(too_large())
+        } else {
+            Ok(Some(Node { version: Version::of(&bytes, mode, false), bytes }))
         }
     }
 
@@ -149,10 +150,7 @@ impl Tree {
         let file = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         fchmod(&file, Mode::from_raw_mode(version.mode & 0o1777)).map_err(failed)?;
         let mut file = File::from(file);
-        let written = file.write_all(bytes).and_then(|()| match sync {
-            true => file.sync_all(),
-            false => Ok(()),
-        });
+        let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
     }
 

@@ -281,10 +281,7 @@ fn restoring_change(tree: &Tree, journal: &Kept, path: &Place, span: &FileChange
 
 impl Answer for UndoResult {
     fn verdict(&self) -> Verdict {
-        match self.refused.is_empty() {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        if self.refused.is_empty() { Verdict::Positive } else { Verdict::Negative }
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {

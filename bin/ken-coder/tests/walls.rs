@@ -19,10 +19,7 @@ const NOBODY: u32 = 65534;
 
 /// As whom to run: `None` is whoever runs the tests. Another user needs root.
 fn users() -> Vec<Option<u32>> {
-    match nix::unistd::geteuid().is_root() {
-        true => vec![None, Some(NOBODY)],
-        false => vec![None],
-    }
+    if nix::unistd::geteuid().is_root() { vec![None, Some(NOBODY)] } else { vec![None] }
 }
 
 fn give(home: &Home, user: Option<u32>) {

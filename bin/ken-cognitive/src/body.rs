@@ -153,9 +153,10 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
 
 /// Converts an object to a struct. The error is 422 for a wrong field.
 pub(crate) fn fields<T: DeserializeOwned>(value: Value) -> Result<T, Failure> {
-    match value.is_object() {
-        true => json::from_value(value).map_err(unprocessable),
-        false => Err(unprocessable(Error::invalid("", "the body is not an object"))),
+    if value.is_object() {
+        json::from_value(value).map_err(unprocessable)
+    } else {
+        Err(unprocessable(Error::invalid("", "the body is not an object")))
     }
 }
 

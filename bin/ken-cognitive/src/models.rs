@@ -102,9 +102,10 @@ impl Models {
         command.args(arguments).env(JSON_ERRORS.0, JSON_ERRORS.1).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(CHECK_TIMEOUT, command.output()).await;
         let output = output.map_err(|_| Error::deadline("ken-textgen did not answer in time"))?.map_err(absent)?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(error_of(&output)),
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(error_of(&output))
         }
     }
 }

@@ -75,9 +75,10 @@ fn check_image(index: usize, image: Value) -> Result<Image, Error> {
         let text = format!("an image has {} characters, at most {IMAGE_CHARACTERS} are allowed", image.data.len());
         return Err(Error::too_large(text).at(format!("/images/{index}/data")));
     }
-    match !image.data.is_empty() && is_base64(image.data.as_bytes()) {
-        true => Ok(image),
-        false => Err(wrong("/data", "data is not base64")),
+    if !image.data.is_empty() && is_base64(image.data.as_bytes()) {
+        Ok(image)
+    } else {
+        Err(wrong("/data", "data is not base64"))
     }
 }
 

@@ -46,10 +46,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
         }
     };
     let etag = format!("\"{}\"", found.tag);
-    let response = match request.knows(&etag) {
-        true => Response::empty(304),
-        false => Response::json(200, &found.approvals)?,
-    };
+    let response = if request.knows(&etag) { Response::empty(304) } else { Response::json(200, &found.approvals)? };
     response.text_header("etag", &etag)
 }
 

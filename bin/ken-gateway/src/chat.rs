@@ -81,10 +81,7 @@ impl Message {
     }
 
     fn connector(&self) -> Connector {
-        match self.connector == "tui" {
-            true => Connector::Tui,
-            false => Connector::Web,
-        }
+        if self.connector == "tui" { Connector::Tui } else { Connector::Web }
     }
 
     fn scope(&self) -> Result<Scope, Error> {
@@ -173,10 +170,7 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
     check_named_model(&gateway, model.as_deref()).await?;
     // The long response is reserved first. If there is no room for it, the request is refused before anything is
     // accepted.
-    let _held = match preference.time.is_zero() {
-        true => None,
-        false => Some(request.hold()?),
-    };
+    let _held = if preference.time.is_zero() { None } else { Some(request.hold()?) };
     let work = async |mint: Mint| converse(&gateway, &request, preference, mint, inbound).await;
     once(&gateway, &request, &bytes, plain, work).await
 }
@@ -281,10 +275,7 @@ impl Turn {
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(standing) => {
                 // A caller who does not wait gets the reply at once, without a call to kend.
-                let parts = match preference.time.is_zero() {
-                    true => Vec::new(),
-                    false => missing_for_turns(gateway).await,
-                };
+                let parts = if preference.time.is_zero() { Vec::new() } else { missing_for_turns(gateway).await };
                 self.running(standing.as_deref(), parts)?
             }
             Waited::Stopping => self.running(None, Vec::new())?.temporary(),

@@ -147,9 +147,10 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     };
     let key = value.as_bytes();
     let fits = (1..=KEY_CHARACTERS).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
-    match fits && request.headers().get_all("idempotency-key").iter().count() == 1 {
-        true => Ok(Some(key)),
-        false => Err(Error::invalid("idempotency-key", "one key of 1 to 255 visible characters")),
+    if fits && request.headers().get_all("idempotency-key").iter().count() == 1 {
+        Ok(Some(key))
+    } else {
+        Err(Error::invalid("idempotency-key", "one key of 1 to 255 visible characters"))
     }
 }
 

@@ -52,9 +52,10 @@ impl Identity {
     pub(crate) fn scope_or_none(query: &Query) -> Result<Option<Scope>, Failure> {
         let identity = Identity::of_query(query)?;
         let given = [&identity.connector, &identity.actor_id, &identity.conversation_id, &identity.thread_id];
-        match given.iter().any(|field| field.is_some()) {
-            true => Ok(Some(identity.scope(&CONNECTORS, in_query)?)),
-            false => Ok(None),
+        if given.iter().any(|field| field.is_some()) {
+            Ok(Some(identity.scope(&CONNECTORS, in_query)?))
+        } else {
+            Ok(None)
         }
     }
 

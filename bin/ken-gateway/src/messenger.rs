@@ -192,9 +192,10 @@ pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result
 
 fn check_id(at: &str, id: &str) -> Result<(), Error> {
     check_length(at, id, 1, ID_CHARACTERS)?;
-    match id.chars().any(char::is_control) || id.trim().is_empty() {
-        true => Err(Error::invalid(at, "an id is not blank and has no control characters")),
-        false => Ok(()),
+    if id.chars().any(char::is_control) || id.trim().is_empty() {
+        Err(Error::invalid(at, "an id is not blank and has no control characters"))
+    } else {
+        Ok(())
     }
 }
 

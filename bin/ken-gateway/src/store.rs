@@ -58,21 +58,19 @@ pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
 
 /// Returns the error of a failed change: 504 if it may have been made, 503 only if it certainly was not.
 pub(crate) fn change_failed(error: Error) -> Error {
-    match error.is_outcome_unknown() {
-        true => Error {
+    if error.is_outcome_unknown() {
+        Error {
             code: Code::Deadline,
             hint: Some("a request with an Idempotency-Key can be repeated until its outcome is known".to_owned()),
             ..error
-        },
-        false => deadline_as_unavailable(error),
+        }
+    } else {
+        deadline_as_unavailable(error)
     }
 }
 
 /// Returns the failure for a failed change. If its outcome is unknown, the reply contains the id by which the client
 /// can look for it.
 pub(crate) fn failed_change(error: Error, field: &str, id: &str) -> Failure {
-    match error.is_outcome_unknown() {
-        true => Failure::from(error).with(field, id),
-        false => error.into(),
-    }
+    if error.is_outcome_unknown() { Failure::from(error).with(field, id) } else { error.into() }
 }

@@ -109,9 +109,12 @@ pub(crate) fn no_model(state: &ModelState) -> Option<String> {
     let models = state.unusable.iter();
     let why: Vec<String> = models.map(|one| format!("{}: {}", one.model, one.why)).collect();
     let is_unusable = state.models.is_empty();
-    is_unusable.then(|| match why.is_empty() {
-        true => "no model is configured".to_owned(),
-        false => format!("no model is configured: {}", why.join("; ")),
+    is_unusable.then(|| {
+        if why.is_empty() {
+            "no model is configured".to_owned()
+        } else {
+            format!("no model is configured: {}", why.join("; "))
+        }
     })
 }
 

@@ -46,10 +46,7 @@ fn unknown(workflow: &str) -> Failure {
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL_TIMEOUT).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;
-    match known.iter().any(|known| known.name == workflow) {
-        true => Ok(()),
-        false => Err(unknown(workflow)),
-    }
+    if known.iter().any(|known| known.name == workflow) { Ok(()) } else { Err(unknown(workflow)) }
 }
 
 async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Result<(), Failure> {

@@ -60,10 +60,11 @@ impl App {
         // Digests have one length, so comparing them does not reveal the length of the secret.
         let digest = |text: &str| Sha256::digest(text.as_bytes());
         let given = digest(secret.unwrap_or_default());
-        match given.ct_eq(&digest(&keys.secret)).into() {
-            true => Ok(()),
-            false => Err(Error::new(ken_types::Code::Unauthenticated, "the webhook secret is wrong or missing")
-                .at("x-telegram-bot-api-secret-token")),
+        if given.ct_eq(&digest(&keys.secret)).into() {
+            Ok(())
+        } else {
+            Err(Error::new(ken_types::Code::Unauthenticated, "the webhook secret is wrong or missing")
+                .at("x-telegram-bot-api-secret-token"))
         }
     }
 

@@ -99,11 +99,10 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
         let error = Error::conflict("MESSENGER_MODE is `poll`, and the platform then refuses to be asked for updates");
         return Err(error.hint("set MESSENGER_MODE=webhook, or leave the webhook alone"));
     }
-    let (method, fields) = match args.url.is_empty() {
-        true => ("deleteWebhook", json!({})),
-        false => {
-            ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::UPDATE_KINDS}))
-        }
+    let (method, fields) = if args.url.is_empty() {
+        ("deleteWebhook", json!({}))
+    } else {
+        ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::UPDATE_KINDS}))
     };
     match api.call(method, fields, CALL_TIMEOUT).await {
         Answer::Done(_) => Ok(()),

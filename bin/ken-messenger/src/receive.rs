@@ -46,10 +46,8 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
                 Some(api) => approvals::press(app, api, &press).await?,
                 None => false,
             };
-            args.content = match is_own {
-                true => UpdateContent::Pressed,
-                false => UpdateContent::Ignored("unknown_button".to_owned()),
-            };
+            args.content =
+                if is_own { UpdateContent::Pressed } else { UpdateContent::Ignored("unknown_button".to_owned()) };
             accept(app, &args).await.map(drop)
         }
         Content::Other(why) => {
@@ -106,10 +104,7 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     if let Some(unsupported) = message.unsupported {
         // In a group whose messages need no mention, most pictures and changes are not meant for the agent.
         let is_meant = message.chat.kind == ChatKind::Direct || mentions_bot;
-        return match is_meant {
-            true => app.put(&reply(&message, args.update_id, unsupported.text())).await,
-            false => Ok(()),
-        };
+        return if is_meant { app.put(&reply(&message, args.update_id, unsupported.text())).await } else { Ok(()) };
     }
     if is_too_long {
         let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);

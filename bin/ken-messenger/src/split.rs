@@ -170,12 +170,10 @@ fn scalars_that_fit(text: &str, start: usize, room: usize) -> usize {
     let last = text.char_indices().take_while(fits).last();
     let end = last.map_or(0, |(at, letter)| at + letter.len_utf8());
     // At least one beyond the opening line, so that the cut makes progress.
-    match end > start {
-        true => end,
-        false => text
-            .get(start..)
-            .and_then(|rest| rest.chars().next())
-            .map_or(text.len(), |letter| start + letter.len_utf8()),
+    if end > start {
+        end
+    } else {
+        text.get(start..).and_then(|rest| rest.chars().next()).map_or(text.len(), |letter| start + letter.len_utf8())
     }
 }
 

@@ -268,10 +268,7 @@ fn short_text(fields: &Value, name: &str) -> Option<String> {
 fn name(sender: &Value) -> Option<String> {
     let part = |name: &str| sender.get(name).and_then(Value::as_str).map(str::trim).filter(|part| !part.is_empty());
     let full: Vec<&str> = ["first_name", "last_name"].iter().filter_map(|name| part(name)).collect();
-    let shown = match full.is_empty() {
-        true => part("title").or_else(|| part("username"))?.to_owned(),
-        false => full.join(" "),
-    };
+    let shown = if full.is_empty() { part("title").or_else(|| part("username"))?.to_owned() } else { full.join(" ") };
     let shown: String = shown.chars().filter(|letter| !letter.is_control()).take(NAME_CHARACTERS).collect();
     Some(shown).filter(|shown| !shown.is_empty())
 }
@@ -321,10 +318,7 @@ pub(crate) fn without_bot(text: &str, bot: &str) -> Option<String> {
 /// The platform begins every chat with `/start`.
 fn start_is_help(text: &str) -> String {
     let word = text.split_whitespace().next().unwrap_or_default();
-    match word.eq_ignore_ascii_case("/start") {
-        true => "/help".to_owned(),
-        false => text.to_owned(),
-    }
+    if word.eq_ignore_ascii_case("/start") { "/help".to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]

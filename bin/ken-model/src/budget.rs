@@ -45,12 +45,11 @@ impl Budget {
     /// Returns the limits, and how much of them was used today and by a session.
     pub(crate) async fn state(&self, session: Option<String>) -> Result<BudgetState, Error> {
         let day = Timestamp::now().day();
-        let spent = match self.caps.is_unlimited() {
-            true => Spent::default(),
-            false => {
-                let day = day.clone();
-                self.store.call::<BudgetSpent>(&OfBudget { day, session }, CALL_TIMEOUT).await?
-            }
+        let spent = if self.caps.is_unlimited() {
+            Spent::default()
+        } else {
+            let day = day.clone();
+            self.store.call::<BudgetSpent>(&OfBudget { day, session }, CALL_TIMEOUT).await?
         };
         let caps = self.caps;
         Ok(BudgetState { caps, day, spent })

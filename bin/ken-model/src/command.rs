@@ -133,9 +133,10 @@ fn list(configured: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, 
             Err(error) => {
                 // It is not a failure if a provider is not configured.
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
-                match as_json {
-                    true => write(&json!({"provider": name, "error": error}).to_string())?,
-                    false => print_note(&format!("{name}: {}", error.message)),
+                if as_json {
+                    write(&json!({"provider": name, "error": error}).to_string())?
+                } else {
+                    print_note(&format!("{name}: {}", error.message))
                 }
             }
         }
@@ -154,10 +155,7 @@ fn list_one(provider: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode
 }
 
 fn show(model: &str, as_json: bool) -> Result<(), Error> {
-    match as_json {
-        true => write(&json!({"model": model}).to_string()),
-        false => write(&for_terminal(model)),
-    }
+    if as_json { write(&json!({"model": model}).to_string()) } else { write(&for_terminal(model)) }
 }
 
 /// Returns the providers to ask, each with whether it is asked in any case: those of the list, of ken.toml, and the two for which an
@@ -213,9 +211,10 @@ fn events(file: &Path, choice: &Choice) -> Result<ExitCode, Error> {
 
 fn input(file: &Path) -> Result<String, Error> {
     let wrong = |error: std::io::Error| Error::invalid(file.display().to_string(), format!("cannot be read: {error}"));
-    let input: Box<dyn Read> = match file == Path::new("-") {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(file).map_err(wrong)?),
+    let input: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(file).map_err(wrong)?)
     };
     let mut text = String::new();
     input.take(MAX_INPUT as u64 + 1).read_to_string(&mut text).map_err(wrong)?;
@@ -268,9 +267,10 @@ fn try_model(model: &str, text: &str, setup: &Setup<'_>, as_json: bool) -> Resul
         "usage": usage,
         "stopReason": generated.stop_reason,
     });
-    match as_json {
-        true => write(&shown.to_string())?,
-        false => write(&format!(
+    if as_json {
+        write(&shown.to_string())?
+    } else {
+        write(&format!(
             "{}: {:?}\nfirst word after {} ms, all after {} ms; {} tokens in, {} out; {}",
             full_name(provider),
             text.trim(),
@@ -278,11 +278,12 @@ fn try_model(model: &str, text: &str, setup: &Setup<'_>, as_json: bool) -> Resul
             ms(took),
             usage.input + usage.cache_read + usage.cache_write,
             usage.output,
-            match provider.rates() == Rates::default() {
-                true => "no price is known".to_owned(),
-                false => format!("${:.6}", usage.cost.total),
+            if provider.rates() == Rates::default() {
+                "no price is known".to_owned()
+            } else {
+                format!("${:.6}", usage.cost.total)
             },
-        ))?,
+        ))?
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -50,10 +50,7 @@ fn main() -> ExitCode {
     if command::is_requested() {
         return command::run();
     }
-    match is_part() {
-        true => ken_service::run(program, start),
-        false => ken_tool::main::<filter::Ask>(),
-    }
+    if is_part() { ken_service::run(program, start) } else { ken_tool::main::<filter::Ask>() }
 }
 
 /// Whether to run as a daemon: kend has started this process, or an option gives a socket to listen on. Otherwise it

@@ -199,10 +199,7 @@ impl Replay<'_> {
         self.to_skip = self.to_skip.get(skipped..).unwrap_or_default();
         let delta = text.get(skipped..).unwrap_or_default().to_owned();
         self.output += estimated_tokens(&delta);
-        match delta.is_empty() {
-            true => Ok(()),
-            false => self.sink.send(Delta::Text { delta }).await,
-        }
+        if delta.is_empty() { Ok(()) } else { self.sink.send(Delta::Text { delta }).await }
     }
 
     async fn call(&mut self, name: String, arguments: Value, id: Option<String>) -> Result<(), Error> {

@@ -127,8 +127,5 @@ fn roots() -> Result<RootCertStore, Error> {
         let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
         roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }
-    match roots.is_empty() {
-        true => Err(wrong("it holds no certificate".to_owned())),
-        false => Ok(roots),
-    }
+    if roots.is_empty() { Err(wrong("it holds no certificate".to_owned())) } else { Ok(roots) }
 }

@@ -103,10 +103,7 @@ fn written(who: &str, output: &str) -> Result<String, Error> {
 }
 
 fn check_not_blank(who: &str, draft: String) -> Result<String, Error> {
-    match draft.trim().is_empty() {
-        true => Err(Error::unavailable(format!("{who} drafted nothing"))),
-        false => Ok(draft),
-    }
+    if draft.trim().is_empty() { Err(Error::unavailable(format!("{who} drafted nothing"))) } else { Ok(draft) }
 }
 
 #[cfg(test)]

@@ -98,10 +98,7 @@ impl Caller {
     /// Reads exactly `count` bytes.
     pub(crate) fn bytes(&self, address: u64, count: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; count];
-        match self.memory(address, &mut bytes)? == count {
-            true => Ok(bytes),
-            false => Err(Errno::EFAULT),
-        }
+        if self.memory(address, &mut bytes)? == count { Ok(bytes) } else { Err(Errno::EFAULT) }
     }
 
     pub(crate) fn text(&self, address: u64) -> Result<PathBuf, Errno> {

@@ -129,9 +129,10 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Job, ExitCo
 
 /// Names are refused: they could resolve to another address by the time that they are used.
 fn address(text: &str) -> Result<String, String> {
-    match is_address(text) {
-        true => Ok(text.to_owned()),
-        false => Err("an address, ADDRESS:PORT or a network such as 10.1.0.0/16".to_owned()),
+    if is_address(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("an address, ADDRESS:PORT or a network such as 10.1.0.0/16".to_owned())
     }
 }
 
@@ -146,10 +147,7 @@ fn below(text: &str) -> Result<(i32, PathBuf), String> {
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
     let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds above 0".to_owned())?;
-    match timeout.is_zero() {
-        true => Err("a number of seconds above 0".to_owned()),
-        false => Ok(timeout),
-    }
+    if timeout.is_zero() { Err("a number of seconds above 0".to_owned()) } else { Ok(timeout) }
 }
 
 impl Job {

@@ -123,9 +123,6 @@ fn allow(ruleset: RulesetCreated, grant: &Grant, access: BitFlags<AccessFs>) -> 
         format!("{}: {error}", path.display())
     };
     let about = grant.about().map_err(|error| failed(&error))?;
-    let access = match about.is_dir() {
-        true => access,
-        false => access & AccessFs::from_file(NEWEST),
-    };
+    let access = if about.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
     ruleset.add_rule(PathBeneath::new(grant, access)).map_err(|error| failed(&error))
 }

@@ -77,10 +77,7 @@ impl Grant {
     pub(crate) fn reopened(&self) -> Result<Grant, Errno> {
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
         let again = Grant(openat2(AT_FDCWD, &self.path()?, how)?.into());
-        match again.identity()? == self.identity()? {
-            true => Ok(again),
-            false => Err(Errno::ESTALE),
-        }
+        if again.identity()? == self.identity()? { Ok(again) } else { Err(Errno::ESTALE) }
     }
 
     fn identity(&self) -> Result<Identity, Errno> {
@@ -91,13 +88,12 @@ impl Grant {
     /// It and all folders above it, up to the root.
     fn upwards(&self) -> Result<Vec<Identity>, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY;
-        let (mut found, mut folder) = match self.about().map_err(errno)?.is_dir() {
-            true => (Vec::new(), openat(&self.0, ".", flags, Mode::empty())?),
-            false => {
-                let path = self.path()?;
-                let around = open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
-                (vec![self.identity()?], around)
-            }
+        let (mut found, mut folder) = if self.about().map_err(errno)?.is_dir() {
+            (Vec::new(), openat(&self.0, ".", flags, Mode::empty())?)
+        } else {
+            let path = self.path()?;
+            let around = open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty())?;
+            (vec![self.identity()?], around)
         };
         loop {
             let next = openat(&folder, "..", flags, Mode::empty())?;

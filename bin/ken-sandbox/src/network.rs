@@ -40,9 +40,10 @@ pub(crate) struct Reach {
 impl Reach {
     /// `named` is a list in the form of [`Allowed::parse`].
     pub(crate) fn new(public: bool, named: &str) -> Result<Reach, ken_tool::Error> {
-        let resolvers = match public {
-            true => name_servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
-            false => Vec::new(),
+        let resolvers = if public {
+            name_servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+        } else {
+            Vec::new()
         };
         Ok(Reach { public, named: Allowed::parse("--reach", named)?, resolvers })
     }
@@ -63,11 +64,8 @@ fn name_servers(text: &str) -> Vec<IpAddr> {
         address.split('%').next()?.parse().ok()
     });
     let servers: Vec<IpAddr> = servers.collect();
-    match servers.is_empty() {
-        // Without a name server, resolv.conf(5) means the local machine.
-        true => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-        false => servers,
-    }
+    // Without a name server, resolv.conf(5) means the local machine.
+    if servers.is_empty() { vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] } else { servers }
 }
 
 /// A call that is allowed, with everything that is needed to make it.
@@ -188,11 +186,8 @@ fn checked(caller: &Caller, place: u64, length: u32, reach: &Reach) -> Result<Ve
     }
     let bytes = caller.bytes(place, length as usize)?;
     let address = parse(&bytes)?;
-    match reach.allows(address) {
-        true => Ok(bytes),
-        // After this error programs try the next address of the name.
-        false => Err(Errno::EACCES),
-    }
+    // After EACCES programs try the next address of the name.
+    if reach.allows(address) { Ok(bytes) } else { Err(Errno::EACCES) }
 }
 
 /// Reads a struct sockaddr_in or sockaddr_in6.

@@ -141,10 +141,7 @@ impl Protection {
             let known = self.held.entry((index, path.to_owned())).or_insert(hold);
             *known = hold.max(*known);
         }
-        match self.held.len() > MAX_HELD {
-            true => Err(Errno::E2BIG),
-            false => Ok(()),
-        }
+        if self.held.len() > MAX_HELD { Err(Errno::E2BIG) } else { Ok(()) }
     }
 
     /// Makes what is missing in the folder of a repository.

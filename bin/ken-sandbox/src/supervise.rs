@@ -101,9 +101,10 @@ fn program(job: &Job, grants: &Grants) -> Result<(PathBuf, Option<Grant>), Refus
         return Ok((name, None));
     }
     let is_relative = name.is_relative() && name.components().count() > 1 || name.starts_with(".");
-    let path = match is_relative {
-        true => grants.cwd.path().ok().map(|cwd| cwd.join(&name)).and_then(find_program),
-        false => find_program(&name),
+    let path = if is_relative {
+        grants.cwd.path().ok().map(|cwd| cwd.join(&name)).and_then(find_program)
+    } else {
+        find_program(&name)
     };
     let path = path.ok_or_else(|| {
         let message = format!("there is no command {}", name.display());
@@ -130,9 +131,10 @@ fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
         variables.push("RES_OPTIONS=single-request".into());
     }
     for wanted in &job.env {
-        match wanted.as_bytes().contains(&b'=') {
-            true => variables.push(wanted.clone()),
-            false => variables.extend(passed(wanted)),
+        if wanted.as_bytes().contains(&b'=') {
+            variables.push(wanted.clone())
+        } else {
+            variables.extend(passed(wanted))
         }
     }
     // The last setting of a name counts.
@@ -358,10 +360,7 @@ impl Ending {
 
     /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
-        let signal = match std::mem::replace(&mut self.is_terminated, true) {
-            false => Signal::SIGTERM,
-            true => Signal::SIGKILL,
-        };
+        let signal = if !std::mem::replace(&mut self.is_terminated, true) { Signal::SIGTERM } else { Signal::SIGKILL };
         let _ = kill(init, signal);
         Some(Instant::now() + GRACE)
     }

@@ -171,9 +171,10 @@ fn ranges(by_number: &BTreeMap<c_long, u32>) -> BpfProgram {
     }
     let mut program = BpfProgram::new();
     for (first, last, action) in ranges {
-        match first == last {
-            true => program.push(jump(BPF_JEQ, first, 0, 1)),
-            false => program.extend([jump(BPF_JGE, last + 1, 2, 0), jump(BPF_JGE, first, 0, 1)]),
+        if first == last {
+            program.push(jump(BPF_JEQ, first, 0, 1))
+        } else {
+            program.extend([jump(BPF_JGE, last + 1, 2, 0), jump(BPF_JGE, first, 0, 1)])
         }
         program.push(end(action));
     }

@@ -103,9 +103,12 @@ impl Definition {
 
     fn check(&self) -> Result<(), Error> {
         let settings = &self.settings;
-        let number = |name: &str, value: i64, min: i64, max: i64| match (min..=max).contains(&value) {
-            true => Ok(()),
-            false => Err(Error::invalid(format!("/{name}"), format!("{name} is {value}, it must be {min} to {max}"))),
+        let number = |name: &str, value: i64, min: i64, max: i64| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(Error::invalid(format!("/{name}"), format!("{name} is {value}, it must be {min} to {max}")))
+            }
         };
         number("maxAttempts", settings.max_attempts.into(), 1, 10)?;
         number("graceMs", settings.grace_ms, 0, 86_400_000)?;
@@ -165,10 +168,7 @@ pub(crate) fn check_slug(slug: &str) -> Result<(), Error> {
         format!("slug is {slug:?}, it must have 1 to {SLUG_CHARACTERS} of a-z, 0-9 and -, and not begin with -");
     let error = Error::invalid("/slug", message);
     let lower = slug.to_ascii_lowercase().replace([' ', '_'], "-");
-    Err(match lower != slug && check_slug(&lower).is_ok() {
-        true => error.hint(format!("such as {lower}")),
-        false => error,
-    })
+    Err(if lower != slug && check_slug(&lower).is_ok() { error.hint(format!("such as {lower}")) } else { error })
 }
 
 #[cfg(test)]

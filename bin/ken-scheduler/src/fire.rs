@@ -116,10 +116,7 @@ impl UpcomingFire {
     fn fire(self, clock: Clock) -> Fire {
         let is_in_time = clock.now - self.at <= self.due.settings.grace_ms;
         let is_alone = self.fire.progress.next.is_none_or(|next| next.fire > clock.now);
-        match is_in_time && is_alone {
-            true => self.fire,
-            false => fire_at(&self.due, clock),
-        }
+        if is_in_time && is_alone { self.fire } else { fire_at(&self.due, clock) }
     }
 }
 

@@ -93,10 +93,7 @@ impl From<Kind> for ScheduleKind {
 impl Answer for Slots {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for slot in &self.slots {
-            match verbose {
-                true => writeln!(to, "{}  {}", slot.local, slot.utc)?,
-                false => writeln!(to, "{}", slot.local)?,
-            }
+            if verbose { writeln!(to, "{}  {}", slot.local, slot.utc)? } else { writeln!(to, "{}", slot.local)? }
         }
         Ok(())
     }

@@ -73,9 +73,10 @@ impl Timing {
             }
             Slots::Cron(cron, zone) => {
                 let after = Timestamp::from_millisecond(after).ok()?;
-                let next = match cron.every_hour {
-                    true => next_by_elapsed_time(cron, zone, after),
-                    false => next_by_wall_clock(cron, zone, after),
+                let next = if cron.every_hour {
+                    next_by_elapsed_time(cron, zone, after)
+                } else {
+                    next_by_wall_clock(cron, zone, after)
                 };
                 next.map(Timestamp::as_millisecond)
             }

@@ -153,9 +153,10 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
                 *done = Some(value);
             }
         }
-        match futures.iter().all(|(_, done)| done.is_some()) {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
+        if futures.iter().all(|(_, done)| done.is_some()) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
         }
     })
     .await;

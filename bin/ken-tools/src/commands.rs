@@ -28,10 +28,7 @@ pub(crate) struct Folders {
 
 impl Folders {
     pub(crate) fn catalog(&self) -> Catalog {
-        Catalog::new(match self.dir.is_empty() {
-            true => folders(None),
-            false => self.dir.clone(),
-        })
+        Catalog::new(if self.dir.is_empty() { folders(None) } else { self.dir.clone() })
     }
 }
 

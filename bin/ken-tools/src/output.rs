@@ -79,10 +79,7 @@ impl Outputs {
 
 /// Returns the value of a result, or null if it is too long to be recorded. `bytes` is its length as JSON.
 pub(crate) fn details(value: Value, bytes: usize) -> Value {
-    match bytes <= DETAILS_BYTES {
-        true => value,
-        false => Value::Null,
-    }
+    if bytes <= DETAILS_BYTES { value } else { Value::Null }
 }
 
 /// Puts a text, or other bytes, into the store, piece by piece.

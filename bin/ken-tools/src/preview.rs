@@ -203,9 +203,10 @@ fn beginning(text: &str, max: usize) -> &str {
 /// Returns the text, or its beginning followed by a note.
 fn cut(text: &str, max: usize) -> String {
     let shown = beginning(text, max);
-    match shown.len() == text.len() {
-        true => text.to_owned(),
-        false => format!("{shown} [cut: {} of {} bytes are shown]", shown.len(), text.len()),
+    if shown.len() == text.len() {
+        text.to_owned()
+    } else {
+        format!("{shown} [cut: {} of {} bytes are shown]", shown.len(), text.len())
     }
 }
 

@@ -83,10 +83,7 @@ where
         let mut ours = BufReader::new(ours);
         if let Some(question) = line(&mut ours).await {
             // A tool that has ended meanwhile cannot be answered, and need not be.
-            let _ = match decide(question).await {
-                true => ours.write_all(b"y").await,
-                false => ours.shutdown().await,
-            };
+            let _ = if decide(question).await { ours.write_all(b"y").await } else { ours.shutdown().await };
         }
         head(Some(ours), work.max).await
     };
@@ -205,10 +202,7 @@ fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     let names = work.entry.secrets.iter().filter(|_| work.may_change);
     let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
     let text: String = entries.collect();
-    match text.is_empty() {
-        true => Ok(None),
-        false => memory_file(&text).map(Some),
-    }
+    if text.is_empty() { Ok(None) } else { memory_file(&text).map(Some) }
 }
 
 /// Returns a memory file with entries of `NAME=value` and a NUL, to be passed to a process as `KEN_SECRETS_FD`.

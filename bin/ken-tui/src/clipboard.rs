@@ -15,12 +15,8 @@ pub(crate) fn copy_sequence(text: &str, in_tmux: bool) -> Option<String> {
         return None;
     }
     let sequence = format!("\x1b]52;c;{encoded}\x07");
-    Some(match in_tmux {
-        // tmux passes the second sequence on to its terminal. With `set-clipboard on`, it also takes the text from the
-        // first one.
-        true => format!("{sequence}\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b")),
-        false => sequence,
-    })
+    // tmux passes the second sequence on to its terminal. With `set-clipboard on`, it also takes the text from the first one.
+    Some(if in_tmux { format!("{sequence}\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b")) } else { sequence })
 }
 
 #[cfg(test)]

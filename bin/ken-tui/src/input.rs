@@ -42,19 +42,20 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
         let mut events = Vec::new();
         while !self.bytes.is_empty() {
-            let (taken, event) = match self.is_pasting {
-                true => match self.pasted() {
+            let (taken, event) = if self.is_pasting {
+                match self.pasted() {
                     Some((taken, text)) => (taken, Some(Event::Paste(text))),
                     None => break,
-                },
-                false => match find(&self.bytes) {
+                }
+            } else {
+                match find(&self.bytes) {
                     Found::Event(taken, event) => (taken, event),
                     Found::PasteBegin(taken) => {
                         self.is_pasting = true;
                         (taken, None)
                     }
                     Found::Part => break,
-                },
+                }
             };
             self.bytes.drain(..taken.min(self.bytes.len()));
             events.extend(event);
@@ -174,10 +175,7 @@ fn sequence(bytes: &[u8]) -> Found {
         };
     }
     let Some(end) = bytes.iter().position(|byte| !matches!(byte, 0x20..=0x3f)) else {
-        return match bytes.len() > MAX_SEQUENCE {
-            true => Found::Event(bytes.len() + 2, None),
-            false => Found::Part,
-        };
+        return if bytes.len() > MAX_SEQUENCE { Found::Event(bytes.len() + 2, None) } else { Found::Part };
     };
     let (parameters, last) = (bytes.get(..end).unwrap_or_default(), bytes.get(end).copied());
     let taken = end + 3;

@@ -66,9 +66,10 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         let as_json = cli.json;
         return print::run(&finder, &Question { text, selector, as_json });
     }
-    match cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
-        true => plain::run(&finder, &selector),
-        false => run::run(finder, selector),
+    if cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        plain::run(&finder, &selector)
+    } else {
+        run::run(finder, selector)
     }
 }
 

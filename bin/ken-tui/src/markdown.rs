@@ -143,10 +143,7 @@ impl Rendered {
     fn add_code(&mut self, language: &str, inside: Vec<Line<'_>>, columns: u16) {
         let texts: Vec<String> = inside.iter().map(code_of).collect();
         let name = language.split([',', ' ']).next().unwrap_or_default();
-        let colours = match self.is_uncoloured {
-            true => Colours::Unknown,
-            false => highlight(name, &texts, &mut self.known),
-        };
+        let colours = if self.is_uncoloured { Colours::Unknown } else { highlight(name, &texts, &mut self.known) };
         let coloured = match colours {
             Colours::Known(lines) => Some(lines),
             Colours::Unknown => None,

@@ -41,14 +41,13 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
     let mut plain = Plain { gateway, session, ken: finder.command(), idle, interrupted };
     put(&format!("session {}\n", plain.session.id))?;
-    match plain.session.created {
-        true => {
-            report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
-            let mut prompt = plain.prompt(&greeting(&report));
-            prompt.workflow = Some(PREFLIGHT.to_owned());
-            plain.send_line(&prompt)?;
-        }
-        false => plain.show_page()?,
+    if plain.session.created {
+        report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
+        let mut prompt = plain.prompt(&greeting(&report));
+        prompt.workflow = Some(PREFLIGHT.to_owned());
+        plain.send_line(&prompt)?;
+    } else {
+        plain.show_page()?
     }
     plain.read_lines()
 }
@@ -170,9 +169,10 @@ impl Plain {
     fn questions(&self) -> Questions {
         let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
         let (gateway, ken) = (self.gateway.clone(), self.ken.clone());
-        match is_terminal {
-            true => Questions::new(gateway, Asking::Terminal, ken, |text| _ = put(&for_output(text))),
-            false => Questions::new(gateway, Asking::Nobody, ken, |text| print_note(text.trim_end())),
+        if is_terminal {
+            Questions::new(gateway, Asking::Terminal, ken, |text| _ = put(&for_output(text)))
+        } else {
+            Questions::new(gateway, Asking::Nobody, ken, |text| print_note(text.trim_end()))
         }
     }
 

@@ -83,9 +83,10 @@ fn whole(text: &str) -> Result<(String, bool), Error> {
 }
 
 fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
-    match as_json {
-        true => put(&format!("{}\n", accepted.body()))?,
-        false => put(&format!("{}\n", for_output(&accepted.result().unwrap_or_default())))?,
+    if as_json {
+        put(&format!("{}\n", accepted.body()))?
+    } else {
+        put(&format!("{}\n", for_output(&accepted.result().unwrap_or_default())))?
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,10 +137,7 @@ pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
 
 /// Returns a text for standard output: without control characters on a terminal, unchanged elsewhere.
 pub(crate) fn for_output(text: &str) -> String {
-    match io::stdout().is_terminal() {
-        true => for_terminal(text).into_owned(),
-        false => text.to_owned(),
-    }
+    if io::stdout().is_terminal() { for_terminal(text).into_owned() } else { text.to_owned() }
 }
 
 pub(crate) fn put(text: &str) -> Result<(), Error> {

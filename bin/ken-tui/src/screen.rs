@@ -80,10 +80,7 @@ impl Screen {
     /// Shows a frame. Only changed cells are written, and nothing if the frame has not changed.
     pub(crate) fn paint(&mut self, frame: &Buffer, cursor: Option<Position>) -> io::Result<()> {
         let bytes = self.painter.difference(frame, cursor);
-        match bytes.is_empty() {
-            true => Ok(()),
-            false => put(&bytes),
-        }
+        if bytes.is_empty() { Ok(()) } else { put(&bytes) }
     }
 }
 
@@ -133,10 +130,7 @@ impl Painter {
             Some(at) => format!("\x1b[{};{}H\x1b[?25h", at.y + 1, at.x + 1),
             None => String::new(),
         };
-        match is_same && cursor.is_some() {
-            true => place,
-            false => format!("{BEGIN}\x1b[?25l{out}\x1b[0m{place}{END}"),
-        }
+        if is_same && cursor.is_some() { place } else { format!("{BEGIN}\x1b[?25l{out}\x1b[0m{place}{END}") }
     }
 }
 

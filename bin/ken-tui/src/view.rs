@@ -122,10 +122,7 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     text(&below, Rect { y, height, ..area }, buffer);
     y += below_rows;
     if rule > 0 {
-        let more = match model.transcript.follows() {
-            true => "",
-            false => " ↓ more below, Esc goes to the end ",
-        };
+        let more = if model.transcript.follows() { "" } else { " ↓ more below, Esc goes to the end " };
         let line = format!("──{more}{}", "─".repeat(usize::from(area.width)));
         row(&line, FAINT, area.x, y, area, buffer);
         y += 1;
@@ -356,9 +353,10 @@ fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Po
     let wrapped = |line| wrap(&Line::raw(line), usize::from(columns), 18, Cut::Words);
     let lines: Vec<Line<'static>> = HELP.lines().flat_map(wrapped).collect();
     let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let title = match rows.saturating_add(2) <= area.height {
-        true => "Help · Esc closes it",
-        false => "Help · Up, Down · Esc closes it",
+    let title = if rows.saturating_add(2) <= area.height {
+        "Help · Esc closes it"
+    } else {
+        "Help · Up, Down · Esc closes it"
     };
     let inner = window(title, area, columns, rows, buffer);
     *scroll = (*scroll).min(lines.len().saturating_sub(usize::from(inner.height)));
@@ -420,9 +418,10 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
     let first = (list.selected() + 1).saturating_sub(visible);
     for (offset, row) in rows.iter().skip(first).take(visible).enumerate() {
         let y = inner.y + 1 + u16::try_from(offset).unwrap_or(0);
-        let style = match first + offset == list.selected() {
-            true => Style::new().add_modifier(Modifier::REVERSED),
-            false => Style::new(),
+        let style = if first + offset == list.selected() {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
         };
         let remark = width(&row.remark);
         let room_for_text = room.saturating_sub(remark + 1);

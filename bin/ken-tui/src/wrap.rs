@@ -115,10 +115,7 @@ pub(crate) fn hang(line: &Line<'_>) -> usize {
     let marker = trimmed.split(' ').next().unwrap_or_default();
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let is_marker = matches!(marker, "-" | "*" | "•" | "–") || marker.strip_suffix(['.', ')']).is_some_and(is_number);
-    match is_marker {
-        true => indent + width(marker) + 1,
-        false => indent,
-    }
+    if is_marker { indent + width(marker) + 1 } else { indent }
 }
 
 #[cfg(test)]

@@ -89,10 +89,7 @@ impl<'v> Step<'v> {
         let Some(rule) = self.rule.and_then(Value::as_u64).and_then(|place| base.rule(place as usize)) else {
             return Some(format!("step {number} names no rule of the document"));
         };
-        let yields = match rule.has_variables {
-            true => self.is_instance_of(rule),
-            false => self.follows_by(base, rule),
-        };
+        let yields = if rule.has_variables { self.is_instance_of(rule) } else { self.follows_by(base, rule) };
         (!yields).then(|| {
             let conclusion = self.conclusion.unwrap_or_default();
             format!(

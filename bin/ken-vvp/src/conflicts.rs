@@ -138,14 +138,12 @@ impl Found {
     fn goals<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) -> Result<(), Error> {
         let concluded = base.concluded();
         let is_concluded = |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
-        let matched = match base.facts.is_empty() {
-            true => matched(base)?,
-            false => HashSet::new(),
-        };
+        let matched = if base.facts.is_empty() { matched(base)? } else { HashSet::new() };
         for goal in &base.goals {
-            let reached = match base.facts.is_empty() {
-                true => matched.contains(&goal.number) || is_concluded(goal.text),
-                false => theory.statement(goal.text).is_ok_and(|literal| closure.holds(literal)),
+            let reached = if base.facts.is_empty() {
+                matched.contains(&goal.number) || is_concluded(goal.text)
+            } else {
+                theory.statement(goal.text).is_ok_and(|literal| closure.holds(literal))
             };
             if !reached {
                 let message = format!("\"{}\" cannot be reached", goal.text);

@@ -135,10 +135,7 @@ impl<'v> RuleBase<'v> {
     /// Returns the text of a claim in normal form.
     pub(crate) fn text(&self, claim: Claim) -> String {
         let atom = self.atoms.text(claim.0 >> 1);
-        match claim.is_denial() {
-            true => format!("not {atom}"),
-            false => atom.to_owned(),
-        }
+        if claim.is_denial() { format!("not {atom}") } else { atom.to_owned() }
     }
 
     /// Returns for each claim whether a rule concludes it.
@@ -236,10 +233,7 @@ type Part<'v> = (&'v str, Statement<'v>);
 /// Returns the claim of a statement. Its variables are renamed by their order in `names`, to which new ones are added.
 fn claim(statement: &Statement<'_>, names: &mut BTreeMap<String, usize>, atoms: &mut Interner) -> Claim {
     let atom = &statement.atom;
-    let number = match atom.contains('?') {
-        true => atoms.intern(&renamed(atom, names)).0,
-        false => atoms.intern(atom).0,
-    };
+    let number = if atom.contains('?') { atoms.intern(&renamed(atom, names)).0 } else { atoms.intern(atom).0 };
     Claim::new(number, statement.negated)
 }
 
@@ -291,8 +285,5 @@ fn statement(value: &Value) -> Result<Part<'_>, String> {
         return Err(format!("must be text, not {}", kind_of(value)));
     };
     let statement = normalise(text);
-    match statement.atom.is_empty() {
-        true => Err("is empty".to_owned()),
-        false => Ok((text, statement)),
-    }
+    if statement.atom.is_empty() { Err("is empty".to_owned()) } else { Ok((text, statement)) }
 }

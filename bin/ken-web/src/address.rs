@@ -21,10 +21,7 @@ impl<R: Resolver> Resolver for Guard<R> {
         let mut kept = self.empty();
         let mut refused = None;
         for address in found.iter() {
-            match self.allowed.allows(host, *address) {
-                true => kept.push(*address),
-                false => refused = Some(address.ip()),
-            }
+            if self.allowed.allows(host, *address) { kept.push(*address) } else { refused = Some(address.ip()) }
         }
         match refused {
             Some(address) if kept.is_empty() => {

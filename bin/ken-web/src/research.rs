@@ -378,10 +378,8 @@ fn confidence(question: &str, sources: &[Source]) -> Confidence {
     let covered = share(question_terms.intersection(&source_terms).count(), question_terms.len());
     let fetched = sources.iter().filter(|source| source.fetched).count();
     let read = share(fetched, sources.len());
-    let score = match sources.is_empty() {
-        true => 0.0,
-        false => rounded(0.6 * covered + 0.3 * share(hosts.len().min(3), 3) + 0.1 * read),
-    };
+    let score =
+        if sources.is_empty() { 0.0 } else { rounded(0.6 * covered + 0.3 * share(hosts.len().min(3), 3) + 0.1 * read) };
     let level = match score {
         score if score >= 0.75 => "high",
         score if score >= 0.45 => "medium",

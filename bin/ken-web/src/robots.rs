@@ -94,10 +94,7 @@ fn matches(pattern: &str, path: &str) -> bool {
         let Some(at) = rest.find(piece) else { return false };
         rest = rest.get(at + piece.len()..).unwrap_or_default();
     }
-    match to_the_end {
-        true => rest.ends_with(last),
-        false => rest.contains(last),
-    }
+    if to_the_end { rest.ends_with(last) } else { rest.contains(last) }
 }
 
 #[cfg(test)]

@@ -56,10 +56,7 @@ impl Checked {
 
 impl Answer for Found {
     fn verdict(&self) -> Verdict {
-        match self.files.iter().all(|file| file.ok) {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        if self.files.iter().all(|file| file.ok) { Verdict::Positive } else { Verdict::Negative }
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {

@@ -69,8 +69,9 @@ fn summary(verified: &Verified) -> String {
 
 /// Checks a SHA-256 digest in hexadecimal, and converts it to lower case for comparison.
 fn hash(text: &str) -> Result<String, String> {
-    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => Ok(text.to_ascii_lowercase()),
-        false => Err(String::from("a hash has 64 digits, 0-9 and a-f")),
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(String::from("a hash has 64 digits, 0-9 and a-f"))
     }
 }

@@ -65,9 +65,10 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
         }
         for (key, Setting { value, from }) in keys {
             let value = masked(value.clone());
-            match args.json {
-                true => print_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?,
-                false => print_line(&format!("{:<40} # {from}", format!("{key} = {value}")))?,
+            if args.json {
+                print_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?
+            } else {
+                print_line(&format!("{:<40} # {from}", format!("{key} = {value}")))?
             }
         }
         if !args.json {
@@ -75,9 +76,10 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
         }
     }
     for (name, from) in secrets.filter(|_| args.section.is_none()) {
-        match args.json {
-            true => print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?,
-            false => print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?,
+        if args.json {
+            print_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?
+        } else {
+            print_line(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -142,9 +142,10 @@ fn list(places: &Places, args: &List) -> Outcome {
     for (name, file) in cases(places) {
         let case = read(&file)?;
         let events = items(&case, "events").len();
-        match args.json {
-            true => print_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
-            false => rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), MAX_SHOWN_BYTES))]),
+        if args.json {
+            print_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?
+        } else {
+            rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), MAX_SHOWN_BYTES))])
         }
     }
     if !args.json {
@@ -214,10 +215,7 @@ fn run_cases(places: &Places, args: &Run) -> Outcome {
         })?;
         result["name"] = json!(name);
         differing += usize::from(!is_same(&result));
-        match args.json {
-            true => print_json(&result)?,
-            false => show(name, &result)?,
-        }
+        if args.json { print_json(&result)? } else { show(name, &result)? }
     }
     if !args.json {
         let all = cases.len();
@@ -243,10 +241,7 @@ fn is_same(result: &Value) -> bool {
 /// Prints one line for the case and two for each difference.
 fn show(name: &str, result: &Value) -> Result<(), Error> {
     let differs = differing(result);
-    let verdict = match differs.is_empty() {
-        true => "same".to_owned(),
-        false => format!("differs: {}", differs.join(", ")),
-    };
+    let verdict = if differs.is_empty() { "same".to_owned() } else { format!("differs: {}", differs.join(", ")) };
     print_line(&format!("{name}  {verdict}"))?;
     for what in &differs {
         let from = match *what {

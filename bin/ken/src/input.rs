@@ -35,8 +35,5 @@ pub(crate) fn read_bytes(flag: &str, path: &Path, max: u64) -> Result<Vec<u8>, E
     let mut bytes = Vec::new();
     let read = open_regular(path).and_then(|file| file.take(max + 1).read_to_end(&mut bytes));
     read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    match bytes.len() as u64 > max {
-        true => Err(wrong(format!("has more than {max} bytes"))),
-        false => Ok(bytes),
-    }
+    if bytes.len() as u64 > max { Err(wrong(format!("has more than {max} bytes"))) } else { Ok(bytes) }
 }

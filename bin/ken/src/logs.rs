@@ -207,10 +207,7 @@ impl View {
     }
 
     fn show(&self, record: &Record) -> Result<(), Error> {
-        let line = match self.json {
-            true => record.line.clone(),
-            false => self.readable(record),
-        };
+        let line = if self.json { record.line.clone() } else { self.readable(record) };
         match (self.colour && !self.json, record.level()) {
             (true, 0) => print_coloured(&[(Some(31), &line)]),
             (true, 1) => print_coloured(&[(Some(33), &line)]),

@@ -220,10 +220,7 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
     }
     for user in items(&status, "allowedUsers") {
         let (id, chat, since) = (field(user, "userId"), field(user, "chatId"), field(user, "addedAt"));
-        let chat = match chat == id {
-            true => String::new(),
-            false => format!(", chat {chat}"),
-        };
+        let chat = if chat == id { String::new() } else { format!(", chat {chat}") };
         print_line(&format!("user       {id}{chat}, since {since}"))?;
     }
     for user in items(&status, "configuredUsers").iter().filter_map(Value::as_str) {
@@ -320,8 +317,9 @@ fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {
         return Err(Error::invalid("URL", "an address as https://HOST/channels/messenger/webhook is expected"));
     }
     let Nothing {} = part::<ConnectorSetWebhook>(globals, "messenger", &SetWebhook { url: url.clone() })?;
-    print_line(match url.is_empty() {
-        true => "the platform posts no updates any more",
-        false => "the platform posts updates there now",
+    print_line(if url.is_empty() {
+        "the platform posts no updates any more"
+    } else {
+        "the platform posts updates there now"
     })
 }

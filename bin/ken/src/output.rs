@@ -41,10 +41,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), Error> {
 
 /// Prints text without a line end and flushes it. On a terminal, control characters are replaced.
 pub(crate) fn print_text(text: &str) -> Result<(), Error> {
-    match is_guarded() {
-        true => print_bytes(for_terminal(text).as_bytes()),
-        false => print_bytes(text.as_bytes()),
-    }
+    if is_guarded() { print_bytes(for_terminal(text).as_bytes()) } else { print_bytes(text.as_bytes()) }
 }
 
 /// Prints bytes unchanged and flushes them.
@@ -57,10 +54,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 pub(crate) fn print_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
     let mut line = String::new();
     for (colour, text) in pieces {
-        let text = match is_guarded() {
-            true => for_terminal(text),
-            false => (*text).into(),
-        };
+        let text = if is_guarded() { for_terminal(text) } else { (*text).into() };
         match colour {
             Some(colour) => line.push_str(&format!("\x1b[{colour}m{text}\x1b[0m")),
             None => line.push_str(&text),
@@ -125,9 +119,10 @@ pub(crate) fn show_clap_error(error: &clap::Error) -> ExitCode {
 /// Prints a remark on standard error.
 pub(crate) fn print_note(text: &str) {
     let mut stderr = io::stderr();
-    let _ = match stderr.is_terminal() {
-        true => writeln!(stderr, "ken: {}", for_terminal(text)),
-        false => writeln!(stderr, "ken: {text}"),
+    let _ = if stderr.is_terminal() {
+        writeln!(stderr, "ken: {}", for_terminal(text))
+    } else {
+        writeln!(stderr, "ken: {text}")
     };
 }
 
@@ -135,10 +130,7 @@ pub(crate) fn print_note(text: &str) {
 /// begins with the name of the program, as an error does.
 pub(crate) fn print_on_stderr(text: &str) {
     let mut stderr = io::stderr();
-    let _ = match stderr.is_terminal() {
-        true => write!(stderr, "{}", for_terminal(text)),
-        false => write!(stderr, "ken: {text}"),
-    };
+    let _ = if stderr.is_terminal() { write!(stderr, "{}", for_terminal(text)) } else { write!(stderr, "ken: {text}") };
     _ = stderr.flush();
 }
 

@@ -137,10 +137,7 @@ pub(crate) fn down(places: &Places) -> Outcome {
 
 impl Change {
     fn waits(&self, sensible: WaitFor) -> Option<WaitFor> {
-        match self.no_wait {
-            true => None,
-            false => Some(self.wait.unwrap_or(sensible)),
-        }
+        if self.no_wait { None } else { Some(self.wait.unwrap_or(sensible)) }
     }
 }
 

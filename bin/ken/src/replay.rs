@@ -52,10 +52,7 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
     let mut is_same = false;
     replay(places, &record, &[], |line| {
         is_same |= line.get("same").is_some();
-        match args.json {
-            true => print_json(&line),
-            false => show(&line),
-        }
+        if args.json { print_json(&line) } else { show(&line) }
     })?;
     Ok(ExitCode::from(u8::from(!is_same)))
 }

@@ -118,9 +118,10 @@ fn change_user_rule(places: &Places, op: &str, name: &str, args: Value) -> Resul
     let Err(error) = call(places, "store", op, &args) else {
         return Ok(());
     };
-    Err(match is_base(places, name)? {
-        true => Error::forbidden(format!("the rule {name} is one of ken itself, and stays on")),
-        false => error,
+    Err(if is_base(places, name)? {
+        Error::forbidden(format!("the rule {name} is one of ken itself, and stays on"))
+    } else {
+        error
     })
 }
 

@@ -212,9 +212,10 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
         IdKind::Session => cancel_session(&mut gateway, &found.id, None)?,
         _ => cancel_session(&mut gateway, found.session_id.as_deref().unwrap_or_default(), Some(&found.id))?,
     };
-    match cancelled {
-        true => print_line(&format!("{} cancelled", found.id))?,
-        false => return Err(Error::conflict(format!("nothing runs in {}", found.id))),
+    if cancelled {
+        print_line(&format!("{} cancelled", found.id))?
+    } else {
+        return Err(Error::conflict(format!("nothing runs in {}", found.id)));
     }
     Ok(ExitCode::SUCCESS)
 }

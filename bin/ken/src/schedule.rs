@@ -328,9 +328,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
         _ if number == 1 => Vec::new(),
         _ => times_after(&record.settings, first, number - 1)?,
     };
-    std::iter::once(first).chain(later).try_for_each(|at| match as_json {
-        true => print_json(&json!({"slug": slug, "nextFireAt": at})),
-        false => print_line(&time(Some(at))),
+    std::iter::once(first).chain(later).try_for_each(|at| {
+        if as_json { print_json(&json!({"slug": slug, "nextFireAt": at})) } else { print_line(&time(Some(at))) }
     })
 }
 
@@ -393,10 +392,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
             _ => error,
         })?;
     let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
-    match new.json {
-        true => print_json(&record),
-        false => print_line(&time(record.get("nextFireAt").and_then(Value::as_i64))),
-    }
+    if new.json { print_json(&record) } else { print_line(&time(record.get("nextFireAt").and_then(Value::as_i64))) }
 }
 
 fn show(gateway: &mut Gateway, args: &Show) -> Result<(), Error> {

@@ -345,10 +345,7 @@ fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
         },
         name => accepted.skills.remove(name).is_some(),
     };
-    match was_accepted {
-        true => sources.accept(&accepted),
-        false => Err(Error::not_found(format!("{name} was not accepted"))),
-    }
+    if was_accepted { sources.accept(&accepted) } else { Err(Error::not_found(format!("{name} was not accepted"))) }
 }
 
 fn check_all(sources: &Sources) -> Outcome {
@@ -365,10 +362,7 @@ fn check_all(sources: &Sources) -> Outcome {
 fn check(files: &[PathBuf]) -> Outcome {
     let mut errors = Vec::new();
     for file in files {
-        let file = match file.is_dir() {
-            true => &file.join("SKILL.md"),
-            false => file,
-        };
+        let file = if file.is_dir() { &file.join("SKILL.md") } else { file };
         match Skill::read(file) {
             Ok(skill) => print_line(&format!("{}: {}", file.display(), skill.name))?,
             Err(error) => errors.push(at_file(file, error)),

@@ -105,10 +105,7 @@ enum What {
 /// Prints the page of a turn.
 pub(crate) fn show(globals: &Globals, gateway: &mut Gateway, found: &FoundId, as_json: bool) -> Result<(), Error> {
     let turn = read(globals, gateway, found)?;
-    match as_json {
-        true => print_json(&turn),
-        false => print_text(&page(globals, &turn)),
-    }
+    if as_json { print_json(&turn) } else { print_text(&page(globals, &turn)) }
 }
 
 fn read(globals: &Globals, gateway: &mut Gateway, found: &FoundId) -> Result<Turn, Error> {

@@ -51,10 +51,7 @@ pub(crate) fn remove_session(places: &Places, session: &str) -> Result<(), Error
         return Ok(());
     }
     let output = coder(places, &["prune", "--session", session])?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
-    }
+    if output.status.success() { Ok(()) } else { Err(error_of("ken-coder", &output.stderr, Code::Unavailable)) }
 }
 
 /// Returns what a run changed, in the form of `ken-coder diff --format compact`.

@@ -85,9 +85,10 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
     if let Some(unknown) = unknown.filter(|_| groups.is_empty()) {
         return Err(unknown);
     }
-    match args.json {
-        true => groups.iter().try_for_each(print_json)?,
-        false => show_groups(args.by, groups)?,
+    if args.json {
+        groups.iter().try_for_each(print_json)?
+    } else {
+        show_groups(args.by, groups)?
     }
     match budget(places, session.as_deref()) {
         Ok(None) => {}

@@ -38,11 +38,10 @@ impl Part {
     /// Returns its lines: one if the value has one line, else the name and below it the value, indented.
     pub fn lines(&self) -> Vec<String> {
         let Part { name, text } = self;
-        match text.contains('\n') {
-            false => vec![format!("{name}: {text}")],
-            true => {
-                std::iter::once(format!("{name}:")).chain(text.split('\n').map(|line| format!("  {line}"))).collect()
-            }
+        if !text.contains('\n') {
+            vec![format!("{name}: {text}")]
+        } else {
+            std::iter::once(format!("{name}:")).chain(text.split('\n').map(|line| format!("  {line}"))).collect()
         }
     }
 }

@@ -63,19 +63,13 @@ impl Link {
         if found.seq != self.seq + 1 {
             return Err(LineFault::Order { expected: self.seq + 1, found: found.seq });
         }
-        match prev == self.hash {
-            true => Ok(found),
-            false => Err(LineFault::Link),
-        }
+        if prev == self.hash { Ok(found) } else { Err(LineFault::Link) }
     }
 
     /// Checks that a line is a valid record, without knowing the record before it. Returns the state after it.
     pub fn begin(line: &[u8]) -> Result<Link, LineFault> {
         let (found, prev) = read(line)?;
-        match found.seq == 1 && prev != Link::START.hash {
-            true => Err(LineFault::Link),
-            false => Ok(found),
-        }
+        if found.seq == 1 && prev != Link::START.hash { Err(LineFault::Link) } else { Ok(found) }
     }
 }
 

@@ -195,9 +195,10 @@ impl Gateway {
             request = request.header(name, value);
         }
         let wrong = |error| Error::invalid("", format!("not a request: {error}"));
-        let sent = match [Method::POST, Method::PUT, Method::PATCH].contains(method) {
-            true => self.agent.run(request.body(body).map_err(wrong)?),
-            false => self.agent.run(request.body(()).map_err(wrong)?),
+        let sent = if [Method::POST, Method::PUT, Method::PATCH].contains(method) {
+            self.agent.run(request.body(body).map_err(wrong)?)
+        } else {
+            self.agent.run(request.body(()).map_err(wrong)?)
         };
         let is_refused = sent.as_ref().is_err_and(is_refusal);
         self.reach.is_refused.store(is_refused, Ordering::Relaxed);

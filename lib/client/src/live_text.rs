@@ -80,10 +80,7 @@ impl LiveText {
 
     /// Returns a line feed if the printed text does not end with one. Call it before printing anything else.
     pub fn end_line(&mut self) -> &'static str {
-        match std::mem::take(&mut self.is_in_line) {
-            true => "\n",
-            false => "",
-        }
+        if std::mem::take(&mut self.is_in_line) { "\n" } else { "" }
     }
 
     /// Whether the printed text ends within a line.

@@ -253,8 +253,5 @@ fn check_variable_rule(premises: &[&str], conclusion: &str) -> Result<(), Invali
 }
 
 fn check_wording(wording: &str) -> Result<(), Invalid> {
-    match normalise(wording).atom.is_empty() {
-        true => Err(Invalid::Empty),
-        false => Ok(()),
-    }
+    if normalise(wording).atom.is_empty() { Err(Invalid::Empty) } else { Ok(()) }
 }

@@ -247,10 +247,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
 /// with exit status 2.
 fn print_clap_error(error: &clap::Error) -> ExitCode {
     _ = error.print();
-    match error.use_stderr() {
-        true => ExitCode::from(Code::Invalid.exit_status()),
-        false => ExitCode::SUCCESS,
-    }
+    if error.use_stderr() { ExitCode::from(Code::Invalid.exit_status()) } else { ExitCode::SUCCESS }
 }
 
 /// Reports the error in one line: in the log if errors are to be JSON, as they are below kend, otherwise as a sentence.

@@ -182,10 +182,7 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
         return Kind::Number;
     }
     push_stem(word, stem);
-    match is_stop_word(word) || FUNCTION_STEMS.contains(&stem.as_str()) {
-        true => Kind::Function,
-        false => Kind::Content,
-    }
+    if is_stop_word(word) || FUNCTION_STEMS.contains(&stem.as_str()) { Kind::Function } else { Kind::Content }
 }
 
 const FUNCTION_STEMS: [&str; 9] = ["be", "have", "do", "say", "will", "can", "may", "tell", "accord"];

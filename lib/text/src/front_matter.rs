@@ -18,9 +18,10 @@ pub struct FrontMatter<'a> {
 pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'static str)> {
     let file = file.strip_prefix('\u{feff}').unwrap_or(file);
     let Some((lines, body)) = split(file) else {
-        return match file.lines().next().is_some_and(is_mark) {
-            true => Err((1, "the line `---` at its end is missing")),
-            false => Ok(None),
+        return if file.lines().next().is_some_and(is_mark) {
+            Err((1, "the line `---` at its end is missing"))
+        } else {
+            Ok(None)
         };
     };
     let mut texts = BTreeMap::new();
@@ -121,9 +122,10 @@ const UNCLOSED: &str = "a quotation mark is not closed";
 
 fn single_quoted(text: &str) -> Result<String, &'static str> {
     let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).ok_or(UNCLOSED)?;
-    match inner.replace("''", "").contains('\'') {
-        true => Err("a quotation mark inside is not doubled"),
-        false => Ok(inner.replace("''", "'")),
+    if inner.replace("''", "").contains('\'') {
+        Err("a quotation mark inside is not doubled")
+    } else {
+        Ok(inner.replace("''", "'"))
     }
 }
 

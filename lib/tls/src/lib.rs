@@ -18,8 +18,9 @@ pub fn roots() -> Result<RootCerts, Error> {
         _ => None,
     });
     let certificates: Vec<Certificate<'static>> = items.collect();
-    match certificates.is_empty() {
-        true => Err(wrong("it holds no certificate".into())),
-        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    if certificates.is_empty() {
+        Err(wrong("it holds no certificate".into()))
+    } else {
+        Ok(RootCerts::Specific(Arc::new(certificates)))
     }
 }

@@ -84,9 +84,10 @@ impl<'a> Source<'a> {
 
     fn open_file(&self, path: &Path) -> Result<File, Error> {
         let file = File::open(path).map_err(|error| self.unreadable(&error))?;
-        match file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            true => Err(self.unreadable(&io::Error::other("it is a directory"))),
-            false => Ok(file),
+        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            Err(self.unreadable(&io::Error::other("it is a directory")))
+        } else {
+            Ok(file)
         }
     }
 }

@@ -31,9 +31,10 @@ impl Output {
     /// Standard output, or an error for [`Output::finish`] if the process was started without one. Bypasses the line buffer
     /// of the standard library, which ignores a closed descriptor and writes line by line.
     pub fn open() -> Output {
-        let file = match stdout_was_closed() {
-            true => Err(io::Error::other("it is closed")),
-            false => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        let file = if stdout_was_closed() {
+            Err(io::Error::other("it is closed"))
+        } else {
+            io::stdout().as_fd().try_clone_to_owned().map(File::from)
         };
         let (file, error) = match file {
             Ok(file) => (Some(file), None),

@@ -39,10 +39,7 @@ pub enum Verdict {
 
 impl From<bool> for Verdict {
     fn from(is_positive: bool) -> Verdict {
-        match is_positive {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        if is_positive { Verdict::Positive } else { Verdict::Negative }
     }
 }
 

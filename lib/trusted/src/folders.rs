@@ -76,9 +76,10 @@ impl Folders {
             let is_there = path.canonicalize().is_ok_and(|found| found == path);
             return Err(gone(if is_there { "was trusted, and other users can replace it by now" } else { "is gone" }));
         };
-        match walk.chain.last() == Some(known) {
-            true => Ok(walk.folder.into()),
-            false => Err(gone("was replaced by another folder since it was trusted")),
+        if walk.chain.last() == Some(known) {
+            Ok(walk.folder.into())
+        } else {
+            Err(gone("was replaced by another folder since it was trusted"))
         }
     }
 

@@ -94,10 +94,7 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
         return Err(Error::invalid("", "is not a folder"));
     }
     check_owner(path, &meta)?;
-    match meta.mode() & STICKY == 0 {
-        true => check_mode(path, meta.mode() & 0o777),
-        false => Ok(()),
-    }
+    if meta.mode() & STICKY == 0 { check_mode(path, meta.mode() & 0o777) } else { Ok(()) }
 }
 
 /// Reads a file below a folder, without checking who can change it. `path` is relative to the folder. Fails with
@@ -197,9 +194,10 @@ fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
 /// Returns the file and its metadata. Fails if it is not a regular file, but for example a folder, a FIFO or a device.
 fn regular(file: File) -> Result<(File, Metadata), Error> {
     let meta = file.metadata().map_err(|error| unreadable(&error))?;
-    match meta.is_file() {
-        true => Ok((file, meta)),
-        false => Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it")),
+    if meta.is_file() {
+        Ok((file, meta))
+    } else {
+        Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it"))
     }
 }
 
@@ -207,10 +205,7 @@ fn bounded(file: File, max: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = file.take(max + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(&error))?;
-    match bytes.len() as u64 > max {
-        true => Err(Error::too_large(format!("has more than {max} bytes"))),
-        false => Ok(bytes),
-    }
+    if bytes.len() as u64 > max { Err(Error::too_large(format!("has more than {max} bytes"))) } else { Ok(bytes) }
 }
 
 fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Error> {

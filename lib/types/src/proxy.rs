@@ -37,9 +37,10 @@ impl Host {
         let port = port.map_or(Ok(HTTPS), |port| port.parse().map_err(|_| wrong()))?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         let is_name = (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(plain);
-        match (is_name || name.parse::<IpAddr>().is_ok()) && port != 0 {
-            true => Ok(Host { name: name.to_ascii_lowercase(), port }),
-            false => Err(wrong()),
+        if (is_name || name.parse::<IpAddr>().is_ok()) && port != 0 {
+            Ok(Host { name: name.to_ascii_lowercase(), port })
+        } else {
+            Err(wrong())
         }
     }
 
@@ -50,10 +51,7 @@ impl Host {
 
     /// Returns the authority of a URL with this scheme. It contains no port if the port is the scheme's default.
     pub fn authority(&self, scheme: &str) -> String {
-        let name = match self.name.contains(':') {
-            true => format!("[{}]", self.name),
-            false => self.name.clone(),
-        };
+        let name = if self.name.contains(':') { format!("[{}]", self.name) } else { self.name.clone() };
         match (scheme, self.port) {
             ("http", HTTP) | ("https", HTTPS) => name,
             (_, port) => format!("{name}:{port}"),

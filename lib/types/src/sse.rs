@@ -56,10 +56,8 @@ impl Parser {
     fn end_line(&mut self) -> Option<Event> {
         let line = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line);
-        let line = match std::mem::replace(&mut self.started, true) {
-            false => line.trim_start_matches('\u{feff}'),
-            true => &line,
-        };
+        let line =
+            if !std::mem::replace(&mut self.started, true) { line.trim_start_matches('\u{feff}') } else { &line };
         if line.is_empty() {
             return self.dispatch();
         }

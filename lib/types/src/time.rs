@@ -21,10 +21,7 @@ impl Timestamp {
     /// Parses any timestamp of RFC 3339, with any offset and fraction. Digits after the milliseconds are dropped.
     pub fn from_rfc3339(text: &str) -> Result<Timestamp, NotATimestamp> {
         // jiff also accepts other forms of ISO 8601, such as a time without seconds.
-        match has_rfc3339_form(text.as_bytes()) {
-            true => Timestamp::read(text),
-            false => Err(NotATimestamp),
-        }
+        if has_rfc3339_form(text.as_bytes()) { Timestamp::read(text) } else { Err(NotATimestamp) }
     }
 
     fn read(text: &str) -> Result<Timestamp, NotATimestamp> {
@@ -105,10 +102,7 @@ impl FromStr for Timestamp {
     /// Parses exactly the form that [`fmt::Display`] writes.
     fn from_str(text: &str) -> Result<Timestamp, NotATimestamp> {
         let instant = Timestamp::read(text)?;
-        match instant.to_string() == text {
-            true => Ok(instant),
-            false => Err(NotATimestamp),
-        }
+        if instant.to_string() == text { Ok(instant) } else { Err(NotATimestamp) }
     }
 }
 

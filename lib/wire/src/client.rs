@@ -488,10 +488,7 @@ fn no_connection(_: Elapsed) -> Error {
 /// Returns the error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
 fn keep_unknown_outcome(earlier: &Error, error: Error) -> Error {
     let says_nothing = matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled);
-    match earlier.is_outcome_unknown() && says_nothing {
-        true => error.outcome_unknown(),
-        false => error,
-    }
+    if earlier.is_outcome_unknown() && says_nothing { error.outcome_unknown() } else { error }
 }
 
 /// Returns 5 to 25 ms, so that many callers do not repeat their calls at the same time.

@@ -54,10 +54,7 @@ impl ChangeGate {
 
     /// Returns the error of a call that ended without a reply, which says whether the outcome is unknown.
     pub(crate) fn ended(&self, error: Error) -> Error {
-        match self.give_up() {
-            true => error,
-            false => error.outcome_unknown(),
-        }
+        if self.give_up() { error } else { error.outcome_unknown() }
     }
 
     /// Sets the state, unless it was set before, and returns the current state.

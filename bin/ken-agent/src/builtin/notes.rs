@@ -86,9 +86,10 @@ async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
     if checklist.items.len() > ITEMS {
         return Err(format!("A checklist has at most {ITEMS} items."));
     }
-    let body = match checklist.items.is_empty() {
-        true => String::new(),
-        false => serde_json::to_string(&checklist.items).map_err(|error| error.to_string())?,
+    let body = if checklist.items.is_empty() {
+        String::new()
+    } else {
+        serde_json::to_string(&checklist.items).map_err(|error| error.to_string())?
     };
     let name = checklist.list.unwrap_or_else(|| LIST.to_owned());
     put(&parts, &caller, NoteKind::Checklist, &name, body).await?;

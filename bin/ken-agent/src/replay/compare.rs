@@ -191,10 +191,7 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
     let mut planned = None;
     let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction, .. });
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
-    let min = match segment.events.iter().any(ends_here) {
-        true => 0,
-        false => u64::from(events.iter().any(is_of_compaction)),
-    };
+    let min = if segment.events.iter().any(ends_here) { 0 } else { u64::from(events.iter().any(is_of_compaction)) };
     for event in events {
         match &event.body {
             Body::CompactionStart { reason, estimated_tokens } => {

@@ -157,10 +157,7 @@ pub(super) fn stopped() -> Error {
 impl Tape {
     /// Creates the tape of a segment. `all` contains the events of the whole record.
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
-        let ending = match segment.is_cut {
-            true => None,
-            false => ending(&segment.events),
-        };
+        let ending = if segment.is_cut { None } else { ending(&segment.events) };
         let mut tape = Tape {
             lanes: HashMap::new(),
             left: segment.events.len(),
@@ -229,10 +226,7 @@ impl Tape {
         }
         self.left -= 1;
         self.abort_if_due();
-        match self.is_cut && self.left == 0 {
-            true => Err(stopped()),
-            false => Ok(()),
-        }
+        if self.is_cut && self.left == 0 { Err(stopped()) } else { Ok(()) }
     }
 
     /// Called after the loop has ended. Reports the first recorded event that the loop has not produced.

@@ -74,10 +74,7 @@ impl TurnState {
 
     fn start_compacting(&self, plan: &Plan) -> Option<Step> {
         let is_first = self.last_stop.is_none();
-        let planned = match self.has_overflowed() {
-            true => plan.on_overflow?,
-            false => plan.compaction.filter(|_| is_first)?,
-        };
+        let planned = if self.has_overflowed() { plan.on_overflow? } else { plan.compaction.filter(|_| is_first)? };
         let may_start = self.turn.is_none() && plan.ending.is_none();
         let body =
             Body::CompactionStart { reason: planned.reason.to_owned(), estimated_tokens: planned.estimated_tokens };
@@ -130,9 +127,12 @@ impl TurnState {
             MessageState::NotStarted if turn.purpose != Purpose::Agent => record(self.turn_without_message(turn, plan)),
             MessageState::NotStarted => record(self.empty_message_start(plan)),
             MessageState::Open(draft) => record(self.close_message(draft, plan)),
-            MessageState::Ended(message) => self.tools(turn, plan).or_else(|| match turn.summed_up {
-                false => record(events::turn_messages(turn, message)),
-                true => self.turn_ended(turn, message).and_then(record),
+            MessageState::Ended(message) => self.tools(turn, plan).or_else(|| {
+                if !turn.summed_up {
+                    record(events::turn_messages(turn, message))
+                } else {
+                    self.turn_ended(turn, message).and_then(record)
+                }
             }),
         }
     }

@@ -141,9 +141,10 @@ impl Home {
         let mut folders = vec![self.path("")];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap().flatten() {
-                match entry.file_type().unwrap().is_dir() {
-                    true => folders.push(entry.path()),
-                    false => drop(found.insert(entry.path(), std::fs::read(entry.path()).unwrap_or_default())),
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(entry.path())
+                } else {
+                    drop(found.insert(entry.path(), std::fs::read(entry.path()).unwrap_or_default()))
                 }
             }
         }

@@ -114,10 +114,7 @@ fn existing_stream(status: u16, made: &Made) -> Result<Response, Failure> {
 /// Adds the headers that give the end of the stream.
 fn ended(response: Response, end: u64, closed: bool) -> Result<Response, Failure> {
     let response = response.text_header("stream-next-offset", &Kind::Public.offset(end).to_string())?;
-    match closed {
-        true => response.text_header("stream-closed", "true"),
-        false => Ok(response),
-    }
+    if closed { response.text_header("stream-closed", "true") } else { Ok(response) }
 }
 
 /// POST /streams/*path
@@ -145,10 +142,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// Returns the entries to append, or `None` for an empty body that only closes the stream.
 fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payload>, Failure> {
     if body.is_empty() {
-        return match close {
-            true => Ok(None),
-            false => Err(Error::invalid("", "there is nothing to append").into()),
-        };
+        return if close { Ok(None) } else { Err(Error::invalid("", "there is nothing to append").into()) };
     }
     if !is_media_type(content_type) {
         return Err(Error::invalid("content-type", "content-type is missing").into());

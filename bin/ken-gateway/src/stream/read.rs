@@ -63,12 +63,11 @@ fn found(mut page: StreamPage) -> Result<Response, Failure> {
         return Ok(Response::json_bytes(200, bytes));
     };
     let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
-    match is_inert(&public.content_type) {
-        true => Ok(response),
+    if is_inert(&public.content_type) {
+        Ok(response)
+    } else {
         // A page that another program has stored must not run scripts with the rights of this server's origin.
-        false => {
-            response.text_header("content-security-policy", "sandbox")?.text_header("content-disposition", "attachment")
-        }
+        response.text_header("content-security-policy", "sandbox")?.text_header("content-disposition", "attachment")
     }
 }
 
@@ -110,10 +109,7 @@ async fn catch_up(
         return end.put(subject.kind, found(page)?);
     }
     let etag = etag(subject, &page);
-    let response = match request.knows(&etag) {
-        true => Response::empty(304),
-        false => found(page)?,
-    };
+    let response = if request.knows(&etag) { Response::empty(304) } else { found(page)? };
     end.put(subject.kind, response)?.text_header("etag", &etag)
 }
 
@@ -133,10 +129,7 @@ async fn long_poll(
         }
     }
     let end = Position::after(&page);
-    let response = match page.is_empty() {
-        true => Response::empty(204),
-        false => found(page)?,
-    };
+    let response = if page.is_empty() { Response::empty(204) } else { found(page)? };
     end.put(subject.kind, response)?.text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
@@ -163,10 +156,7 @@ async fn wait(gateway: &Gateway, subject: &Subject, after: &StreamPage) -> Resul
 fn etag(subject: &Subject, page: &StreamPage) -> String {
     let digest = Sha256::digest(subject.name.as_bytes());
     let name = hex::encode(digest.get(..8).unwrap_or_default());
-    let state = match page.closed && page.next == page.end {
-        true => "closed",
-        false => "open",
-    };
+    let state = if page.closed && page.next == page.end { "closed" } else { "open" };
     format!("\"{name}-{}-{}-{}-{state}\"", page.id, page.start, page.next)
 }
 

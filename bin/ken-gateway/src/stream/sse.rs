@@ -140,10 +140,7 @@ impl Reader {
     /// Reads entries from the store that are no longer among the recent pieces.
     async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
         let page = self.read(position.next).await?;
-        match page.is_empty() && !page.closed {
-            true => Ok(position),
-            false => self.send_backlog(page).await,
-        }
+        if page.is_empty() && !page.closed { Ok(position) } else { self.send_backlog(page).await }
     }
 
     async fn read(&mut self, after: u64) -> Result<StreamPage, Gone> {
@@ -184,10 +181,7 @@ impl Reader {
     async fn send(&mut self, data: Bytes, position: Position) {
         let cursor = next_cursor(self.cursor).unwrap_or_default();
         let control = position.control(self.subject.kind, cursor);
-        let frame = match data.is_empty() {
-            true => control,
-            false => Bytes::from([data.as_ref(), control.as_ref()].concat()),
-        };
+        let frame = if data.is_empty() { control } else { Bytes::from([data.as_ref(), control.as_ref()].concat()) };
         self.frames.send(frame).await;
     }
 

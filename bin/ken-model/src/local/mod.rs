@@ -132,9 +132,10 @@ async fn relay_text(process: &mut Process, request: &Generate, sink: &dyn DeltaS
             }
             Line::End(end) => {
                 speech.flush().await?;
-                return match speech.begun {
-                    true => Ok(completion(&end)),
-                    false => Err(Error::invalid("", "the model has nothing to say to this")),
+                return if speech.begun {
+                    Ok(completion(&end))
+                } else {
+                    Err(Error::invalid("", "the model has nothing to say to this"))
                 };
             }
         }

@@ -75,12 +75,11 @@ fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String
             *place = item.embedding;
         }
     }
-    match vectors.iter().any(Vec::is_empty) {
-        true => Err(format!("{count} vectors were asked for, and some are missing")),
-        false => {
-            let tokens = bounded(answer.usage.and_then(|usage| usage.prompt_tokens));
-            Ok((vectors, (tokens > 0).then_some(tokens)))
-        }
+    if vectors.iter().any(Vec::is_empty) {
+        Err(format!("{count} vectors were asked for, and some are missing"))
+    } else {
+        let tokens = bounded(answer.usage.and_then(|usage| usage.prompt_tokens));
+        Ok((vectors, (tokens > 0).then_some(tokens)))
     }
 }
 

@@ -47,9 +47,10 @@ impl Refusal<'_> {
             status => status.to_string(),
         };
         let words = clean(self.message, key);
-        let message = match words.is_empty() {
-            true => format!("{} answered {status}", self.model),
-            false => format!("{} answered {status}: {words}", self.model),
+        let message = if words.is_empty() {
+            format!("{} answered {status}", self.model)
+        } else {
+            format!("{} answered {status}: {words}", self.model)
         };
         let mut error = Error::new(code, message);
         let is_temporary = matches!(code, Code::Busy | Code::Unavailable);
@@ -104,10 +105,7 @@ fn clean(words: &str, key: Option<&str>) -> String {
     let line = ken_text::head(&words, 4 * MAX_SHOWN_BYTES).replace(char::is_control, " ");
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let cut = ken_text::head(&line, MAX_SHOWN_BYTES);
-    match cut.len() < line.len() {
-        true => format!("{cut}…"),
-        false => line,
-    }
+    if cut.len() < line.len() { format!("{cut}…") } else { line }
 }
 
 /// The longest wait that is passed on, in milliseconds.

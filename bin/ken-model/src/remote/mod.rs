@@ -363,10 +363,7 @@ impl Remote {
                 let mut body = openai::body(&self.name.id, request);
                 if let Some(max) = max_output {
                     // OpenAI's newer models refuse the older name. Many other servers know only the older name.
-                    let name = match self.endpoint.is_origin {
-                        true => "max_completion_tokens",
-                        false => "max_tokens",
-                    };
+                    let name = if self.endpoint.is_origin { "max_completion_tokens" } else { "max_tokens" };
                     body[name] = json!(max);
                 }
                 // It has the calls of one conversation go to the same servers, where the cache is. Other servers may refuse it.

@@ -108,10 +108,7 @@ fn call_extra(opaque: &str) -> Option<(usize, Value)> {
 }
 
 fn result(result: &ToolAnswer<'_>) -> Value {
-    let text = match result.is_error {
-        true => format!("Error: {}", result.text),
-        false => result.text.clone(),
-    };
+    let text = if result.is_error { format!("Error: {}", result.text) } else { result.text.clone() };
     json!({"role": "tool", "tool_call_id": result.id, "content": text})
 }
 
@@ -399,10 +396,8 @@ impl Chunks {
                 let opaque = Some(format!("{CALL_PREFIX}{position} {}", call.extra));
                 deltas.push(Delta::Think { delta: String::new(), opaque });
             }
-            let id = match call.id.is_empty() {
-                true => format!("call_{}", call.index.unwrap_or(position as u64)),
-                false => call.id,
-            };
+            let id =
+                if call.id.is_empty() { format!("call_{}", call.index.unwrap_or(position as u64)) } else { call.id };
             deltas.push(Delta::ToolCall { id, name: call.name, arguments: arguments(&call.arguments) });
         }
         Some((deltas, Ended { stop_reason, usage: self.usage }))

@@ -42,10 +42,7 @@ impl Rules {
         }
         let down = self.breakers.down();
         let causes: Vec<String> = down.into_iter().map(|(name, cause)| format!("{name}: {cause}")).collect();
-        match causes.is_empty() {
-            true => MODEL_DOWN.to_owned(),
-            false => format!("{MODEL_DOWN} ({})", causes.join("; ")),
-        }
+        if causes.is_empty() { MODEL_DOWN.to_owned() } else { format!("{MODEL_DOWN} ({})", causes.join("; ")) }
     }
 
     /// Returns the whole answer, including the part that was already sent.

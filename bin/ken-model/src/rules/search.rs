@@ -48,10 +48,11 @@ pub(super) fn search<'a>(request: &'a Generate, question: &'a str) -> Vec<Hit<'a
     let questions: Vec<&str> = lines(question).filter(|line| line.ends_with('?')).collect();
     let mut candidates = Vec::new();
     let mut terms = terms(&questions.join(" "));
-    match terms.is_empty() {
+    if terms.is_empty() {
         // If there is no question, or only one like "Do you know?", the topic is in the rest of the message.
-        true => terms = self::terms(question),
-        false => of_user(question, Origin::CurrentMessage, &terms, &mut candidates),
+        terms = self::terms(question);
+    } else {
+        of_user(question, Origin::CurrentMessage, &terms, &mut candidates);
     }
     if terms.is_empty() {
         return Vec::new();

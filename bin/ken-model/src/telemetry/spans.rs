@@ -125,10 +125,7 @@ impl Spans<'_> {
         let answer = event.pointer("/result/content/0/text").and_then(Value::as_str);
         // If the tool does not exist, the model invented its name.
         let is_made_up = answer.is_some_and(|text| text.starts_with(NO_TOOL));
-        let name = match is_made_up {
-            true => UNKNOWN,
-            false => checked_name(text(event, "toolName")),
-        };
+        let name = if is_made_up { UNKNOWN } else { checked_name(text(event, "toolName")) };
         let mut attributes = vec![
             Attribute::text("gen_ai.operation.name", "execute_tool"),
             Attribute::text("gen_ai.tool.name", name),
@@ -268,10 +265,7 @@ fn time(event: &Value) -> Option<Timestamp> {
 /// Returns the name if it has the form of a name. A name that a model invented could contain text of the conversation.
 fn checked_name(name: &str) -> &str {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    match (1..=64).contains(&name.len()) && name.bytes().all(is_part) {
-        true => name,
-        false => UNKNOWN,
-    }
+    if (1..=64).contains(&name.len()) && name.bytes().all(is_part) { name } else { UNKNOWN }
 }
 
 /// 64-bit FNV-1a, never 0. The seed is hashed first.

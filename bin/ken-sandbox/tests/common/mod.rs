@@ -188,10 +188,7 @@ pub(crate) fn hiding(call: i64) -> seccompiler::BpfProgram {
 
 /// As whom to run: `None` is whoever runs the tests.
 pub(crate) fn users() -> Vec<Option<u32>> {
-    match nix::unistd::geteuid().is_root() {
-        true => vec![None, Some(NOBODY)],
-        false => vec![None],
-    }
+    if nix::unistd::geteuid().is_root() { vec![None, Some(NOBODY)] } else { vec![None] }
 }
 
 pub(crate) struct World {

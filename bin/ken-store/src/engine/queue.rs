@@ -85,9 +85,10 @@ impl<T> Queue<T> {
             let message = format!("the store's {} queue is full ({limit} wait)", self.name);
             return Err(Error::busy(message, RETRY_MS));
         }
-        match comes_first {
-            true => state.first.push_back(item),
-            false => state.others.push_back(item),
+        if comes_first {
+            state.first.push_back(item)
+        } else {
+            state.others.push_back(item)
         }
         Ok(())
     }

@@ -220,9 +220,10 @@ impl Writer {
         }
         drop(pushed);
         answer.await.unwrap_or_else(|_| {
-            Err(match gate.give_up() {
-                true => Error::deadline("the deadline passed before the change was begun"),
-                false => stopping().outcome_unknown(),
+            Err(if gate.give_up() {
+                Error::deadline("the deadline passed before the change was begun")
+            } else {
+                stopping().outcome_unknown()
             })
         })
     }
@@ -472,9 +473,10 @@ impl BatchWriter {
                 others += 1;
             }
             taken += 1;
-            match job.begin() {
-                true => refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?),
-                false => given_up += 1,
+            if job.begin() {
+                refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?)
+            } else {
+                given_up += 1
             }
         }
         self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));

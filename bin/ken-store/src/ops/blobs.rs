@@ -36,10 +36,7 @@ impl Write for BlobsPut {
         if args.offset + bytes as u64 > args.length {
             return Err(Error::invalid("/bytes", "the piece ends beyond the length of the blob"));
         }
-        match bytes == 0 {
-            true => Err(Error::invalid("/bytes", "the piece is empty")),
-            false => Ok(()),
-        }
+        if bytes == 0 { Err(Error::invalid("/bytes", "the piece is empty")) } else { Ok(()) }
     }
 
     fn run(tables: &dyn Tables, args: &PutBlob, change: &mut Change) -> Result<BlobState, Error> {
@@ -144,12 +141,13 @@ pub(super) fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32
 
 impl Read for OutputsGet {
     fn check(args: &GetOutput) -> Result<(), Error> {
-        match (OUTPUT_ID..=64).contains(&args.id.len()) && is_hex(&args.id) {
-            true => Ok(()),
-            false => Err(Error::invalid(
+        if (OUTPUT_ID..=64).contains(&args.id.len()) && is_hex(&args.id) {
+            Ok(())
+        } else {
+            Err(Error::invalid(
                 "/id",
                 format!("an output is named by at least {OUTPUT_ID} hexadecimal digits in lower case"),
-            )),
+            ))
         }
     }
 

@@ -31,9 +31,10 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 }
 
 fn check_path(at: &str, path: &str) -> Result<(), Error> {
-    match (1..=PATH_BYTES).contains(&path.len()) {
-        true => Ok(()),
-        false => Err(Error::invalid(at, format!("{} bytes; 1 to {PATH_BYTES} are allowed", path.len()))),
+    if (1..=PATH_BYTES).contains(&path.len()) {
+        Ok(())
+    } else {
+        Err(Error::invalid(at, format!("{} bytes; 1 to {PATH_BYTES} are allowed", path.len())))
     }
 }
 
@@ -49,9 +50,10 @@ fn source_of(collection: &str) -> Result<&str, Error> {
 impl Read for DocumentsList {
     fn check(args: &ListDocuments) -> Result<(), Error> {
         check_path("/collection", &args.collection)?;
-        match (1..=PAGE_DOCUMENTS).contains(&args.limit) {
-            true => Ok(()),
-            false => Err(Error::invalid("/limit", format!("1 to {PAGE_DOCUMENTS} are allowed"))),
+        if (1..=PAGE_DOCUMENTS).contains(&args.limit) {
+            Ok(())
+        } else {
+            Err(Error::invalid("/limit", format!("1 to {PAGE_DOCUMENTS} are allowed")))
         }
     }
 

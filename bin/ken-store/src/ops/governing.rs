@@ -54,18 +54,16 @@ impl Read for RulesList {
 
 impl Write for RulesSwitch {
     fn run(tables: &dyn Tables, args: &SwitchRule, change: &mut Change) -> Result<Nothing, Error> {
-        match tables.switch_rule(&args.name, args.enabled, change.now)? {
-            true => Ok(Nothing {}),
-            false => Err(unknown(&args.name)),
+        if tables.switch_rule(&args.name, args.enabled, change.now)? {
+            Ok(Nothing {})
+        } else {
+            Err(unknown(&args.name))
         }
     }
 }
 
 impl Write for RulesDelete {
     fn run(tables: &dyn Tables, args: &NamedRule, _: &mut Change) -> Result<Nothing, Error> {
-        match tables.delete_rule(&args.name)? {
-            true => Ok(Nothing {}),
-            false => Err(unknown(&args.name)),
-        }
+        if tables.delete_rule(&args.name)? { Ok(Nothing {}) } else { Err(unknown(&args.name)) }
     }
 }

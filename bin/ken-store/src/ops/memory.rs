@@ -24,10 +24,7 @@ const DEFAULT: &str = "memory";
 
 /// Stores the default of the configuration.
 pub(crate) fn set_default(tables: &dyn Tables, memory: Memory) -> Result<(), Error> {
-    match default(tables)? == memory {
-        true => Ok(()),
-        false => tables.set_stored_value(DEFAULT, memory.name()),
-    }
+    if default(tables)? == memory { Ok(()) } else { tables.set_stored_value(DEFAULT, memory.name()) }
 }
 
 fn default(tables: &dyn Tables) -> Result<Memory, Error> {
@@ -70,10 +67,7 @@ fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Erro
     // In a private chat with the bot, the conversation has the id of the user. It can be recognised by that, without knowing who else has
     // written.
     alone.retain(|conversation| scope.connector != MESSENGER || *conversation == scope.actor_id);
-    Ok(match alone.contains(current) {
-        true => alone,
-        false => vec![current.clone()],
-    })
+    Ok(if alone.contains(current) { alone } else { vec![current.clone()] })
 }
 
 impl Read for MemorySearch {

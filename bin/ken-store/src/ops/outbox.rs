@@ -221,9 +221,10 @@ fn text(found: &SubmissionRow, ending: &Ending<'_>, answer: &str) -> Option<Stri
 }
 
 pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
-    match (1..=MAX_DUE).contains(&args.max) {
-        true => Ok(()),
-        false => Err(Error::invalid("/max", format!("max is 1 to {MAX_DUE}"))),
+    if (1..=MAX_DUE).contains(&args.max) {
+        Ok(())
+    } else {
+        Err(Error::invalid("/max", format!("max is 1 to {MAX_DUE}")))
     }
 }
 

@@ -121,10 +121,8 @@ fn insert(
         insert_entries(tables, &mut stream, &Payload::Bytes(Octets(part)))?;
     }
     if let Some(body) = args.body.as_ref().filter(|body| !body.0.is_empty()) {
-        let payload = match stream.is_json() {
-            true => Payload::Messages(messages(&body.0)?),
-            false => Payload::Bytes(body.clone()),
-        };
+        let payload =
+            if stream.is_json() { Payload::Messages(messages(&body.0)?) } else { Payload::Bytes(body.clone()) };
         insert_entries(tables, &mut stream, &payload)?;
     }
     tables.update_public(&stream)?;

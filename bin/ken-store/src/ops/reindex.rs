@@ -33,9 +33,10 @@ impl Write for KnowledgeReindex {
             return job(tables, &running.id);
         }
         tables.insert_job(&args.id, change.now)?;
-        match args.documents {
-            true => documents::begin(tables, change)?,
-            false => change.push(Effect::Background),
+        if args.documents {
+            documents::begin(tables, change)?
+        } else {
+            change.push(Effect::Background)
         }
         publish(&args.id, "running", change);
         job(tables, &args.id)

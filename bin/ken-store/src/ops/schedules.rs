@@ -391,10 +391,8 @@ impl Write for SchedulesAdvance {
     const COMES_FIRST: bool = true;
 
     fn run(tables: &dyn Tables, args: &Advance, change: &mut Change) -> Result<Advanced, Error> {
-        let mut active = match args.fires.is_empty() {
-            true => Active::new(),
-            false => tables.active_schedule_runs()?.into_iter().collect(),
-        };
+        let mut active =
+            if args.fires.is_empty() { Active::new() } else { tables.active_schedule_runs()?.into_iter().collect() };
         for fire in &args.fires {
             record_slots(tables, fire, &mut active, args.now, change)?;
         }

@@ -255,10 +255,7 @@ fn ended_run(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<EndedRun>, 
         kind: kind(row),
         agent: (!of_workflow).then(|| target_agent(context.as_ref()).to_owned()),
         stream: row.stream.clone(),
-        recorded_from: match of_workflow {
-            true => Offset::Start,
-            false => Offset::end(row.submission.recorded_from),
-        },
+        recorded_from: if of_workflow { Offset::Start } else { Offset::end(row.submission.recorded_from) },
         ended_at,
     }))
 }

@@ -63,10 +63,7 @@ fn admit_to_group(sender: &str, message: &IncomingMessage, standing: &Standing) 
     if !group.allow_from.is_empty() && !group.allow_from.iter().any(|user| user == sender) {
         return Err(Rejection::GroupAllowlist);
     }
-    match standing.is_allowed {
-        true => Ok(()),
-        false => Err(Rejection::UserNotAllowed),
-    }
+    if standing.is_allowed { Ok(()) } else { Err(Rejection::UserNotAllowed) }
 }
 
 #[cfg(test)]

@@ -49,10 +49,8 @@ impl Cap {
     }
 
     fn message(&self, min: i64) -> String {
-        let say = |amount: i64| match self.is_cost {
-            true => format!("${:.6}", dollars(amount)),
-            false => format!("{amount} tokens"),
-        };
+        let say =
+            |amount: i64| if self.is_cost { format!("${:.6}", dollars(amount)) } else { format!("{amount} tokens") };
         let needed = self.input.saturating_add(self.output.saturating_mul(min));
         format!(
             "the budget of {} per {} does not cover this call: {} are used, and it needs {}",

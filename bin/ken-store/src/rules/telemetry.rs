@@ -157,10 +157,7 @@ impl Fold {
         if kind == "approval_requested" {
             return;
         }
-        match self.events.len() < EVENTS {
-            true => self.events.push(shown),
-            false => self.truncated = true,
-        }
+        if self.events.len() < EVENTS { self.events.push(shown) } else { self.truncated = true }
     }
 
     fn count(&mut self, summary: &EventSummary, event: &str) {

@@ -28,10 +28,7 @@ pub(crate) fn cosine(query: &[f32], packed: &[u8]) -> f64 {
         right += other * other;
     }
     let length = f64::from(left).sqrt() * f64::from(right).sqrt();
-    match length > 0.0 {
-        true => f64::from(product) / length,
-        false => 0.0,
-    }
+    if length > 0.0 { f64::from(product) / length } else { 0.0 }
 }
 
 /// Returns the score that an entry gets for its place in one ranking, counted from 0. The sum of these scores over all rankings gives its

@@ -368,9 +368,10 @@ fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Ve
     if beyond == 0 {
         return Some(entries);
     }
-    match source.json {
-        true => entries.extend_from_slice(source.entries.get(place..place + beyond)?),
-        false => entries.push(source.entries.get(place)?.get(..beyond)?.to_vec()),
+    if source.json {
+        entries.extend_from_slice(source.entries.get(place..place + beyond)?)
+    } else {
+        entries.push(source.entries.get(place)?.get(..beyond)?.to_vec())
     }
     Some(entries)
 }
@@ -480,13 +481,12 @@ impl Both {
     }
 
     fn creation(&mut self, wanted: &Wanted) -> CreateStream {
-        let body = match wanted.json {
-            true => {
-                let texts = entries_of(true, &wanted.body);
-                let texts: Vec<String> = texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
-                format!("[{}]", texts.join(" ,\n")).into_bytes()
-            }
-            false => wanted.body.clone(),
+        let body = if wanted.json {
+            let texts = entries_of(true, &wanted.body);
+            let texts: Vec<String> = texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
+            format!("[{}]", texts.join(" ,\n")).into_bytes()
+        } else {
+            wanted.body.clone()
         };
         let lifetime = wanted.lifetime.map(|life| match life {
             Life::Ttl(seconds) => Lifetime::Ttl(seconds),
@@ -511,9 +511,10 @@ impl Both {
     fn append(&mut self, written: &Written, producer: Option<(usize, u64, u64)>) -> AppendStream {
         let entries = entries_of(written.json, &written.entries);
         let raw = |text: Vec<u8>| RawValue::from_string(String::from_utf8(text).unwrap()).unwrap();
-        let payload = match written.json {
-            true => Payload::Messages(entries.into_iter().map(raw).collect()),
-            false => Payload::Bytes(Octets(written.entries.clone())),
+        let payload = if written.json {
+            Payload::Messages(entries.into_iter().map(raw).collect())
+        } else {
+            Payload::Bytes(Octets(written.entries.clone()))
         };
         AppendStream {
             stream: name(written.name),

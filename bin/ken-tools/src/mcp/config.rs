@@ -124,9 +124,10 @@ impl Settings {
         };
         let folder = path.parent().unwrap_or(Path::new("/"));
         for (number, (name, value)) in entries.into_iter().enumerate() {
-            let config = match number < MAX_SERVERS {
-                true => ServerConfig::of(&name, value, folder),
-                false => Err(Error::too_large(format!("there are {MAX_SERVERS} servers already"))),
+            let config = if number < MAX_SERVERS {
+                ServerConfig::of(&name, value, folder)
+            } else {
+                Err(Error::too_large(format!("there are {MAX_SERVERS} servers already")))
             };
             match config {
                 Ok(Some(config)) => settings.servers.push(config),

@@ -203,10 +203,11 @@ impl Block {
         let mut rendered = gutter(self.text.trim_end(), "· ", style, columns);
         if !unfolded {
             let hidden = rendered.lines.len().saturating_sub(FOLDED_LINES);
-            match self.settled {
+            if self.settled {
+                rendered.lines.truncate(FOLDED_LINES);
+            } else {
                 // While the text grows, its last lines are shown.
-                false => _ = rendered.lines.drain(..hidden),
-                true => rendered.lines.truncate(FOLDED_LINES),
+                rendered.lines.drain(..hidden);
             }
             if hidden > 0 && self.settled {
                 rendered.lines.push(folded(hidden));

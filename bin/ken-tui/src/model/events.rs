@@ -370,10 +370,7 @@ fn arguments(arguments: &Value) -> String {
     let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let all: Vec<String> = fields.values().map(value).collect();
     let text = one_line(&all.join(" "));
-    match text.chars().count() > ARGUMENTS {
-        true => text.chars().take(ARGUMENTS - 1).chain(['…']).collect(),
-        false => text,
-    }
+    if text.chars().count() > ARGUMENTS { text.chars().take(ARGUMENTS - 1).chain(['…']).collect() } else { text }
 }
 
 /// Returns the text of a tool's result.

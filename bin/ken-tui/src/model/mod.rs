@@ -326,19 +326,16 @@ impl Model {
             self.note("This is a new session.");
         }
         self.effects.push(Effect::Parts);
-        match created {
-            true => {
-                self.effects.push(Effect::Log("session.fresh"));
-                self.attach("-1");
-                if is_first {
-                    self.preflight_row(Preflight::fact(format!("session {id}")));
-                    self.greet();
-                }
+        if created {
+            self.effects.push(Effect::Log("session.fresh"));
+            self.attach("-1");
+            if is_first {
+                self.preflight_row(Preflight::fact(format!("session {id}")));
+                self.greet();
             }
-            false => {
-                self.effects.push(Effect::Log("session.resumed"));
-                self.fetch_page(None);
-            }
+        } else {
+            self.effects.push(Effect::Log("session.resumed"));
+            self.fetch_page(None);
         }
     }
 
@@ -525,14 +522,13 @@ impl Model {
             Ok(body) => {
                 self.connection = Connection::Connected;
                 self.take_context(&body);
-                match sent.is_command {
-                    true => self.command_done(id, &body),
-                    false => {
-                        self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
-                        if !self.is_busy() {
-                            // The turn ended before the reply to the request arrived.
-                            self.notify("ken: the answer is there");
-                        }
+                if sent.is_command {
+                    self.command_done(id, &body)
+                } else {
+                    self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
+                    if !self.is_busy() {
+                        // The turn ended before the reply to the request arrived.
+                        self.notify("ken: the answer is there");
                     }
                 }
             }

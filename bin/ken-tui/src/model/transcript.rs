@@ -365,11 +365,8 @@ impl Transcript {
             .filter(|(line, _)| line.to_string().to_lowercase().contains(wanted))
             .map(|(_, number)| number)
             .collect();
-        match found.is_empty() {
-            // The text is in a folded part or is split by a line break. Use the first line of the block.
-            true => vec![gap],
-            false => found,
-        }
+        // If the text is in a folded part or is split by a line break, the first line of the block is used.
+        if found.is_empty() { vec![gap] } else { found }
     }
 
     /// Returns the last matching block on or above the screen.

@@ -90,7 +90,7 @@ pub(super) fn is_secret(name: &str) -> bool {
 /// Returns the entries that a system has.
 pub(super) fn present(places: &Places) -> io::Result<Vec<Unit>> {
     let named = |name: &&str| Unit { root: Root::Config, name: (**name).to_owned() };
-    let mut units: Vec<Unit> = CONFIG.iter().map(|name| named(&name)).collect();
+    let mut units: Vec<Unit> = CONFIG.iter().map(named).collect();
     match std::fs::read_dir(&places.state) {
         Ok(entries) => {
             for entry in entries {

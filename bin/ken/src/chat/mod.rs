@@ -84,9 +84,10 @@ pub(crate) struct Chat {
 pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
     let message = compose::message(chat, &globals.places()?)?;
-    let folder = match chat.session.is_some() || chat.resume {
-        true => None,
-        false => workspace::of_new_session(globals, chat.workspace.as_deref())?,
+    let folder = if chat.session.is_some() || chat.resume {
+        None
+    } else {
+        workspace::of_new_session(globals, chat.workspace.as_deref())?
     };
     let needed = NeededParts::of(globals)?;
     needed.check(chat.no_start)?;

@@ -68,10 +68,7 @@ fn fill(template: &str, params: &[(String, String)], input: &str) -> Result<Stri
     if let Some((extra, _)) = params.iter().find(|(name, _)| !used.contains(name.as_str())) {
         return Err(format!("has no placeholder `{{{{{extra}}}}}`"));
     }
-    match used.contains(INPUT) || input.is_empty() {
-        true => Ok(filled),
-        false => Ok(format!("{filled}\n\n{input}")),
-    }
+    if used.contains(INPUT) || input.is_empty() { Ok(filled) } else { Ok(format!("{filled}\n\n{input}")) }
 }
 
 #[cfg(test)]

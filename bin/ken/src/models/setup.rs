@@ -157,9 +157,10 @@ fn ask_provider(secrets: &SecretFile) -> Result<String, Error> {
     if !typed::is_person() {
         let names: Vec<&str> = found.iter().map(|found| found.known.name).collect();
         let error = Error::invalid("--provider", "nobody is there to ask which provider to use");
-        return Err(match names.is_empty() {
-            true => error.hint("ken setup --provider NAME --model MODEL --key-env VARIABLE --yes"),
-            false => error.hint(format!("found here: {}", names.join(", "))),
+        return Err(if names.is_empty() {
+            error.hint("ken setup --provider NAME --model MODEL --key-env VARIABLE --yes")
+        } else {
+            error.hint(format!("found here: {}", names.join(", ")))
         });
     }
     for Found { known, why } in &found {
@@ -273,10 +274,7 @@ fn ask_model(trial: &Trial, provider: &str, given: &[(String, String)]) -> Resul
     let names: Vec<&str> = listed.iter().map(String::as_str).collect();
     if !typed::is_person() {
         let error = Error::invalid("--model", "nobody is there to ask which model to use");
-        return Err(match names.is_empty() {
-            true => error,
-            false => error.hint(format!("{provider} has: {}", shown(&names))),
-        });
+        return Err(if names.is_empty() { error } else { error.hint(format!("{provider} has: {}", shown(&names))) });
     }
     if !names.is_empty() {
         print_line(&format!("  {provider} has: {}", shown(&names)))?;

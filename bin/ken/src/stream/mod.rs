@@ -100,10 +100,7 @@ struct Form {
 impl Form {
     /// Returns the content type that the options set, if any.
     fn explicit_type(&self) -> Option<&str> {
-        match self.json {
-            true => Some("application/json"),
-            false => self.content_type.as_deref(),
-        }
+        if self.json { Some("application/json") } else { self.content_type.as_deref() }
     }
 
     fn content_type(&self) -> &str {
@@ -229,10 +226,7 @@ fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
         let page = reader.page(live)?;
         show(&page, read, &mut shown)?;
         if page.is_last() || (page.up_to_date && !follow) {
-            return match is_guarded() {
-                true => print_text(&shown.finish()),
-                false => Ok(()),
-            };
+            return if is_guarded() { print_text(&shown.finish()) } else { Ok(()) };
         }
         live |= page.up_to_date;
     }

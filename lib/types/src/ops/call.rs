@@ -11,17 +11,19 @@ use crate::{Error, json};
 /// Parses a JSON object as a request, and any other text as a user's message. Fails with `invalid`, which names the
 /// wrong field. JSON may be nested `max_depth` levels deep.
 pub fn read(input: &str, max_depth: usize) -> Result<Generate, Error> {
-    let mut request = match input.trim_start().starts_with('{') {
-        true => json::parse(input.as_bytes(), max_depth)?,
-        false => json!({"messages": [{"role": "user", "content": input.trim_end_matches(['\n', '\r'])}]}),
+    let mut request = if input.trim_start().starts_with('{') {
+        json::parse(input.as_bytes(), max_depth)?
+    } else {
+        json!({"messages": [{"role": "user", "content": input.trim_end_matches(['\n', '\r'])}]})
     };
     if let Value::Object(fields) = &mut request {
         complete(fields);
     }
     let request: Generate = json::from_value(request)?;
-    match request.messages.is_empty() {
-        true => Err(Error::invalid("/messages", "there is no message to answer")),
-        false => Ok(request.with_past_messages()),
+    if request.messages.is_empty() {
+        Err(Error::invalid("/messages", "there is no message to answer"))
+    } else {
+        Ok(request.with_past_messages())
     }
 }
 
@@ -88,9 +90,12 @@ impl Failed {
     pub fn all(failed: Vec<Failed>) -> Error {
         let words: Vec<String> = failed
             .iter()
-            .map(|failed| match failed.error.message.starts_with(&failed.model) {
-                true => failed.error.message.clone(),
-                false => format!("{}: {}", failed.model, failed.error.message),
+            .map(|failed| {
+                if failed.error.message.starts_with(&failed.model) {
+                    failed.error.message.clone()
+                } else {
+                    format!("{}: {}", failed.model, failed.error.message)
+                }
             })
             .collect();
         match failed.into_iter().last() {

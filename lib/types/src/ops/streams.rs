@@ -241,13 +241,15 @@ const MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
 pub fn messages(body: &[u8]) -> Result<Vec<Box<RawValue>>, Error> {
     let text = crate::json::text(body)?;
     crate::json::check_depth(body, MESSAGE_DEPTH)?;
-    let messages: Vec<Box<RawValue>> = match text.trim_ascii_start().starts_with('[') {
-        true => serde_json::from_str(text).map_err(malformed)?,
-        false => vec![serde_json::from_str(text).map_err(malformed)?],
+    let messages: Vec<Box<RawValue>> = if text.trim_ascii_start().starts_with('[') {
+        serde_json::from_str(text).map_err(malformed)?
+    } else {
+        vec![serde_json::from_str(text).map_err(malformed)?]
     };
-    match text.contains(['\n', '\r']) {
-        true => messages.iter().map(|message| in_one_line(message)).collect(),
-        false => Ok(messages),
+    if text.contains(['\n', '\r']) {
+        messages.iter().map(|message| in_one_line(message)).collect()
+    } else {
+        Ok(messages)
     }
 }
 
