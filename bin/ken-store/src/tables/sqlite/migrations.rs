@@ -800,6 +800,8 @@ mod tests {
             );
             format!("INSERT OR REPLACE INTO telemetry VALUES ({submission}, 86400000, '{body}');")
         };
+        // Sessions and events do not matter here.
+        database.pragma_update(None, "foreign_keys", false).unwrap();
         let submissions = "INSERT INTO submissions (submission, id, stream, event, kind, hidden, state, open, place, recorded_from)
             VALUES (1, 's1', 4, 1, 'prompt', 0, 'completed', 0, 0, 0), (2, 's2', 5, 2, 'workflow', 0, 'completed', 0, 0, 0);";
         database.execute_batch(&(submissions.to_owned() + &summary(1, 10) + &summary(2, 20))).unwrap();
