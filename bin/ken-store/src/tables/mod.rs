@@ -99,7 +99,7 @@ pub trait Scopes {
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
     /// Returns those conversations of an actor in which nobody else has written. Only the current conversation and the actor's newest
     /// `max` are examined.
-    fn conversations_alone(
+    fn private_conversations(
         &self,
         connector: &str,
         actor: &str,
