@@ -101,7 +101,7 @@ fn a_long_output_is_shown_in_part_and_stored_whole() {
     assert!(text(&tools[1]).contains(&format!("\n{}\n--- end ", &whole[100_000..100_064])));
     // `ken why` shows the output of the turn.
     let why = String::from_utf8(system.ken(&["why", &submission]).stdout).unwrap();
-    let line = format!("  output  {} bytes: ken call store blobs.get digest={digest}\n", whole.len());
+    let line = format!("  output    {} bytes: ken call store blobs.get digest={digest}\n", whole.len());
     assert!(why.contains(&line), "{why}");
     let blob = system.call("store", "blobs.get", &[&format!("digest={digest}")]);
     assert_eq!(blob["length"], whole.len());

@@ -50,6 +50,7 @@ pub(crate) fn row(what: &str, figure: &str, note: &str) {
     println!("  {what:<48} {figure:<44} {note}");
 }
 
+#[allow(dead_code, reason = "not every bench asks")]
 pub(crate) fn per_second(rate: f64) -> String {
     format!("{rate:.0}/s")
 }
@@ -76,6 +77,7 @@ pub(crate) fn spawn_floor() -> Samples {
 }
 
 /// The proportional set size of a process, in KiB.
+#[allow(dead_code, reason = "not every bench asks")]
 pub(crate) fn pss_kib(pid: i32) -> u64 {
     memory_kib(pid, "Pss:")
 }

@@ -741,7 +741,7 @@ fn ken_why_explains_every_update() {
     let ignored = why("messenger:2");
     assert!(ignored.starts_with("ignored: The update (poll) was ignored: unsupported_update."), "{ignored}");
     let answered = why("messenger:3");
-    assert!(answered.starts_with("completed") && answered.contains("answer  sent"), "{answered}");
+    assert!(answered.starts_with("completed") && answered.contains("answer    sent"), "{answered}");
     assert!(!system.ken(&["why", "messenger:4"]).status.success());
 }
 

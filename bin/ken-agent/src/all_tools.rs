@@ -5,7 +5,7 @@ use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, CallTool};
 
 use crate::builtin::Builtins;
-use crate::seams::{Grant, Pending, RequestedCall, Tools};
+use crate::ports::{Grant, Pending, RequestedCall, Tools};
 use crate::toolbox::WireTools;
 
 /// If a built-in tool and one of ken-tools have the same name, the built-in tool is used.

@@ -21,8 +21,8 @@ use crate::governance::Governance;
 use crate::names::CODING_WORKER;
 use crate::passage::{having_read, origin, passage, place};
 use crate::pictures::NO_IMAGE_DATA;
+use crate::ports::{Caller, Ports};
 use crate::scheduled;
-use crate::seams::{Caller, Seams};
 use crate::store::Store;
 use crate::tools::offered;
 use crate::turn_state::{Duties, Planned, TurnState};
@@ -64,7 +64,7 @@ impl Background {
     /// Loads the background with one call to the store, with as many past exchanges as the model uses.
     pub(crate) async fn load(
         store: &impl Store,
-        seams: &Seams,
+        ports: &Ports,
         caller: &Caller,
         exchanges: u32,
     ) -> Result<Background, Error> {
@@ -80,7 +80,7 @@ impl Background {
         };
         if let Some(search) = &mut search {
             // Without a vector, the search uses words only.
-            search.vector = seams.embedding.query(&search.query).await.unwrap_or_default();
+            search.vector = ports.embedding.query(&search.query).await.unwrap_or_default();
         }
         let request = ReadHistory {
             instance: claim.instance.clone(),
@@ -96,9 +96,9 @@ impl Background {
         let sources = sources(&mut history, claim);
         let fence = Fence::of(&claim.mark);
         let stored = std::mem::take(&mut history.rules);
-        let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
-        let system = instructions(seams, &caller.agent, &caller.claim) + &rules.text(&caller.agent);
-        let greeting = greets.then(|| seams.skills.greeting());
+        let rules = Governance::of(claim, &ports.share.base_rules(), stored)?;
+        let system = instructions(ports, &caller.agent, &caller.claim) + &rules.text(&caller.agent);
+        let greeting = greets.then(|| ports.skills.greeting());
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
         let skipped = skipped(&history, limit);
@@ -109,12 +109,12 @@ impl Background {
 
     /// Returns the background of a worker: its instructions and the rules of the project, but nothing of the
     /// conversation.
-    pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Background {
+    pub(crate) fn of_worker(ports: &Ports, worker: &Caller) -> Background {
         let fence = Fence::of(&worker.claim.mark);
         Background {
             history: History::default(),
             sources: Vec::new(),
-            system: instructions(seams, &worker.agent, &worker.claim) + &worker.rules.text(&worker.agent),
+            system: instructions(ports, &worker.agent, &worker.claim) + &worker.rules.text(&worker.agent),
             aside: None,
             skipped: 0,
             rules: worker.rules.clone(),
@@ -195,21 +195,21 @@ impl Background {
     /// Returns the request of the open turn. Each time the model refuses the context as too long, the part of the
     /// request that is reserved for the history is halved. This is necessary because the token counts here are only
     /// estimates.
-    pub(crate) fn request(&self, caller: &Caller, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
+    pub(crate) fn request(&self, caller: &Caller, state: &TurnState, ports: &Ports, budget: &Budget) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
                 let mut request = self.compaction_request(usable(budget, state));
                 request.session = Some(caller.claim.instance.clone());
                 request
             }
-            _ => self.prompt_request(caller, state, seams, budget),
+            _ => self.prompt_request(caller, state, ports, budget),
         }
     }
 
-    fn prompt_request(&self, caller: &Caller, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
+    fn prompt_request(&self, caller: &Caller, state: &TurnState, ports: &Ports, budget: &Budget) -> Generate {
         let summary = state.summary.as_ref().or(self.history.summary.as_ref());
         let earlier = summary.map(|summary| earlier(summary));
-        let tools = offered(seams, caller);
+        let tools = offered(ports, caller);
         let question_tokens = self.question.as_ref().map_or(0, |question| estimated_tokens(&question.text()));
         let earlier_tokens = earlier.as_deref().map_or(0, estimated_tokens);
         let taken = self.fixed_tokens() + question_tokens + earlier_tokens + tool_tokens(&tools);
@@ -309,11 +309,11 @@ fn fitting(past: &[PastExchange], tokens: u64, usable: u64) -> &[PastExchange] {
 }
 
 /// Returns the instructions of an agent, with the list of skills. Those of the coding worker include the rules of the project.
-fn instructions(seams: &Seams, agent: &str, claim: &Claim) -> String {
+fn instructions(ports: &Ports, agent: &str, claim: &Claim) -> String {
     let folder = claim.workspace.as_deref();
-    let rules = if agent == CODING_WORKER { seams.skills.project_rules(folder.map(Path::new)) } else { String::new() };
+    let rules = if agent == CODING_WORKER { ports.skills.project_rules(folder.map(Path::new)) } else { String::new() };
     let place = folder.map(|folder| FOLDER.replace("{folder}", folder)).unwrap_or_default();
-    seams.share.system(agent) + &place + &seams.skills.list() + &rules
+    ports.share.system(agent) + &place + &ports.skills.list() + &rules
 }
 
 const FOLDER: &str = "
@@ -496,7 +496,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{MemoryStore, TestTools, claim, seams};
+    use crate::testing::{MemoryStore, TestTools, claim, ports};
 
     /// A text that others have written, and that knows how marks and rules look.
     fn foreign() -> impl Strategy<Value = String> {
@@ -534,11 +534,11 @@ mod tests {
 
     /// The request of a turn with this claim and history.
     fn request(claim: Claim, history: History) -> Generate {
-        let seams = seams(&TestTools::default());
+        let ports = ports(&TestTools::default());
         let caller = Caller::root(Arc::new(claim));
         let store = MemoryStore::holding(&[], history);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let background = runtime.block_on(Background::load(&store, &seams, &caller, 100)).unwrap();
+        let background = runtime.block_on(Background::load(&store, &ports, &caller, 100)).unwrap();
         let info = ken_types::ops::model::ModelState {
             models: vec!["test/one".into()],
             context_window: 98_304,
@@ -548,7 +548,7 @@ mod tests {
             embeds: None,
             others: Vec::new(),
         };
-        background.request(&caller, &TurnState::default(), &seams, &Budget::of(&info))
+        background.request(&caller, &TurnState::default(), &ports, &Budget::of(&info))
     }
 
     /// A text without what stands between the lines with the mark.

@@ -8,7 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::seams::Caller;
+use crate::ports::Caller;
 use crate::shorten::{SHORT, shorten_arguments, shorten_texts};
 use crate::turn_state::{SessionName, TaskRef, TurnState, WorkerRef};
 

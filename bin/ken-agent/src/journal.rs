@@ -8,7 +8,7 @@ use ken_types::id::Mint;
 use ken_types::{Error, Timestamp};
 
 use crate::envelope::Envelope;
-use crate::seams::{Caller, Events, Task};
+use crate::ports::{Caller, Events, Task};
 use crate::turn_state::{Ending, TaskRef, TurnState, WorkerRef};
 
 pub(crate) trait Journal: Send {

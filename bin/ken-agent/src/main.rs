@@ -17,13 +17,13 @@ mod names;
 mod passage;
 mod pictures;
 mod policy;
+mod ports;
 mod recent;
 mod record;
 mod recorder;
 mod replay;
 mod retry;
 mod scheduled;
-mod seams;
 mod share;
 mod shorten;
 mod skills;
@@ -61,7 +61,7 @@ use crate::embedding::Embedding;
 use crate::indexer::Indexer;
 use crate::model::{Model, WireModel};
 use crate::policy::Approvals;
-use crate::seams::Seams;
+use crate::ports::Ports;
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::store::{Store, WireStore};
@@ -169,7 +169,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         worker: Agent {
             store: WireStore::new(pool("store")),
             model: model.clone(),
-            seams: Seams {
+            ports: Ports {
                 share: Arc::new(share),
                 judge: judge(&start.config.model.judge)?,
                 embedding,

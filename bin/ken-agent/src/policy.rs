@@ -16,7 +16,7 @@ use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 use tokio::time::{Instant, sleep};
 
-use crate::seams::{CallsWithApproval, Events, Grant, Pending, Policy, RequestedCall, Tools, reason};
+use crate::ports::{CallsWithApproval, Events, Grant, Pending, Policy, RequestedCall, Tools, reason};
 
 /// The timeout of a request, during which ken-tools computes the preview of the call.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

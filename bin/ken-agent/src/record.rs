@@ -15,7 +15,7 @@ use crate::all_tools::AllTools;
 use crate::background::search;
 use crate::model::{Model, WireModel};
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
-use crate::seams::Tools;
+use crate::ports::Tools;
 use crate::store::{CALL_TIMEOUT, Store, WireStore};
 
 /// The maximum number of past exchanges in a record.

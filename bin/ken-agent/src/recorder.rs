@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::envelope::{Envelope, written};
 use crate::journal::Journal;
-use crate::seams::Pending;
+use crate::ports::Pending;
 use crate::store::Store;
 use crate::turn_state::{Settlement, TaskRef, TurnState};
 

@@ -22,10 +22,10 @@ use crate::background::{Background, shown_prompt};
 use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
+use crate::ports::{Caller, CallsWithApproval, Ports, TASK, request};
 use crate::recorder::Recorder;
 use crate::retry::failure;
 use crate::scheduled;
-use crate::seams::{Caller, CallsWithApproval, Seams, TASK, request};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Ending, Plan, TurnState};
@@ -35,21 +35,21 @@ use crate::turn_state::{Ending, Plan, TurnState};
 pub(crate) struct Agent<S, M> {
     pub(crate) store: S,
     pub(crate) model: M,
-    pub(crate) seams: Seams,
+    pub(crate) ports: Ports,
 }
 
 impl<S: Store, M: Model> Agent<S, M> {
     /// Runs a claimed submission until it ends or `abort` becomes true. Fails if its lease is lost or the store refuses
     /// to record an event. The holder of the next claim then continues it.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
-        self.seams.tools.refresh().await;
+        self.ports.tools.refresh().await;
         let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
         let limit = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
         let journal = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());
         let plan = Plan { shown: shown_prompt(&claim), ..Plan::of_submission(&claim) };
         let caller = Caller::root(Arc::new(claim));
-        let mut submission = TurnLoop::new(journal, &self.model, &self.seams, caller, plan, abort);
+        let mut submission = TurnLoop::new(journal, &self.model, &self.ports, caller, plan, abort);
         submission.until = Some(Instant::now() + limit);
         submission.note_approvals();
         self.prepare(&mut submission).await?;
@@ -77,14 +77,14 @@ impl<S: Store, M: Model> Agent<S, M> {
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
         let mut with_approval = if claim.attempt > 1 {
-            self.seams.policy.calls_with_approval(claim).await?
+            self.ports.policy.calls_with_approval(claim).await?
         } else {
             CallsWithApproval::new()
         };
         with_approval.extend(self.calls_without_approval(claim, &state, &with_approval).await);
         // A task continues where its worker stopped, and a call with a requested approval continues with that request.
         // A call that never runs without an approval had not begun if none was requested.
-        let tools = &self.seams.tools;
+        let tools = &self.ports.tools;
         state.resume(&|call| {
             call.name == TASK
                 || tools.is_idempotent(&call.name)
@@ -102,7 +102,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         state: &TurnState,
         with_approval: &CallsWithApproval,
     ) -> CallsWithApproval {
-        let tools = &self.seams.tools;
+        let tools = &self.ports.tools;
         let mut unasked = CallsWithApproval::new();
         for (agent, call) in state.running(scheduled::agent(claim)) {
             if with_approval.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
@@ -133,7 +133,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         };
         let caller = submission.caller.clone();
         let claim = &caller.claim;
-        let load = Background::load(&self.store, &self.seams, &caller, info.exchanges);
+        let load = Background::load(&self.store, &self.ports, &caller, info.exchanges);
         match submission.outside(load).await? {
             Some(Ok(background)) => {
                 let budget = Budget::of(&info);

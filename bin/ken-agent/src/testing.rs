@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
-use crate::seams::{Grant, ListedMayRun, NoWorkers, Pending, RequestedCall, Seams, Tools};
+use crate::ports::{Grant, ListedMayRun, NoWorkers, Pending, Ports, RequestedCall, Tools};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::store::Store;
@@ -336,9 +336,9 @@ pub(crate) fn in_session(session: &str, call: &str) -> String {
     }
 }
 
-/// Returns seams without workers.
-pub(crate) fn seams(tools: &TestTools) -> Seams {
-    Seams {
+/// Returns ports without workers.
+pub(crate) fn ports(tools: &TestTools) -> Ports {
+    Ports {
         share: Arc::new(Share::built_in()),
         judge: None,
         skills: Arc::new(Skills::new(Sources::default())),
@@ -349,8 +349,8 @@ pub(crate) fn seams(tools: &TestTools) -> Seams {
     }
 }
 
-/// Returns seams with workers that call this model.
-pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Seams {
+/// Returns ports with workers that call this model.
+pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Ports {
     let model = model.clone();
-    Seams { workers: Arc::new(ModelWorkers { model }), ..seams(tools) }
+    Ports { workers: Arc::new(ModelWorkers { model }), ..ports(tools) }
 }

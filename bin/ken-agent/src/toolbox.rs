@@ -13,7 +13,7 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::seams::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
+use crate::ports::{Grant, Pending, RequestedCall, Tools, interrupted, reason};
 
 /// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::names::CODING_WORKER;
-use crate::seams::{CallMessage, Caller, Events, RequestedCall, Seams, TASK, Task};
+use crate::ports::{CallMessage, Caller, Events, Ports, RequestedCall, TASK, Task};
 use crate::turn_state::{Call, MAX_REPEATS, REPEATS_BEFORE_NOTE, since};
 
 /// The maximum number of calls that run at the same time. The others wait.
@@ -31,13 +31,13 @@ pub(crate) struct Running {
 impl Running {
     /// Starts the calls. `repeats` is the number of times in a row that the model has requested exactly these
     /// calls.
-    pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
+    pub(crate) fn start(ports: &Ports, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
         let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
         let permits = Arc::new(tokio::sync::Semaphore::new(MAX_RUNNING));
         let mut tasks = JoinSet::new();
         for call in calls {
             let events = Events::new(sender.clone());
-            let run = run(seams.clone(), caller.clone(), call, events, repeats);
+            let run = run(ports.clone(), caller.clone(), call, events, repeats);
             let permits = permits.clone();
             tasks.spawn(async move {
                 let _permit = permits.acquire_owned().await;
@@ -70,14 +70,14 @@ fn refused_arguments(arguments: &Value) -> String {
     }
 }
 
-async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
+async fn run(ports: Ports, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
-    let outside = outside(&seams, &call);
+    let outside = outside(&ports, &call);
     let pictures = caller.pictures.clone();
     let entering = caller.clone();
     let mut result = match &call.arguments {
         _ if repeats >= MAX_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
-        Value::Object(_) | Value::Null => make_call(&seams, caller, &call, &events).await,
+        Value::Object(_) | Value::Null => make_call(&ports, caller, &call, &events).await,
         other => Err(format!("{NOT_ALLOWED}{}", refused_arguments(other))),
     };
     if repeats >= REPEATS_BEFORE_NOTE {
@@ -93,7 +93,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let is_error = result.is_err();
     let mut result = result.unwrap_or_else(ToolResult::of_text);
     if !is_error {
-        result.content.extend(rules_of_entered(&seams, &entering, &call.arguments).map(Block::text));
+        result.content.extend(rules_of_entered(&ports, &entering, &call.arguments).map(Block::text));
     }
     // An error may come from outside, too: an MCP server words its own.
     result.outside.extend(outside);
@@ -114,13 +114,13 @@ const PLACES: [&str; 3] = ["path", "repo", "cwd"];
 
 /// Returns the project rules of folders that the coding worker enters with this call. They come with its result and are not in its
 /// instructions, which thereby are the same for each task.
-fn rules_of_entered(seams: &Seams, caller: &Caller, arguments: &Value) -> Option<String> {
+fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> Option<String> {
     if caller.agent != CODING_WORKER {
         return None;
     }
     let folder = caller.claim.workspace.as_deref().map(Path::new);
     let places = PLACES.iter().filter_map(|name| arguments.get(name)?.as_str());
-    let rules: Vec<_> = places.flat_map(|place| seams.skills.rules_below(folder, place)).collect();
+    let rules: Vec<_> = places.flat_map(|place| ports.skills.rules_below(folder, place)).collect();
     let mut entered = caller.entered.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = rules.into_iter().filter(|(file, _)| entered.insert(file.clone()));
     let texts: Vec<String> = fresh.map(|(_, text)| format!("\n\n{text}")).collect();
@@ -129,16 +129,16 @@ fn rules_of_entered(seams: &Seams, caller: &Caller, arguments: &Value) -> Option
 
 /// Returns the origin of outside text in the result of a call, if there can be any. A command with network access, which says
 /// so in its arguments, may print what it has fetched.
-fn outside(seams: &Seams, call: &Call) -> Option<String> {
+fn outside(ports: &Ports, call: &Call) -> Option<String> {
     let is_networked = call.arguments.get("network").and_then(Value::as_bool) == Some(true);
-    seams.tools.outside(&call.name).or_else(|| is_networked.then(|| "network".to_owned()))
+    ports.tools.outside(&call.name).or_else(|| is_networked.then(|| "network".to_owned()))
 }
 
 /// Returns the tools that an agent may call.
-pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
-    let mut tools = seams.tools.list(&caller.agent);
+pub(crate) fn offered(ports: &Ports, caller: &Caller) -> Vec<ToolSpec> {
+    let mut tools = ports.tools.list(&caller.agent);
     if caller.may_delegate() {
-        let mut workers = seams.workers.names();
+        let mut workers = ports.workers.names();
         workers.retain(|worker| caller.refusal_of_worker(worker).is_none());
         tools.extend(task_tool(&workers));
     }
@@ -167,12 +167,12 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
 }
 
 /// Returns the result of a call, or why it was not made.
-async fn make_call(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
+async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if let Some(reason) = caller.refusal(&call.name) {
         return Err(format!("{NOT_ALLOWED}{reason}."));
     }
     let approval_rule = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
-    let is_own = call.name == TASK || seams.tools.is_built_in(&call.name);
+    let is_own = call.name == TASK || ports.tools.is_built_in(&call.name);
     if let Some(rule) = approval_rule.as_ref().filter(|_| is_own) {
         let tool = &call.name;
         return Err(format!(
@@ -180,28 +180,28 @@ async fn make_call(seams: &Seams, caller: Caller, call: &Call, events: &Events) 
         ));
     }
     if call.name == TASK {
-        return delegate(seams, caller, call, events).await;
+        return delegate(ports, caller, call, events).await;
     }
-    let tools = seams.tools.list(&caller.agent);
+    let tools = ports.tools.list(&caller.agent);
     if !tools.iter().any(|tool| tool.name == call.name) {
         return Err(format!("{NO_TOOL}{}`.", call.name));
     }
     let requested =
         RequestedCall { caller, call: call.clone(), ask: approval_rule.is_some(), events: Some(events.clone()) };
     if is_own {
-        return seams.tools.call(requested, None).await;
+        return ports.tools.call(requested, None).await;
     }
     let mut attempt = 1;
     loop {
-        let grant = seams.policy.check(requested.clone(), events.clone()).await;
+        let grant = ports.policy.check(requested.clone(), events.clone()).await;
         let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
-        let result = seams.tools.call(requested.clone(), grant.clone()).await;
+        let result = ports.tools.call(requested.clone(), grant.clone()).await;
         // Nothing has run while the grant is unused: what was approved has changed meanwhile, or ken-tools was stopped.
         // In the first case the policy asks about what the call would do now; in the second the grant is still good.
         let Some(grant) = grant.filter(|_| result.is_err() && attempt < MAX_ATTEMPTS) else {
             return result;
         };
-        if !seams.policy.is_unused(&grant).await {
+        if !ports.policy.is_unused(&grant).await {
             return result;
         }
         attempt += 1;
@@ -213,13 +213,13 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Gives a task to a worker. Records `task_start`, the worker's events and `task`. The task has the id of the
 /// call. A task that a crash interrupted is continued.
-async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
+async fn delegate(ports: &Ports, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).map(str::to_owned);
     let agent = argument("agent").unwrap_or_default();
     if !caller.may_delegate() {
         return Err("No further task can be given: this task is four deep.".to_owned());
     }
-    if !seams.workers.names().contains(&agent) {
+    if !ports.workers.names().contains(&agent) {
         return Err(format!("There is no worker `{agent}`."));
     }
     if let Some(reason) = caller.refusal_of_worker(&agent) {
@@ -243,7 +243,7 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
         parent: caller.clone(),
         recorded: call.task.as_ref().map(|task| (*task.worker).clone()),
     };
-    let result = seams.workers.work(task, seams.clone(), events.clone()).await;
+    let result = ports.workers.work(task, ports.clone(), events.clone()).await;
     events
         .send(Body::Task {
             task_name: agent.clone(),

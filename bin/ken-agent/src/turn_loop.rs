@@ -18,8 +18,8 @@ use crate::budget::Budget;
 use crate::journal::Journal;
 use crate::judge;
 use crate::model::{Model, ModelError, Reply};
+use crate::ports::{CallMessage, Caller, Ports};
 use crate::retry::{failure, jittered};
-use crate::seams::{CallMessage, Caller, Seams};
 use crate::shorten::shorten_calls;
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
@@ -40,7 +40,7 @@ const LEFT_OUT: &str = " […the rest is left out here; the call was made with a
 pub(crate) struct TurnLoop<'a, J, M> {
     pub(crate) journal: J,
     pub(crate) model: &'a M,
-    pub(crate) seams: &'a Seams,
+    pub(crate) ports: &'a Ports,
     /// The agent that executes these steps.
     pub(crate) caller: Caller,
     pub(crate) plan: Plan,
@@ -60,7 +60,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     pub(crate) fn new(
         journal: J,
         model: &'a M,
-        seams: &'a Seams,
+        ports: &'a Ports,
         caller: Caller,
         plan: Plan,
         abort: watch::Receiver<bool>,
@@ -68,7 +68,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         TurnLoop {
             journal,
             model,
-            seams,
+            ports,
             caller,
             plan,
             background: None,
@@ -93,7 +93,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                         *outside = self.origins();
                     }
                     if let Body::ToolStart { tool_name, tools, .. } = &mut *body {
-                        *tools = self.seams.tools.process(tool_name);
+                        *tools = self.ports.tools.process(tool_name);
                     }
                     self.journal.record(*body, task).await?;
                 }
@@ -109,7 +109,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                     self.journal.flush().await?;
                     let repeats = self.journal.state().repeats;
                     let caller = Caller { outside: self.origins(), ..self.caller.clone() };
-                    let running = Running::start(self.seams, &caller, calls, repeats);
+                    let running = Running::start(self.ports, &caller, calls, repeats);
                     self.run_tools(running).await?;
                 }
                 Step::Settle => return Ok(()),
@@ -122,7 +122,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     async fn leave_if_stopping(&mut self) -> Result<(), Error> {
         let stops = tokio::select! {
             biased;
-            () = self.seams.policy.stopping() => true,
+            () = self.ports.policy.stopping() => true,
             () = std::future::ready(()) => false,
         };
         if !stops || self.caller.depth > 0 {
@@ -175,7 +175,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             return self.journal.record(validation::by_sources(&text, &evidence, review), None).await;
         };
         let caller = self.caller.clone();
-        let judging = validation::by_laws(self.seams, &caller, &text, &evidence, review, &demand);
+        let judging = validation::by_laws(self.ports, &caller, &text, &evidence, review, &demand);
         match self.outside(judging).await? {
             Some(Ok(judged)) => self.journal.record(judged, None).await,
             Some(Err(why)) => {
@@ -191,8 +191,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     async fn review(&mut self, text: &str, evidence: &[(String, String)]) -> Result<Option<Review>, Error> {
         let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
         let mut support = ken_support::support(text, &sources);
-        let (model, seams) = (self.model, self.seams);
-        let Some(name) = seams.judge.as_deref().filter(|_| !sources.is_empty()) else {
+        let (model, ports) = (self.model, self.ports);
+        let Some(name) = ports.judge.as_deref().filter(|_| !sources.is_empty()) else {
             return Ok(Some(Review { support, judge: None }));
         };
         let session = self.caller.claim.instance.clone();
@@ -296,7 +296,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     fn request(&self, model: usize) -> Option<ken_types::ops::model::Generate> {
         let (background, budget) = (self.background.as_ref()?, self.budget.as_ref()?);
         let state = self.journal.state();
-        let mut request = background.request(&self.caller, state, self.seams, budget);
+        let mut request = background.request(&self.caller, state, self.ports, budget);
         request.model = self.plan.models.get(model).cloned();
         request.chosen = self.plan.is_chosen;
         shorten_calls(&mut request.messages, MAX_MESSAGES_BYTES, LEFT_OUT);
@@ -356,7 +356,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         let is_ending = self.plan.ending.is_some();
         // Only the orchestrator leaves. Its workers are dropped with it.
         let may_leave = self.waiting_since.is_some() && self.caller.depth == 0;
-        let stopping = self.seams.policy.stopping();
+        let stopping = self.ports.policy.stopping();
         let work = async {
             tokio::select! {
                 biased;

@@ -8,7 +8,7 @@ use ken_types::rule::Law;
 use serde_json::{Value, json};
 
 use crate::governance::Requirement;
-use crate::seams::{Caller, RequestedCall, Seams};
+use crate::ports::{Caller, Ports, RequestedCall};
 use crate::turn_state::Call;
 
 /// The name of the tool that judges a text by the laws.
@@ -52,7 +52,7 @@ pub(crate) const NOT_JUDGED: &str = " wants the answer judged, and it could not 
 /// Validates an answer by the laws and its sources, and by the minimum scores of the rule. Fails with the reason if the
 /// answer could not be validated.
 pub(crate) async fn by_laws(
-    seams: &Seams,
+    ports: &Ports,
     caller: &Caller,
     text: &str,
     evidence: &[(String, String)],
@@ -65,7 +65,7 @@ pub(crate) async fn by_laws(
     let arguments = if sources.is_empty() { json!({"text": text}) } else { json!({"text": text, "sources": sources}) };
     let requested =
         RequestedCall { caller: caller.clone(), call: Call::internal(JUDGE_TOOL, arguments), ask: false, events: None };
-    let judgement = seams.tools.call(requested, None).await?.details;
+    let judgement = ports.tools.call(requested, None).await?.details;
     let scores = judgement.get("scores").cloned().unwrap_or_default();
     let status = judgement.get("pass_fail_status").and_then(Value::as_str);
     let status = status.ok_or("its judgement has no status")?;

@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::journal::{Journal, Relay};
 use crate::model::Model;
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
-use crate::seams::{Events, Pending, Seams, Task, Workers};
+use crate::ports::{Events, Pending, Ports, Task, Workers};
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::Plan;
 
@@ -26,27 +26,27 @@ impl<M: Model> Workers for ModelWorkers<M> {
         [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
     }
 
-    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>> {
+    fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let model = self.model.clone();
         Box::pin(async move {
-            let done = work(&model, task, &seams, events).await;
+            let done = work(&model, task, &ports, events).await;
             done.map_err(|error| error.to_string())
         })
     }
 }
 
 /// Does a task and returns the worker's last message.
-pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
+pub(crate) async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.
     let (_, abort) = watch::channel(false);
     let mut journal = Relay::new(&caller, &task, events, Mint::fresh()?);
     journal.state_mut().complete_prompt(&task.prompt);
-    let background = Background::of_worker(seams, &caller);
+    let background = Background::of_worker(ports, &caller);
     let budget = Budget::of(&info);
     let plan = Plan::of_worker(task.prompt, info.models);
-    let mut turns = TurnLoop::new(journal, model, seams, caller, plan, abort);
+    let mut turns = TurnLoop::new(journal, model, ports, caller, plan, abort);
     (turns.background, turns.budget) = (Some(background), Some(budget));
     turns.go().await?;
     let settlement = turns.journal.state().settlement(&turns.plan);

@@ -8,7 +8,7 @@ use ken_types::id::Mint;
 use ken_types::time::Timestamp;
 
 use crate::journal::{Entry, Journal, Record};
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Node, Tree, Version};
 
@@ -44,14 +44,14 @@ pub(crate) struct Change {
 }
 
 /// The files of a change, by path.
-pub(crate) type Changes = BTreeMap<Place, Change>;
+pub(crate) type Changes = BTreeMap<RelPath, Change>;
 
 /// The files of a change while its edits are applied one after the other. Each file is held in its original state and
 /// in its state after the edits so far.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     tree: &'a Tree,
-    files: BTreeMap<Place, (Option<Node>, Option<Node>)>,
+    files: BTreeMap<RelPath, (Option<Node>, Option<Node>)>,
 }
 
 impl<'a> Plan<'a> {
@@ -64,16 +64,16 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the file after the edits so far, or `None` if it does not exist then.
-    pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
+    pub(crate) fn file(&mut self, place: &RelPath) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())
     }
 
     /// Returns the file as it is on disk.
-    pub(crate) fn original(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
+    pub(crate) fn original(&mut self, place: &RelPath) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.0.as_ref())
     }
 
-    fn entry(&mut self, place: &Place) -> Result<&mut (Option<Node>, Option<Node>), Error> {
+    fn entry(&mut self, place: &RelPath) -> Result<&mut (Option<Node>, Option<Node>), Error> {
         if !self.files.contains_key(place) {
             self.tree.check_changeable(place)?;
             if self.files.len() == MAX_FILES {
@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
 
     /// Sets the content of a file. Without `mode`, an existing file keeps its permissions and a new one gets the
     /// default ones.
-    pub(crate) fn set(&mut self, place: &Place, bytes: Vec<u8>, mode: Option<u32>) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, place: &RelPath, bytes: Vec<u8>, mode: Option<u32>) -> Result<(), Error> {
         const NEW: u32 = 0o644;
         let (before, after) = self.entry(place)?;
         let known = after.as_ref().or(before.as_ref()).map(|node| node.version.mode);
@@ -100,13 +100,13 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, place: &Place) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self, place: &RelPath) -> Result<(), Error> {
         self.entry(place)?.1 = None;
         Ok(())
     }
 
     /// Returns the files that the edits change, each with its state before and after.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Place, Option<&Node>, Option<&Node>)> {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&RelPath, Option<&Node>, Option<&Node>)> {
         self.files
             .iter()
             .filter(|(_, (before, after))| version(before) != version(after))
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
     /// Returns the files that the edits change, without their contents.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let versions = |node: Option<&Node>| node.map(|node| node.version.clone());
-        let entry = |(path, before, after): (&Place, _, _)| Entry {
+        let entry = |(path, before, after): (&RelPath, _, _)| Entry {
             path: path.clone(),
             before: versions(before),
             after: versions(after),
@@ -173,7 +173,7 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
 /// Makes the change and returns its record. After an error, every file is as it was before, unless it could not be
 /// restored.
 pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes: &Changes) -> Result<Record, Error> {
-    let entry = |(path, change): (&Place, &Change)| Entry {
+    let entry = |(path, change): (&RelPath, &Change)| Entry {
         path: path.clone(),
         before: change.before.clone(),
         after: change.after.as_ref().map(|target| target.version.clone()),
@@ -201,8 +201,8 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
 }
 
 /// Returns the folders that must be created for new files, parents first.
-fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<Place>, Error> {
-    let around = |place: &Place| place.split().map(|(folder, _)| folder);
+fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<RelPath>, Error> {
+    let around = |place: &RelPath| place.split().map(|(folder, _)| folder);
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for (place, _) in changes.iter().filter(|(_, change)| change.after.is_some()) {
         let mut next = around(place);
@@ -253,18 +253,18 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
 }
 
 /// Returns the file that will be replaced. Fails if somebody else has changed it since the change was planned.
-fn check(tree: &Tree, place: &Place, change: &Change) -> Result<Option<Node>, Error> {
+fn check(tree: &Tree, place: &RelPath, change: &Change) -> Result<Option<Node>, Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
     if version(&now) == change.before.as_ref() { Ok(now) } else { Err(conflict_error(place)) }
 }
 
-fn conflict_error(place: &Place) -> Error {
+fn conflict_error(place: &RelPath) -> Error {
     Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
 }
 
 /// Returns the temporary name of a file, which the new file has first and the old one afterwards. It depends only on
 /// the record and the path, so the file can be found after a crash.
-fn staged(record: &Record, place: &Place) -> String {
+fn staged(record: &Record, place: &RelPath) -> String {
     let name = crate::tree::digest(place.as_str().as_bytes());
     format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
 }
@@ -316,7 +316,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::place::Layout;
+    use crate::rel_path::Layout;
 
     /// What a change replaces is looked at again right before: somebody else may have written it since the plan was made.
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         for folder in ["root/repos/site", "state/objects", "state/pending", "state/journal"] {
             std::fs::create_dir_all(home.path().join(folder)).unwrap();
         }
-        let place = |name: &str| Place::parse(&format!("repos/site/{name}")).unwrap();
+        let place = |name: &str| RelPath::parse(&format!("repos/site/{name}")).unwrap();
         let path = |name: &str| root.join(place(name).as_str());
         let settings = Settings::of_folders(&root, &state).unwrap();
         let (tree, journal) = (Tree::open(&settings).unwrap(), Journal::lock(&state).unwrap());

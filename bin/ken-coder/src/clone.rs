@@ -10,9 +10,9 @@ use crate::command::recorded;
 use crate::confine::{Access, run_confined};
 use crate::git::Printed;
 use crate::network::{Remote, describe, git_variables, remote_of};
-use crate::place::{Layout, Place};
 use crate::policy::{self, Approval};
 use crate::preview::Preview;
+use crate::rel_path::{Layout, RelPath};
 use crate::repository::{GitCall, Repository, failed, run_without_repository};
 use crate::sandbox;
 use crate::settings::Settings;
@@ -22,7 +22,7 @@ use crate::tree::{Links, Tree};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Clone {
     url: String,
-    repo: Place,
+    repo: RelPath,
 }
 
 impl Clone {

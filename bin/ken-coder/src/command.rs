@@ -18,9 +18,9 @@ use crate::git_state::Repositories;
 use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
 use crate::network::{Network, git_variables};
-use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandLine, CommandVerdict};
 use crate::preview::Preview;
+use crate::rel_path::{RelPath, shortened};
 use crate::repository::config_values;
 use crate::risk::is_like_shell;
 use crate::sandbox::{self, Ended, Granted, Job, Walls};
@@ -58,7 +58,7 @@ pub(crate) struct Run {
     /// A command line for a shell, instead of `argv`.
     shell: Option<String>,
     #[serde(default)]
-    cwd: Place,
+    cwd: RelPath,
     stdin: Option<String>,
     /// Whether the command can reach the hosts that the rule of its folder names.
     #[serde(default)]
@@ -75,7 +75,7 @@ pub(crate) struct RunResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     command: Vec<String>,
-    cwd: Place,
+    cwd: RelPath,
     /// The exit status, or 128 + N after signal N.
     pub(crate) status: i32,
     timed_out: bool,
@@ -87,20 +87,20 @@ pub(crate) struct RunResult {
     stderr_bytes: u64,
     duration_ms: u64,
     /// The files that it changed. A long list is cut off.
-    changed: Vec<Place>,
+    changed: Vec<RelPath>,
     changed_count: usize,
     /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    not_saved: Vec<Place>,
+    not_saved: Vec<RelPath>,
     /// What else `ken undo` cannot restore, with the reason, such as a history that is too large.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_undone: Vec<String>,
     /// Repositories and files of git in which it left something that git would run. That has been taken back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    disarmed: Vec<Place>,
+    disarmed: Vec<RelPath>,
     /// Folders at whose paths something else was afterwards: what it changed there is in the folders that it was given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    moved: Vec<Place>,
+    moved: Vec<RelPath>,
     /// What can be done instead of what the sandbox has refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'static str>,
@@ -256,7 +256,7 @@ impl Run {
 }
 
 /// Returns what undo could not restore after a command that can change these folders, as lines for people.
-fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Error> {
+fn not_undoable(settings: &Settings, write: &[RelPath]) -> Result<Vec<String>, Error> {
     let repositories = Repositories::read(settings, write)?;
     let mut lines = run_confined(settings, Access::Read, || left_out(settings, write, &repositories.tracked))?;
     lines.extend(repositories.unreadable);
@@ -265,7 +265,7 @@ fn not_undoable(settings: &Settings, write: &[Place]) -> Result<Vec<String>, Err
 
 /// Returns the names of files for the person who decides, if there are any. The fingerprint covers all of them, with
 /// their contents.
-fn listed(files: &BTreeMap<Place, String>) -> Option<Vec<&Place>> {
+fn listed(files: &BTreeMap<RelPath, String>) -> Option<Vec<&RelPath>> {
     (!files.is_empty()).then(|| files.keys().take(MAX_LISTED).collect())
 }
 
@@ -290,7 +290,7 @@ pub(crate) struct Open {
 
 impl Open {
     /// Puts back what git takes programs from, and returns the files that the command had changed there.
-    fn disarm(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
+    fn disarm(&self, settings: &Settings) -> Result<Vec<RelPath>, Error> {
         let Open { journal, record, guard, .. } = self;
         let scope = record.scope.as_slice();
         let configs = run_confined(settings, Access::Write, || {
@@ -354,8 +354,8 @@ pub(crate) struct Recorded {
     /// `None` if there is nothing to undo.
     run: Option<String>,
     found: Differences,
-    disarmed: Vec<Place>,
-    moved: Vec<Place>,
+    disarmed: Vec<RelPath>,
+    moved: Vec<RelPath>,
     not_undone: Vec<String>,
 }
 
@@ -363,7 +363,7 @@ pub(crate) struct Recorded {
 pub(crate) fn recorded<T>(
     settings: &Settings,
     command: &str,
-    (cwd, scope): (&Place, &[Place]),
+    (cwd, scope): (&RelPath, &[RelPath]),
     check: impl FnOnce(&Tree) -> Result<(), Error> + Send,
     work: impl FnOnce(&Open) -> Result<T, Error>,
 ) -> Result<(T, Recorded), Error> {
@@ -411,7 +411,7 @@ fn begin(
     settings: &Settings,
     journal: Journal,
     command: &str,
-    (cwd, scope): (&Place, &[Place]),
+    (cwd, scope): (&RelPath, &[RelPath]),
     repositories: &Repositories,
 ) -> Result<Open, Error> {
     let tree = Tree::open(settings)?;
@@ -494,7 +494,7 @@ impl Answer for RunResult {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Test {
-    cwd: Place,
+    cwd: RelPath,
     #[serde(default)]
     network: bool,
     timeout_seconds: Option<f64>,

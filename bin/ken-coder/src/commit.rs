@@ -20,9 +20,9 @@ use crate::gate;
 use crate::git::{Printed, check_special_files};
 use crate::git_state::Repositories;
 use crate::journal::Journal;
-use crate::place::Place;
 use crate::policy;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
@@ -42,10 +42,10 @@ const LOCK: &str = "index.lock";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Commit {
-    repo: Place,
+    repo: RelPath,
     message: String,
     #[serde(default)]
-    paths: Vec<Place>,
+    paths: Vec<RelPath>,
 }
 
 /// A commit that has been prepared, with everything that it needs.
@@ -59,7 +59,7 @@ struct Staged<'a> {
     index: Vec<u8>,
     index_time: SystemTime,
     /// The new objects, by their paths such as `ab/cdef…`.
-    objects: Vec<(Place, Vec<u8>)>,
+    objects: Vec<(RelPath, Vec<u8>)>,
     diff: String,
     diff_bytes: u64,
 }
@@ -163,10 +163,10 @@ impl Commit {
         }
         // What git has written is read once. The folder is not trusted, because a filter could have written there too.
         let own = Tree::open(&settings.at(repository.own(""))?)?;
-        let read = |place: Place| Ok(own.read(&place, Links::Refuse, MAX_OBJECT)?.map(|node| (place, node.bytes)));
+        let read = |place: RelPath| Ok(own.read(&place, Links::Refuse, MAX_OBJECT)?.map(|node| (place, node.bytes)));
         let objects = loose_objects(&repository.own("objects")).into_iter().map(read);
-        let objects: Vec<Option<(Place, Vec<u8>)>> = objects.collect::<Result<_, Error>>()?;
-        let index = own.read_timed(&Place::default().join("index"), MAX_INDEX)?;
+        let objects: Vec<Option<(RelPath, Vec<u8>)>> = objects.collect::<Result<_, Error>>()?;
+        let index = own.read_timed(&RelPath::default().join("index"), MAX_INDEX)?;
         let (index, index_time) = index.ok_or_else(|| Error::internal("git has written no index"))?;
         Ok(Staged {
             tree,
@@ -290,7 +290,7 @@ fn filter_config(filter: &str, command: &str) -> String {
 }
 
 /// Returns the places of the objects in a folder `objects`, such as `objects/ab/cdef…`.
-fn loose_objects(folder: &Path) -> Vec<Place> {
+fn loose_objects(folder: &Path) -> Vec<RelPath> {
     let names = |folder: PathBuf| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -298,14 +298,14 @@ fn loose_objects(folder: &Path) -> Vec<Place> {
     };
     let folders = names(folder.to_owned()).into_iter().filter(|name| name.len() == 2);
     let places = folders.flat_map(|first| {
-        let place = Place::default().join("objects").join(&first);
+        let place = RelPath::default().join("objects").join(&first);
         names(folder.join(first)).into_iter().map(move |rest| place.join(&rest))
     });
     places.collect()
 }
 
 /// Copies new objects into the repository. They are on disk when this returns.
-fn copy_objects(tree: &Tree, to: &Place, objects: &[(Place, Vec<u8>)]) -> Result<(), Error> {
+fn copy_objects(tree: &Tree, to: &RelPath, objects: &[(RelPath, Vec<u8>)]) -> Result<(), Error> {
     let around = to.split().map(|(folder, _)| folder).unwrap_or_default();
     for (name, bytes) in objects {
         let place = around.joined(name);
@@ -365,7 +365,7 @@ mod tests {
             (" \n".to_owned(), false),
             ("a\0b".to_owned(), false),
         ] {
-            let commit = Commit { repo: Place::parse("repos/a").unwrap(), message, paths: Vec::new() };
+            let commit = Commit { repo: RelPath::parse("repos/a").unwrap(), message, paths: Vec::new() };
             assert_eq!(commit.check().is_ok(), fits, "{}", commit.message.len());
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use similar::TextDiff;
 
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::tree::Node;
 
 /// The length from which on no more files are added, in bytes. A person is never shown a longer diff: ken-tools denies a
@@ -24,7 +24,7 @@ pub(crate) struct Diff {
 
 impl Diff {
     /// Adds a file. Returns the number of lines that were added and removed; none if the file is left out.
-    pub(crate) fn add(&mut self, place: &Place, before: Option<&Node>, after: Option<&Node>) -> (usize, usize) {
+    pub(crate) fn add(&mut self, place: &RelPath, before: Option<&Node>, after: Option<&Node>) -> (usize, usize) {
         if self.text.len() > MAX_DIFF {
             self.left_out += 1;
             return (0, 0);
@@ -48,7 +48,7 @@ impl Diff {
     }
 }
 
-fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
+fn one(place: &RelPath, before: Option<&Node>, after: Option<&Node>) -> String {
     let mut text = format!("diff --git a/{place} b/{place}\n");
     match (before, after) {
         (None, Some(node)) => text.push_str(&format!("new file mode {}\n", mode(node))),

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::place::Place;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 use crate::walk::{Ignored, place_of, walk};
@@ -79,7 +79,7 @@ impl Operation for Documents {
     type Answer = Page;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        Ok(Preview::of_read(settings, "file.read", &Place::default()))
+        Ok(Preview::of_read(settings, "file.read", &RelPath::default()))
     }
 
     fn run(&self, settings: &Settings) -> Result<Page, Error> {
@@ -151,11 +151,11 @@ impl Documents {
     }
 
     /// Returns the files between `after` and `until`, sorted by path.
-    fn files(&self, settings: &Settings) -> Result<Vec<Place>, Error> {
-        let walk = walk(settings, &Place::default(), Some(Ignored::on_disk(settings)?)).build().flatten();
+    fn files(&self, settings: &Settings) -> Result<Vec<RelPath>, Error> {
+        let walk = walk(settings, &RelPath::default(), Some(Ignored::on_disk(settings)?)).build().flatten();
         let files = walk.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
-        let mut places: Vec<Place> = files.filter_map(|entry| place_of(settings, entry.path())).take(FILES).collect();
-        let is_wanted = |place: &Place| {
+        let mut places: Vec<RelPath> = files.filter_map(|entry| place_of(settings, entry.path())).take(FILES).collect();
+        let is_wanted = |place: &RelPath| {
             let path = place.as_str();
             path > self.after.as_str() && self.until.as_deref().is_none_or(|until| path <= until)
         };
@@ -166,14 +166,14 @@ impl Documents {
 }
 
 /// Returns the digest and the text of a file, or `None` if it is not text.
-fn read(tree: &Tree, place: &Place) -> Option<(String, String)> {
+fn read(tree: &Tree, place: &RelPath) -> Option<(String, String)> {
     let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
     let text = String::from_utf8(node.bytes).ok().filter(|text| !node.version.link && !text.contains('\0'))?;
     Some((node.version.digest, text))
 }
 
 /// Returns a document and its size as JSON in bytes, or `None` if it is too long.
-fn document(place: &Place, digest: String, text: &str, cut: Split) -> Option<(ReadDocument, usize)> {
+fn document(place: &RelPath, digest: String, text: &str, cut: Split) -> Option<(ReadDocument, usize)> {
     let pieces = cut(place.as_str(), text)?.into_iter().map(|section| Piece {
         title: section.title,
         line: section.line as u64,

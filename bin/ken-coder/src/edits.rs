@@ -14,9 +14,9 @@ use crate::confine::{Access, run_confined};
 use crate::gate;
 use crate::journal::{Journal, Record};
 use crate::patch;
-use crate::place::Place;
 use crate::policy::Permit;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::snapshot::recover;
 use crate::tree::Tree;
@@ -32,7 +32,7 @@ pub(crate) struct ChangeResult {
 
 #[derive(Debug, Serialize)]
 struct ChangedFile {
-    path: Place,
+    path: RelPath,
     action: &'static str,
     /// The digest of the file after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ impl<E: Edits> Operation for E {
 }
 
 /// Fails if a file has changed since the caller read it.
-fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> Result<(), Error> {
+fn check_expected(plan: &mut Plan<'_>, place: &RelPath, expect: Option<&str>) -> Result<(), Error> {
     let Some(expect) = expect else { return Ok(()) };
     let now = plan.original(place)?.map(|node| node.version.digest.clone());
     if now.as_deref().unwrap_or("absent") == expect {
@@ -120,13 +120,13 @@ fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> R
     Err(Error::conflict(message).at("/expect").hint("read it again"))
 }
 
-fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
+fn text_of(plan: &mut Plan<'_>, place: &RelPath) -> Result<String, Error> {
     let node = plan.file(place)?.ok_or_else(|| Error::not_found(format!("there is no file {place}")).at("/path"))?;
     String::from_utf8(node.bytes.clone()).map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
 }
 
 /// Replaces a text that must occur exactly once in the file.
-fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(), Error> {
+fn replace(plan: &mut Plan<'_>, place: &RelPath, old: &str, new: &str) -> Result<(), Error> {
     if old.is_empty() {
         let error = Error::invalid("/old", "the text to replace is empty");
         return Err(error.hint("`write` writes a whole file"));
@@ -150,7 +150,7 @@ fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Write {
-    path: Place,
+    path: RelPath,
     content: String,
     expect: Option<String>,
 }
@@ -171,7 +171,7 @@ impl Edits for Write {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Edit {
-    path: Place,
+    path: RelPath,
     old: String,
     new: String,
     expect: Option<String>,
@@ -196,9 +196,9 @@ pub(crate) struct Patch {
     patch: String,
     /// The folder to which the names in the patch are relative.
     #[serde(default)]
-    folder: Place,
+    folder: RelPath,
     #[serde(default)]
-    expect: BTreeMap<Place, String>,
+    expect: BTreeMap<RelPath, String>,
 }
 
 impl Edits for Patch {
@@ -222,9 +222,9 @@ impl Edits for Patch {
 impl Patch {
     fn one(&self, plan: &mut Plan<'_>, file: &patch::FilePatch) -> Result<(), Error> {
         let place = |name: &String| {
-            let place = Place::parse(name).map_err(|why| Error::invalid("/patch", why))?;
+            let place = RelPath::parse(name).map_err(|why| Error::invalid("/patch", why))?;
             let names = place.names().fold(self.folder.clone(), |folder, name| folder.join(name));
-            Ok::<Place, Error>(names)
+            Ok::<RelPath, Error>(names)
         };
         let (old, new) = (file.old.as_ref().map(place).transpose()?, file.new.as_ref().map(place).transpose()?);
         let text = match &old {
@@ -265,12 +265,12 @@ pub(crate) struct Apply {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct OneEdit {
-    path: Place,
+    path: RelPath,
     expect: Option<String>,
     old: Option<String>,
     new: Option<String>,
     content: Option<String>,
-    move_to: Option<Place>,
+    move_to: Option<RelPath>,
     executable: Option<bool>,
     #[serde(default)]
     remove: bool,
@@ -341,7 +341,7 @@ impl OneEdit {
         Ok((node.bytes.clone(), node.version.mode))
     }
 
-    fn moved(&self, plan: &mut Plan<'_>, to: &Place) -> Result<(), Error> {
+    fn moved(&self, plan: &mut Plan<'_>, to: &RelPath) -> Result<(), Error> {
         let (bytes, mode) = self.bytes(plan)?;
         if plan.file(to)?.is_some() {
             return Err(Error::conflict(format!("{to} is there already")).at("/moveTo"));

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::place::Place;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, kind_name};
 use crate::walk::{Ignored, place_of, walk};
@@ -26,7 +26,7 @@ const MAX_ENTRIES: usize = 5_000;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct List {
     #[serde(default)]
-    path: Place,
+    path: RelPath,
     /// The number of levels of folders that are listed.
     depth: Option<usize>,
     max_entries: Option<usize>,
@@ -36,7 +36,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ListResult {
-    path: Place,
+    path: RelPath,
     entries: Vec<ListedEntry>,
     /// Whether there are more entries than the listed ones.
     truncated: bool,
@@ -44,7 +44,7 @@ pub(crate) struct ListResult {
 
 #[derive(Debug, Serialize)]
 struct ListedEntry {
-    path: Place,
+    path: RelPath,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
@@ -101,7 +101,7 @@ impl Answer for ListResult {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Read {
-    path: Place,
+    path: RelPath,
     /// The number of the first line, from 1.
     first_line: Option<usize>,
     lines: Option<usize>,
@@ -111,7 +111,7 @@ pub(crate) struct Read {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadResult {
-    path: Place,
+    path: RelPath,
     /// The digest of the whole file, for the field `expect` of a change.
     digest: String,
     bytes: usize,

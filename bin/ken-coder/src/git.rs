@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::place::Place;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::repository::{GitCall, Output, Repository};
 use crate::settings::Settings;
 use crate::walk::{Ignored, place_of, walk};
@@ -20,18 +20,18 @@ const MAX_COMMITS: usize = 200;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Printed {
-    repo: Place,
+    repo: RelPath,
     text: String,
     /// The length of the whole output, in bytes.
     bytes: u64,
 }
 
 impl Printed {
-    pub(crate) fn new(repo: &Place, output: Output) -> Printed {
+    pub(crate) fn new(repo: &RelPath, output: Output) -> Printed {
         Printed { repo: repo.clone(), text: output.text, bytes: output.bytes }
     }
 
-    pub(crate) fn of_text(repo: &Place, text: String) -> Printed {
+    pub(crate) fn of_text(repo: &RelPath, text: String) -> Printed {
         Printed { repo: repo.clone(), bytes: text.len() as u64, text }
     }
 }
@@ -96,7 +96,7 @@ macro_rules! read_only_command {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Status {
-    repo: Place,
+    repo: RelPath,
 }
 
 read_only_command!(
@@ -116,12 +116,12 @@ impl Status {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Changes {
-    repo: Place,
+    repo: RelPath,
     #[serde(default)]
     staged: bool,
     base: Option<String>,
     #[serde(default)]
-    paths: Vec<Place>,
+    paths: Vec<RelPath>,
 }
 
 read_only_command!(
@@ -151,11 +151,11 @@ impl Changes {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Log {
-    repo: Place,
+    repo: RelPath,
     commits: Option<usize>,
     from: Option<String>,
     #[serde(default)]
-    paths: Vec<Place>,
+    paths: Vec<RelPath>,
 }
 
 read_only_command!(

@@ -13,7 +13,7 @@ use ken_tool::Error;
 use rustix::fs::FileType;
 
 use crate::journal::{Entry, Journal};
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::repository::{pointer, values_of_text};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
@@ -59,19 +59,19 @@ const KEPT: [&str; 22] = [
 /// The repositories below some folders, and the files in them that git takes programs from.
 #[derive(Debug, Default)]
 pub(crate) struct GitFolders {
-    folders: BTreeSet<Place>,
+    folders: BTreeSet<RelPath>,
     /// Also what `core.hooksPath` and `include.path` name in the tree, and `.git` where it is a file.
-    files: BTreeSet<Place>,
-    named: BTreeSet<Place>,
+    files: BTreeSet<RelPath>,
+    named: BTreeSet<RelPath>,
     /// Folders that cannot be read, and those that no call can name, each with whether it holds a repository.
     hidden: BTreeSet<(PathBuf, bool)>,
 }
 
 impl GitFolders {
     /// Finds them. The names alone decide, because a command can leave a repository for the next one to complete.
-    pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[Place]) -> GitFolders {
+    pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> GitFolders {
         let mut found = GitFolders::default();
-        let mut open: Vec<Place> = scope.to_vec();
+        let mut open: Vec<RelPath> = scope.to_vec();
         let mut count = 0;
         while let Some(folder) = open.pop() {
             count += 1;
@@ -86,7 +86,7 @@ impl GitFolders {
             }
             for (name, is_folder) in names {
                 let place = folder.join(&name);
-                if Place::parse(place.as_str()).is_err() {
+                if RelPath::parse(place.as_str()).is_err() {
                     found.hidden.extend(is_folder.then(|| seen(path.join(&name))));
                 } else if is_folder {
                     open.push(place);
@@ -108,9 +108,9 @@ impl GitFolders {
         found
     }
 
-    fn add_files(&mut self, settings: &Settings, tree: &Tree, folder: &Place) {
-        let names = FILES.iter().filter_map(|name| Place::parse(name).ok());
-        let mut open: Vec<Place> = names.map(|name| folder.joined(&name)).collect();
+    fn add_files(&mut self, settings: &Settings, tree: &Tree, folder: &RelPath) {
+        let names = FILES.iter().filter_map(|name| RelPath::parse(name).ok());
+        let mut open: Vec<RelPath> = names.map(|name| folder.joined(&name)).collect();
         open.extend(FOLDERS.map(|name| folder.join(name)));
         let named = executed_by_git(settings, tree, folder);
         self.named.extend(named.iter().cloned());
@@ -128,7 +128,7 @@ impl GitFolders {
     }
 
     /// Returns what `core.hooksPath` and `include.path` name in the tree.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = &RelPath> {
         self.named.iter()
     }
 
@@ -150,7 +150,7 @@ impl GitFolders {
 
     /// Makes the folders that a command has hidden since visible: readable, as the command could make them too, and with a
     /// name if they hold a repository.
-    pub(crate) fn uncover(&self, settings: &Settings, tree: &Tree, scope: &[Place]) {
+    pub(crate) fn uncover(&self, settings: &Settings, tree: &Tree, scope: &[RelPath]) {
         // Each round can uncover folders in which there are others.
         for round in 0..100 {
             let now = GitFolders::find(settings, tree, scope).hidden;
@@ -171,7 +171,7 @@ impl GitFolders {
     }
 
     /// Returns the configurations of the repositories that a command has made since.
-    pub(crate) fn new_configs(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> BTreeSet<Vec<u8>> {
+    pub(crate) fn new_configs(&self, settings: &Settings, tree: &Tree, scope: &[RelPath]) -> BTreeSet<Vec<u8>> {
         let now = GitFolders::find(settings, tree, scope);
         let new = now.folders.difference(&self.folders).map(|folder| folder.join("config"));
         new.filter_map(|config| Some(tree.read(&config, Links::Refuse, MAX_CONFIG).ok()??.bytes)).collect()
@@ -184,16 +184,16 @@ impl GitFolders {
         settings: &Settings,
         tree: &Tree,
         journal: &Journal,
-        (scope, kept): (&[Place], &[Entry]),
+        (scope, kept): (&[RelPath], &[Entry]),
         parsed: &BTreeMap<Vec<u8>, String>,
-    ) -> Vec<Place> {
+    ) -> Vec<RelPath> {
         let now = GitFolders::find(settings, tree, scope);
-        let before: BTreeMap<&Place, &Version> =
+        let before: BTreeMap<&RelPath, &Version> =
             kept.iter().filter_map(|entry| Some((&entry.path, entry.before.as_ref()?))).collect();
         let is_new =
-            |place: &Place| now.folders.iter().any(|folder| !self.folders.contains(folder) && place.is_in(folder));
+            |place: &RelPath| now.folders.iter().any(|folder| !self.folders.contains(folder) && place.is_in(folder));
         let mut changed = Vec::new();
-        let all: BTreeSet<&Place> = now.files.iter().chain(before.keys().copied()).collect();
+        let all: BTreeSet<&RelPath> = now.files.iter().chain(before.keys().copied()).collect();
         for place in all {
             let version = before.get(place).copied();
             let current = tree.read(place, Links::Refuse, MAX_FILE).ok().flatten().map(|node| node.version);
@@ -225,12 +225,12 @@ impl GitFolders {
     }
 }
 
-fn named_git(place: &Place) -> bool {
+fn named_git(place: &RelPath) -> bool {
     place.split().is_some_and(|(_, name)| name.eq_ignore_ascii_case(".git"))
 }
 
 /// `.git` as a file may be made: what it leads to is a repository, and treated as one.
-fn is_pointer(place: &Place) -> bool {
+fn is_pointer(place: &RelPath) -> bool {
     named_git(place)
 }
 
@@ -273,7 +273,7 @@ fn holds_git(folder: &Path) -> bool {
 
 /// Returns the files and folders of the tree that the configuration of a repository makes git execute or include. Git itself
 /// would read the configuration more exactly. Here, a place too many does no harm.
-pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) -> Vec<Place> {
+pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &RelPath) -> Vec<RelPath> {
     let around = folder.split().map(|(around, _)| around).unwrap_or_default();
     let mut found = Vec::new();
     for name in ["config", "config.worktree"] {
@@ -294,19 +294,19 @@ pub(crate) fn executed_by_git(settings: &Settings, tree: &Tree, folder: &Place) 
 }
 
 /// Whether git executes or includes a file of the tree, because the configuration of its repository says so.
-pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &Place) -> bool {
+pub(crate) fn is_executed_by_git(settings: &Settings, tree: &Tree, place: &RelPath) -> bool {
     let git = settings.layout.project(place).unwrap_or_default().join(".git");
     let folder = pointer(settings, tree, &git).ok().flatten().unwrap_or(git);
     executed_by_git(settings, tree, &folder).iter().any(|named| place.is_in(named))
 }
 
 /// Puts a file back as it was, or removes it. What cannot be replaced, such as a folder in its place, is put aside.
-fn put(tree: &Tree, journal: &Journal, place: &Place, version: Option<&Version>) {
-    let is_folder = |place: &Place| {
+fn put(tree: &Tree, journal: &Journal, place: &RelPath, version: Option<&Version>) {
+    let is_folder = |place: &RelPath| {
         let stat = tree.stat(place, Links::Refuse).ok().flatten();
         stat.map(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     };
-    let mut folder = Place::default();
+    let mut folder = RelPath::default();
     for name in place.split().map(|(folder, _)| folder).unwrap_or_default().names() {
         folder = folder.join(name);
         if is_folder(&folder) == Some(false) {
@@ -327,7 +327,7 @@ fn put(tree: &Tree, journal: &Journal, place: &Place, version: Option<&Version>)
 }
 
 /// Renames a file or folder to a name that git does not use.
-fn put_aside(tree: &Tree, place: &Place) {
+fn put_aside(tree: &Tree, place: &RelPath) {
     let name = place.split().map(|(_, name)| name).unwrap_or_default();
     for number in 0..1_000 {
         if tree.set_aside(place, &format!("{name}.{ASIDE}-{number}")).is_ok() {
@@ -337,7 +337,7 @@ fn put_aside(tree: &Tree, place: &Place) {
 }
 
 /// Takes from a new repository what could run a program. Returns whether there was something.
-fn disarm(tree: &Tree, folder: &Place, parsed: &BTreeMap<Vec<u8>, String>) -> bool {
+fn disarm(tree: &Tree, folder: &RelPath, parsed: &BTreeMap<Vec<u8>, String>) -> bool {
     let mut is_changed = false;
     for name in ["config.worktree", "hooks"] {
         let place = folder.join(name);
@@ -364,7 +364,7 @@ fn disarm(tree: &Tree, folder: &Place, parsed: &BTreeMap<Vec<u8>, String>) -> bo
 }
 
 /// Whether a folder holds only the examples that `git init` puts there. Git does not run them.
-fn has_only_samples(tree: &Tree, hooks: &Place) -> bool {
+fn has_only_samples(tree: &Tree, hooks: &RelPath) -> bool {
     let names = tree.folder(hooks).and_then(|folder| tree.names(folder));
     names.is_ok_and(|names| names.iter().all(|name| name.ends_with(".sample")))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::confine::{Access, run_confined};
 use crate::journal::{GitChange, Journal, RepositoryState};
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::repository::{GitCall, MAX_INDEX, Repository, is_bare};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version, digest};
@@ -25,14 +25,14 @@ const MAX_REPOSITORIES: usize = 200;
 pub(crate) struct Repositories {
     pub(crate) states: Vec<RepositoryState>,
     /// The files in `HEAD` or in the index.
-    pub(crate) tracked: BTreeSet<Place>,
+    pub(crate) tracked: BTreeSet<RelPath>,
     /// Repositories that git cannot read, with the reason.
     pub(crate) unreadable: Vec<String>,
 }
 
 impl Repositories {
     /// Reads the repositories of these projects, or of the projects in these folders.
-    pub(crate) fn read(settings: &Settings, scope: &[Place]) -> Result<Repositories, Error> {
+    pub(crate) fn read(settings: &Settings, scope: &[RelPath]) -> Result<Repositories, Error> {
         let mut found = Repositories::default();
         for repo in run_confined(settings, Access::Read, || find(settings, scope))? {
             match known_or_read(settings, &repo) {
@@ -75,8 +75,8 @@ impl Repositories {
     }
 
     /// Returns what has changed since.
-    pub(crate) fn changes(self, settings: &Settings, scope: &[Place]) -> Result<Vec<GitChange>, Error> {
-        let mut now: BTreeMap<Place, RepositoryState> =
+    pub(crate) fn changes(self, settings: &Settings, scope: &[RelPath]) -> Result<Vec<GitChange>, Error> {
+        let mut now: BTreeMap<RelPath, RepositoryState> =
             Repositories::read(settings, scope)?.states.into_iter().map(|state| (state.repo.clone(), state)).collect();
         let change = |before: RepositoryState| GitChange { after: now.remove(&before.repo), before };
         let changes = self.states.into_iter().map(change);
@@ -91,10 +91,10 @@ struct Known {
     /// The digest of these files.
     files: String,
     state: RepositoryState,
-    tracked: BTreeSet<Place>,
+    tracked: BTreeSet<RelPath>,
 }
 
-fn known_or_read(settings: &Settings, repo: &Place) -> Result<Known, Error> {
+fn known_or_read(settings: &Settings, repo: &RelPath) -> Result<Known, Error> {
     let repository = Repository::open_to_read(settings, repo)?;
     let files = run_confined(settings, Access::Read, || Ok(files_digest(settings, &repository)))?;
     let path = kept_folder(settings, &repository.work).join("state.json");
@@ -120,7 +120,7 @@ fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
     while let Some(place) = open.pop() {
         let mut names = file_names(&settings.root.join(place.as_str()));
         names.sort();
-        open.extend(names.iter().map(|name| place.join(name)).filter(|place| Place::parse(place.as_str()).is_ok()));
+        open.extend(names.iter().map(|name| place.join(name)).filter(|place| RelPath::parse(place.as_str()).is_ok()));
         if let Ok(Some(node)) = tree.read(&place, Links::Refuse, MAX_INDEX) {
             all.push_str(&format!("\n{place} {}", node.version.digest));
         }
@@ -128,9 +128,9 @@ fn files_digest(settings: &Settings, repository: &Repository<'_>) -> String {
     digest(all.as_bytes())
 }
 
-fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
+fn find(settings: &Settings, scope: &[RelPath]) -> Result<Vec<RelPath>, Error> {
     let tree = Tree::open(settings)?;
-    let is_repository = |place: &Place| {
+    let is_repository = |place: &RelPath| {
         let git = tree.stat(&place.join(".git"), Links::Refuse);
         git.is_ok_and(|git| git.is_some()) || is_bare(&tree, place).unwrap_or(false)
     };
@@ -142,7 +142,7 @@ fn find(settings: &Settings, scope: &[Place]) -> Result<Vec<Place>, Error> {
         }
         let names = fs::read_dir(settings.root.join(folder.as_str())).into_iter().flatten().flatten();
         let names = names.filter_map(|entry| Some(folder.join(entry.file_name().to_str()?)));
-        found.extend(names.filter(|place| Place::parse(place.as_str()).is_ok()));
+        found.extend(names.filter(|place| RelPath::parse(place.as_str()).is_ok()));
     }
     found.retain(is_repository);
     found.truncate(MAX_REPOSITORIES);
@@ -187,7 +187,7 @@ pub(crate) fn state(settings: &Settings, repository: &Repository<'_>) -> Result<
 }
 
 /// Returns the files in the index or in `HEAD`.
-fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<Place>, Error> {
+fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<RelPath>, Error> {
     let words = ["ls-tree", "-r", "-z", "--name-only", "HEAD"];
     // Without a commit there is no `HEAD`, which is no error.
     let listed = match repository.list(GitCall { without_work_tree: true, ..GitCall::new(&words) }) {
@@ -196,11 +196,11 @@ fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<Place>,
     };
     let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
     let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
-    Ok(names.filter_map(|name| Some(repository.work.joined(&Place::parse(name).ok()?))).collect())
+    Ok(names.filter_map(|name| Some(repository.work.joined(&RelPath::parse(name).ok()?))).collect())
 }
 
 /// Returns the folder with the kept packs of a repository.
-fn kept_folder(settings: &Settings, repo: &Place) -> PathBuf {
+fn kept_folder(settings: &Settings, repo: &RelPath) -> PathBuf {
     let name = digest(format!("{}\0{repo}", settings.root.display()).as_bytes());
     settings.state.join("git").join(name.get(..32).unwrap_or_default())
 }
@@ -291,8 +291,8 @@ fn revive(settings: &Settings, before: &RepositoryState) -> Result<(), Error> {
 /// The outcome of [`restore`], by the paths of the refs and files.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
-    pub(crate) done: Vec<Place>,
-    pub(crate) refused: Vec<(Place, String)>,
+    pub(crate) done: Vec<RelPath>,
+    pub(crate) refused: Vec<(RelPath, String)>,
 }
 
 impl Restored {
@@ -311,7 +311,7 @@ impl Restored {
             if was == left || is == was {
                 continue;
             }
-            let place = repository.common.joined(&Place::parse(name).unwrap_or_default());
+            let place = repository.common.joined(&RelPath::parse(name).unwrap_or_default());
             if is != left {
                 self.refused.push((place, "it was changed since".to_owned()));
                 continue;
@@ -338,7 +338,7 @@ impl Restored {
         now: &RepositoryState,
     ) -> Result<(), Error> {
         let tree = Tree::open(settings)?;
-        let mut put = |place: Place, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
+        let mut put = |place: RelPath, [was, left, is]: [&str; 3], bytes: &dyn Fn() -> Result<Vec<u8>, Error>| {
             if was == left || is == was {
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use ken_types::Error;
 use rustix::fs::{FileType, Stat};
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, digest};
 use crate::unseen;
@@ -63,7 +63,7 @@ const MAX_FOLDERS: usize = 64;
 const SEPARATORS: &[char] = &[';', '|', '&', '<', '>', '(', ')', '{', '}', '"', '\'', '`', '=', ',', '$'];
 
 /// Whether build tools, editors or hosting services execute this file.
-pub(crate) fn is_executed_by_tools(place: &Place) -> bool {
+pub(crate) fn is_executed_by_tools(place: &RelPath) -> bool {
     let is_one =
         |name: &str| place.as_str().strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
     BUILD_FILES.iter().any(|name| is_one(name)) || place.names().any(|name| name == ".github" || name.ends_with(".sh"))
@@ -75,15 +75,15 @@ pub(crate) struct Inputs {
     /// A digest of the variables that the operator passes on, with their values.
     environment: String,
     /// The files that the command line names or that build tools read, each with its state.
-    pub(crate) files: BTreeMap<Place, String>,
+    pub(crate) files: BTreeMap<RelPath, String>,
     /// The files of the same project that were changed without a decision of a person, each with its state.
-    pub(crate) unseen: BTreeMap<Place, String>,
+    pub(crate) unseen: BTreeMap<RelPath, String>,
 }
 
 impl Inputs {
-    pub(crate) fn of(settings: &Settings, tree: &Tree, cwd: &Place, argv: &[String]) -> Result<Inputs, Error> {
+    pub(crate) fn of(settings: &Settings, tree: &Tree, cwd: &RelPath, argv: &[String]) -> Result<Inputs, Error> {
         let (mut files, mut left) = (BTreeMap::new(), CONTENT_BYTES);
-        let mut state = |place: &Place| state(tree, place, &mut left);
+        let mut state = |place: &RelPath| state(tree, place, &mut left);
         let mut folders = BTreeSet::from([cwd.clone()]);
         folders.extend(settings.layout.project(cwd));
         for place in named(settings, cwd, argv) {
@@ -110,7 +110,7 @@ impl Inputs {
 }
 
 /// Returns the places of the workspace that the words of a command line could name.
-fn named(settings: &Settings, cwd: &Place, argv: &[String]) -> BTreeSet<Place> {
+fn named(settings: &Settings, cwd: &RelPath, argv: &[String]) -> BTreeSet<RelPath> {
     let pieces = |word: &'_ str| {
         let parts = word.split(|letter: char| letter.is_whitespace() || SEPARATORS.contains(&letter));
         // An option can have its value attached: `-fMakefile`.
@@ -122,7 +122,7 @@ fn named(settings: &Settings, cwd: &Place, argv: &[String]) -> BTreeSet<Place> {
 }
 
 /// Returns the place that a path means for a command in `cwd`, or `None` if it is none of the workspace.
-fn place_of(settings: &Settings, cwd: &Place, path: &str) -> Option<Place> {
+fn place_of(settings: &Settings, cwd: &RelPath, path: &str) -> Option<RelPath> {
     let below = Path::new(path).strip_prefix(&settings.root);
     let absolute = match below {
         Ok(below) => below.to_str()?.to_owned(),
@@ -137,11 +137,11 @@ fn place_of(settings: &Settings, cwd: &Place, path: &str) -> Option<Place> {
             name => names.push(name),
         }
     }
-    Place::parse(&names.join("/")).ok()
+    RelPath::parse(&names.join("/")).ok()
 }
 
 /// Returns a text that changes with the content of a file. `left` is how many bytes may still be read.
-fn state(tree: &Tree, place: &Place, left: &mut u64) -> String {
+fn state(tree: &Tree, place: &RelPath, left: &mut u64) -> String {
     if let Ok(Some(node)) = tree.read(place, Links::Follow, *left) {
         *left -= node.bytes.len() as u64;
         return format!("{} {:o}", node.version.digest, node.version.mode);

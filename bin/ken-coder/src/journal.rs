@@ -21,7 +21,7 @@ use ken_types::Error;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Layout, Place};
+use crate::rel_path::{Layout, RelPath};
 use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
@@ -54,13 +54,13 @@ pub(crate) struct Record {
     pub(crate) files: Vec<Entry>,
     /// The folders that it created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) folders: Vec<Place>,
+    pub(crate) folders: Vec<RelPath>,
     /// The folders that a running command can change. `files` then lists all files in them. Empty for other changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) scope: Vec<Place>,
+    pub(crate) scope: Vec<RelPath>,
     /// What git ignored when a command began: its files with patterns. Only while the command runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) patterns: BTreeMap<Place, String>,
+    pub(crate) patterns: BTreeMap<RelPath, String>,
     /// The files that git takes programs from, as they were when a command began. Only while the command runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) guarded: Vec<Entry>,
@@ -74,7 +74,7 @@ pub(crate) struct Record {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    pub(crate) path: Place,
+    pub(crate) path: RelPath,
     /// `None` if the file did not exist.
     pub(crate) before: Option<Version>,
     pub(crate) after: Option<Version>,
@@ -83,14 +83,14 @@ pub(crate) struct Entry {
 /// A repository at a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RepositoryState {
-    pub(crate) repo: Place,
+    pub(crate) repo: RelPath,
     pub(crate) head: String,
     /// The refs, except those that only record what a remote has.
     pub(crate) refs: BTreeMap<String, String>,
     /// The digest of the index file, which the journal stores, and that of the entries in it. Git rewrites the file
     /// without changing an entry, so only the second one shows a change.
     pub(crate) index: Option<String>,
-    pub(crate) index_place: Place,
+    pub(crate) index_place: RelPath,
     pub(crate) staged: String,
 }
 
@@ -164,7 +164,13 @@ impl Journal {
     /// Moves the replaced file, which has the temporary name `staged` beside `place`, into the journal. Moving avoids
     /// copying its content, and removing a file, which can take milliseconds. A link, or a file of another file system,
     /// is copied. Returns the digest if the content is new.
-    pub(crate) fn adopt(&self, tree: &Tree, place: &Place, staged: &str, old: &Node) -> Result<Option<String>, Error> {
+    pub(crate) fn adopt(
+        &self,
+        tree: &Tree,
+        place: &RelPath,
+        staged: &str,
+        old: &Node,
+    ) -> Result<Option<String>, Error> {
         let digest = &old.version.digest;
         let mut is_moved = false;
         let is_new = self.store(digest, |path| {

@@ -14,8 +14,8 @@ use ken_types::proxy::{Host, ProxyReady, ProxyRules};
 use ken_types::secrets;
 use serde_json::{Value, json};
 
-use crate::place::Place;
 use crate::policy::rule_of;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 
 /// The hosts that commands in a folder can reach.
@@ -27,7 +27,7 @@ pub(crate) struct Network<'a> {
 impl Network<'_> {
     /// Returns the network of commands in `place`. Fails with `forbidden` if no rule of the operator names hosts for
     /// it.
-    pub(crate) fn of<'a>(settings: &'a Settings, place: &Place) -> Result<Network<'a>, Error> {
+    pub(crate) fn of<'a>(settings: &'a Settings, place: &RelPath) -> Result<Network<'a>, Error> {
         match rule_of(&settings.workspace, place) {
             Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
             _ => Err(Error::forbidden(format!("no rule names hosts that commands in {place} may reach"))
@@ -179,7 +179,7 @@ pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
 #[derive(Debug, Clone)]
 pub(crate) enum Remote<'a> {
     /// A folder of the workspace.
-    Folder(Place),
+    Folder(RelPath),
     /// A server that the rule of the repository names.
     Server(Network<'a>),
 }
@@ -192,7 +192,7 @@ impl<'a> Remote<'a> {
         }
     }
 
-    pub(crate) fn folder(&self) -> Option<&Place> {
+    pub(crate) fn folder(&self) -> Option<&RelPath> {
         match self {
             Remote::Folder(folder) => Some(folder),
             Remote::Server(_) => None,
@@ -203,8 +203,8 @@ impl<'a> Remote<'a> {
 /// Returns where a URL leads, seen from the folder `work`. The error names the field `at` of the call.
 pub(crate) fn remote_of<'a>(
     settings: &'a Settings,
-    repo: &Place,
-    work: &Place,
+    repo: &RelPath,
+    work: &RelPath,
     at: &str,
     url: &str,
 ) -> Result<Remote<'a>, Error> {

@@ -4,8 +4,8 @@
 use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
 pub(crate) use ken_types::ops::tools::Need as Approval;
 
-use crate::place::Place;
 use crate::read_only::is_read_only;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 
 /// Whether a call needs approval, and why.
@@ -33,7 +33,7 @@ pub(crate) enum Permit {
 }
 
 /// Decides on a change of these files. The strictest of their rules applies.
-pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
+pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a RelPath>) -> Verdict {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
         None => without_approval("nothing changes"),
@@ -44,7 +44,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
 }
 
 /// Decides on a change of a folder whose files are not known beforehand, as with git.
-pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
+pub(crate) fn of_folder(workspace: &Workspace, folder: &RelPath, why: &str) -> Verdict {
     if denied_below(workspace, folder) { denied(folder) } else { with_approval(why) }
 }
 
@@ -52,12 +52,12 @@ pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Ver
 pub(crate) struct CommandLine<'a> {
     pub(crate) argv: &'a [String],
     pub(crate) stdin: Option<&'a str>,
-    pub(crate) cwd: &'a Place,
+    pub(crate) cwd: &'a RelPath,
     pub(crate) has_network: bool,
 }
 
 /// Decides on a command that can change the folders of `scope`.
-pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[Place]) -> CommandVerdict {
+pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[RelPath]) -> CommandVerdict {
     let is_read_only = !line.has_network && is_read_only(line.argv) && is_path_safe(settings);
     let forbidden = scope.iter().find(|folder| denied_below(&settings.workspace, folder));
     let verdict = match forbidden {
@@ -95,20 +95,20 @@ pub(crate) fn with_approval(reason: &str) -> Verdict {
     Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 
-fn denied(place: &Place) -> Verdict {
+fn denied(place: &RelPath) -> Verdict {
     Verdict { approval: Approval::Deny, reason: format!("a rule of the operator forbids changes of {place}") }
 }
 
-pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {
+pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &RelPath) -> Option<&'a WorkspaceRule> {
     workspace.rules.iter().find(|rule| folder_of(rule).is_some_and(|folder| place.is_in(&folder)))
 }
 
-fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
+fn policy_of(workspace: &Workspace, place: &RelPath) -> WorkspacePolicy {
     rule_of(workspace, place).map_or(WorkspacePolicy::Ask, |rule| rule.policy)
 }
 
 /// Whether a command that can change a folder could change a denied path: the folder itself or a path below it.
-fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
+fn denied_below(workspace: &Workspace, folder: &RelPath) -> bool {
     let below = workspace
         .rules
         .iter()
@@ -116,8 +116,8 @@ fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
     below || policy_of(workspace, folder) == WorkspacePolicy::Deny
 }
 
-fn folder_of(rule: &WorkspaceRule) -> Option<Place> {
-    Place::parse(&rule.path).ok()
+fn folder_of(rule: &WorkspaceRule) -> Option<RelPath> {
+    RelPath::parse(&rule.path).ok()
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn files(names: &[&str]) -> Approval {
-        let places: Vec<Place> = names.iter().map(|name| Place::parse(name).unwrap()).collect();
+        let places: Vec<RelPath> = names.iter().map(|name| RelPath::parse(name).unwrap()).collect();
         of_files(&workspace(), places.iter()).approval
     }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_command_that_could_change_what_is_denied_is_denied() {
-        let folder = |name| Place::parse(name).unwrap();
+        let folder = |name| RelPath::parse(name).unwrap();
         assert_eq!(of_folder(&workspace(), &folder("repos/site"), "").approval, Approval::Deny);
         assert_eq!(of_folder(&workspace(), &folder("projects/x"), "").approval, Approval::Ask);
     }

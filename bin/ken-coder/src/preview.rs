@@ -12,8 +12,8 @@ use crate::change::Plan;
 use crate::diff::Diff;
 use crate::git_guard::is_executed_by_git;
 use crate::inputs::is_executed_by_tools;
-use crate::place::Place;
 use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::digest;
 
@@ -52,7 +52,7 @@ impl Preview {
         settings: &Settings,
         verdict: Verdict,
         action_type: &'static str,
-        (summary, target, risk): (String, &Place, Risk),
+        (summary, target, risk): (String, &RelPath, Risk),
         action: Value,
         diff: Option<String>,
         (sandbox, state): (&str, &Value),
@@ -92,7 +92,7 @@ impl Preview {
     }
 
     /// Returns the preview of a call that only reads.
-    pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
+    pub(crate) fn of_read(settings: &Settings, action_type: &'static str, target: &RelPath) -> Preview {
         let verdict = without_approval("it only reads");
         let about = (format!("Read {target}"), target, Risk::Low);
         Preview::new(settings, verdict, action_type, about, Value::Null, None, ("read", &Value::Null))
@@ -133,7 +133,7 @@ impl Preview {
             places.push(place);
         }
         let mut verdict = of_files(&settings.workspace, places.iter().copied());
-        let runs_in_git = |place: &&Place| is_executed_by_git(settings, plan.tree(), place);
+        let runs_in_git = |place: &&RelPath| is_executed_by_git(settings, plan.tree(), place);
         if verdict.approval == Approval::None && places.iter().any(runs_in_git) {
             verdict = with_approval("a file is changed that git executes or includes");
         }
@@ -156,7 +156,7 @@ impl Preview {
     }
 }
 
-fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
+fn summary(places: &[&RelPath], removed: usize, target: &RelPath) -> String {
     let files = |count: usize| match count {
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
@@ -171,12 +171,12 @@ fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
 }
 
 /// Returns the only file, or else the project that contains all files, or else the workspace.
-fn common(settings: &Settings, places: &[&Place]) -> Place {
+fn common(settings: &Settings, places: &[&RelPath]) -> RelPath {
     let project = places.first().and_then(|place| settings.layout.project(place));
     match places {
         [one] => (*one).clone(),
         all if all.iter().all(|place| settings.layout.project(place) == project) => project.unwrap_or_default(),
-        _ => Place::default(),
+        _ => RelPath::default(),
     }
 }
 

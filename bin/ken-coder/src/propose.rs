@@ -11,8 +11,8 @@ use crate::confine::{Access, run_confined};
 use crate::edits::{OneEdit, plan_of};
 use crate::gate;
 use crate::journal::Journal;
-use crate::place::Place;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
@@ -30,7 +30,7 @@ pub(crate) struct Propose {
 #[derive(Debug, Serialize)]
 pub(crate) struct ProposeResult {
     run: String,
-    approved: Vec<Place>,
+    approved: Vec<RelPath>,
 }
 
 impl Answer for ProposeResult {
@@ -90,7 +90,7 @@ impl Operation for Propose {
             let plan = plan_of(&tree, &self.edits)?;
             gate::pass(settings, &self.proposal(Preview::without_diff(settings, &plan)))?;
             let edits = plan.entries();
-            let paths: Vec<Place> = edits.iter().map(|edit| edit.path.clone()).collect();
+            let paths: Vec<RelPath> = edits.iter().map(|edit| edit.path.clone()).collect();
             approved::keep(settings, &journal, edits)?;
             Ok(ProposeResult { run: settings.run.clone(), approved: paths })
         })

@@ -11,9 +11,9 @@ use crate::gate;
 use crate::git::{Printed, check_name};
 use crate::journal::Journal;
 use crate::network::{Network, Remote, describe, git_variables, remote_of};
-use crate::place::Place;
 use crate::policy;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::repository::{GitCall, Repository};
 use crate::sandbox;
 use crate::settings::Settings;
@@ -25,7 +25,7 @@ const COMMITS: &str = "50";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Push {
-    repo: Place,
+    repo: RelPath,
     remote: Option<String>,
     branch: Option<String>,
 }
@@ -147,7 +147,7 @@ impl Target<'_> {
 
     /// Pushes to a folder without git's protocol, whose other end (git-receive-pack) is a program that works with the
     /// configuration and the hooks of that folder. The objects are put there as a pack, then the branch is moved.
-    fn to_folder(&self, settings: &Settings, folder: &Place) -> Result<String, Error> {
+    fn to_folder(&self, settings: &Settings, folder: &RelPath) -> Result<String, Error> {
         let (there, name) = (Repository::open(settings, folder)?, format!("refs/heads/{}", self.branch));
         if there.work != *folder {
             return Err(Error::not_found(format!("{folder} is not a git repository")).at("/remote"));
@@ -177,7 +177,7 @@ impl Target<'_> {
         Ok(format!("To {}\n   {was}..{}  {}\n", self.url, self.commit, self.branch))
     }
 
-    fn check_ancestor(&self, old: &str, folder: &Place) -> Result<(), Error> {
+    fn check_ancestor(&self, old: &str, folder: &RelPath) -> Result<(), Error> {
         let words = ["merge-base", "--is-ancestor", old, &self.commit];
         match self.repository.run(&GitCall::new(&words))?.status {
             0 => Ok(()),

@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use crate::confine::{Access, run_confined};
 use crate::network::Network;
-use crate::place::Place;
 use crate::programs::GitPrograms;
+use crate::rel_path::RelPath;
 use crate::sandbox::{self, Job, Own};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
@@ -53,11 +53,11 @@ const OWN_CONFIG: &str = "[core]\n\tfsmonitor = false\n\thooksPath = /dev/null\n
 pub(crate) struct Repository<'a> {
     settings: &'a Settings,
     /// The folder with the work tree; for a bare repository, the repository itself.
-    pub(crate) work: Place,
+    pub(crate) work: RelPath,
     /// The folder with `HEAD` and the index of this work tree.
-    pub(crate) folder: Place,
+    pub(crate) folder: RelPath,
     /// The folder with the objects and the refs, which other work trees may share.
-    pub(crate) common: Place,
+    pub(crate) common: RelPath,
     pub(crate) is_bare: bool,
     /// The content of `HEAD`.
     pub(crate) head: String,
@@ -75,9 +75,9 @@ enum Values {
 
 /// What is read of a repository before git runs.
 struct Found {
-    work: Place,
-    folder: Place,
-    common: Place,
+    work: RelPath,
+    folder: RelPath,
+    common: RelPath,
     is_bare: bool,
     head: String,
     config: Vec<u8>,
@@ -95,7 +95,7 @@ pub(crate) struct GitCall<'c> {
     pub(crate) stdin: Option<&'c str>,
     pub(crate) env: Vec<String>,
     /// The folders that it can change, besides its own temporary ones.
-    pub(crate) write: Vec<Place>,
+    pub(crate) write: Vec<RelPath>,
     pub(crate) network: Option<Network<'c>>,
     /// Without a work tree, git reads no `.gitattributes` of it.
     pub(crate) without_work_tree: bool,
@@ -122,16 +122,16 @@ pub(crate) struct Output {
 
 impl<'a> Repository<'a> {
     /// Finds the repository that contains a place: the nearest one at or above it.
-    pub(crate) fn open(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+    pub(crate) fn open(settings: &'a Settings, place: &RelPath) -> Result<Repository<'a>, Error> {
         Repository::open_with(settings, place, Values::All)
     }
 
     /// Opens a repository to read its refs, objects and index.
-    pub(crate) fn open_to_read(settings: &'a Settings, place: &Place) -> Result<Repository<'a>, Error> {
+    pub(crate) fn open_to_read(settings: &'a Settings, place: &RelPath) -> Result<Repository<'a>, Error> {
         Repository::open_with(settings, place, Values::Format)
     }
 
-    fn open_with(settings: &'a Settings, place: &Place, what: Values) -> Result<Repository<'a>, Error> {
+    fn open_with(settings: &'a Settings, place: &RelPath, what: Values) -> Result<Repository<'a>, Error> {
         let project = settings
             .layout
             .project(place)
@@ -167,21 +167,21 @@ impl<'a> Repository<'a> {
         self.own.path().join(name)
     }
 
-    pub(crate) fn index(&self) -> Place {
+    pub(crate) fn index(&self) -> RelPath {
         self.folder.join("index")
     }
 
-    pub(crate) fn objects(&self) -> Place {
+    pub(crate) fn objects(&self) -> RelPath {
         self.common.join("objects")
     }
 
-    pub(crate) fn path(&self, place: &Place) -> String {
+    pub(crate) fn path(&self, place: &RelPath) -> String {
         self.settings.root.join(place.as_str()).display().to_string()
     }
 
     /// Returns a path for git, relative to the work tree. A path of a call is relative to the workspace, or else to
     /// `repo`.
-    pub(crate) fn relative(&self, repo: &Place, place: &Place) -> String {
+    pub(crate) fn relative(&self, repo: &RelPath, place: &RelPath) -> String {
         let whole = if place.is_in(&self.work) { place.clone() } else { repo.joined(place) };
         let rest = whole.as_str().strip_prefix(self.work.as_str()).unwrap_or_default();
         format!(".{rest}")
@@ -278,7 +278,7 @@ pub(crate) fn values_of_text(text: &str) -> Vec<(String, String)> {
 /// Runs git where there is no repository yet, such as for a clone into the folder `work`.
 pub(crate) fn run_without_repository(
     settings: &Settings,
-    work: &Place,
+    work: &RelPath,
     own: &Path,
     call: &GitCall<'_>,
 ) -> Result<Output, Error> {
@@ -286,7 +286,7 @@ pub(crate) fn run_without_repository(
 }
 
 /// Lists the settings in the text of a configuration, as `git config --null --list` does. What it includes is not read.
-pub(crate) fn config_values(settings: &Settings, work: &Place, text: &[u8]) -> Result<String, Error> {
+pub(crate) fn config_values(settings: &Settings, work: &RelPath, text: &[u8]) -> Result<String, Error> {
     let own = tempfile::Builder::new().prefix("ken-git-").tempdir().map_err(unready)?;
     let file = own.path().join("config");
     fs::write(&file, text).map_err(unready)?;
@@ -305,7 +305,7 @@ fn run_git(
     settings: &Settings,
     programs: &GitPrograms,
     call: &GitCall<'_>,
-    work: &Place,
+    work: &RelPath,
     own: &Path,
     own_env: Vec<String>,
 ) -> Result<Output, Error> {
@@ -348,7 +348,7 @@ fn run_git(
     })
 }
 
-pub(crate) fn failed(repo: &Place, status: i32, output: &str) -> Error {
+pub(crate) fn failed(repo: &RelPath, status: i32, output: &str) -> Error {
     let lines: Vec<&str> = output.lines().take(5).collect();
     Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
 }
@@ -358,7 +358,7 @@ fn unready(error: std::io::Error) -> Error {
 }
 
 /// Finds a repository and reads what git needs of it.
-fn find(settings: &Settings, place: &Place, project: &Place) -> Result<Found, Error> {
+fn find(settings: &Settings, place: &RelPath, project: &RelPath) -> Result<Found, Error> {
     let tree = &Tree::open(settings)?;
     tree.folder(place)?;
     let (work, folder) = match nearest(settings, tree, place, project)? {
@@ -366,7 +366,7 @@ fn find(settings: &Settings, place: &Place, project: &Place) -> Result<Found, Er
         None if is_bare(tree, place)? => (place.clone(), place.clone()),
         None => return Err(Error::not_found(format!("{place} is not a git repository")).at("/repo")),
     };
-    let read = |place: &Place, max: u64| match tree.read(place, Links::Refuse, max) {
+    let read = |place: &RelPath, max: u64| match tree.read(place, Links::Refuse, max) {
         Ok(node) => Ok(node.filter(|node| !node.version.link).map(|node| node.bytes)),
         Err(error) => Err(error),
     };
@@ -393,7 +393,12 @@ fn find(settings: &Settings, place: &Place, project: &Place) -> Result<Found, Er
 }
 
 /// Returns the nearest folder with `.git`, and the folder of git that it leads to.
-fn nearest(settings: &Settings, tree: &Tree, place: &Place, project: &Place) -> Result<Option<(Place, Place)>, Error> {
+fn nearest(
+    settings: &Settings,
+    tree: &Tree,
+    place: &RelPath,
+    project: &RelPath,
+) -> Result<Option<(RelPath, RelPath)>, Error> {
     let mut work = place.clone();
     loop {
         let git = work.join(".git");
@@ -413,22 +418,22 @@ fn nearest(settings: &Settings, tree: &Tree, place: &Place, project: &Place) -> 
 }
 
 /// Returns the folder that a file `.git` of a work tree or submodule names, or `None` if it is not in the workspace.
-pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &Place) -> Result<Option<Place>, Error> {
+pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result<Option<RelPath>, Error> {
     let node = tree.read(git, Links::Refuse, MAX_POINTER)?.filter(|node| !node.version.link);
     let bytes = node.map(|node| node.bytes).unwrap_or_default();
     let work = git.split().map(|(work, _)| work).unwrap_or_default();
     Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &work, path)))
 }
 
-fn led(settings: &Settings, from: &Place, path: &[u8]) -> Option<Place> {
+fn led(settings: &Settings, from: &RelPath, path: &[u8]) -> Option<RelPath> {
     from.led(&settings.root, std::str::from_utf8(path.trim_ascii()).ok()?)
 }
 
-fn outside(pointer: &Place) -> Error {
+fn outside(pointer: &RelPath) -> Error {
     Error::forbidden(format!("{pointer} does not lead to a folder of the workspace")).at("/repo")
 }
 
-pub(crate) fn is_bare(tree: &Tree, place: &Place) -> Result<bool, Error> {
+pub(crate) fn is_bare(tree: &Tree, place: &RelPath) -> Result<bool, Error> {
     for name in ["HEAD", "objects", "refs"] {
         if tree.stat(&place.join(name), Links::Refuse)?.is_none() {
             return Ok(false);

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::confine::{Access, run_confined};
 use crate::network::{Network, Proxy};
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
@@ -40,9 +40,9 @@ const NOT_FOUND: i32 = 127;
 #[derive(Debug, Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) argv: Vec<String>,
-    pub(crate) cwd: &'a Place,
+    pub(crate) cwd: &'a RelPath,
     /// The folders that it can change.
-    pub(crate) write: &'a [Place],
+    pub(crate) write: &'a [RelPath],
     /// Whether it is kept from changing what makes git run programs, in the repositories in those folders.
     pub(crate) protects_git: bool,
     /// Variables as `NAME=value`, besides those that the operator's configuration passes on.
@@ -78,10 +78,10 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(crate) fn open(tree: &Tree, cwd: &Place, write: &[Place]) -> Result<Granted, Error> {
+    pub(crate) fn open(tree: &Tree, cwd: &RelPath, write: &[RelPath]) -> Result<Granted, Error> {
         let write: Result<_, _> = write.iter().map(|folder| tree.grant(folder)).collect();
         Ok(Granted {
-            root: tree.grant(&Place::default())?,
+            root: tree.grant(&RelPath::default())?,
             cwd: tree.grant(cwd)?,
             write: write?,
             read_only: Vec::new(),
@@ -89,7 +89,7 @@ impl Granted {
     }
 
     /// Keeps the command from changing these places in the folders of `write`.
-    pub(crate) fn protect<'a>(&mut self, write: &[Place], places: impl Iterator<Item = &'a Place>) {
+    pub(crate) fn protect<'a>(&mut self, write: &[RelPath], places: impl Iterator<Item = &'a RelPath>) {
         for place in places {
             let folder = write.iter().enumerate().find(|(_, folder)| place.is_in(folder) && place != *folder);
             self.read_only.extend(folder.and_then(|(number, folder)| {
@@ -100,7 +100,7 @@ impl Granted {
     }
 
     /// Returns the folders at whose paths something else is by now.
-    pub(crate) fn moved(&self, tree: &Tree, cwd: &Place, write: &[Place]) -> Vec<Place> {
+    pub(crate) fn moved(&self, tree: &Tree, cwd: &RelPath, write: &[RelPath]) -> Vec<RelPath> {
         let folders = self.write.iter().zip(write).chain([(&self.cwd, cwd)]);
         let moved = folders.filter(|(granted, place)| !tree.is_still(place, granted));
         moved.map(|(_, place)| place.clone()).collect::<BTreeSet<_>>().into_iter().collect()
@@ -153,9 +153,9 @@ pub(crate) struct Ended {
 }
 
 /// Describes what the program can access, as text for a fingerprint.
-pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
+pub(crate) fn profile(settings: &Settings, write: &[RelPath], network: Option<&Network<'_>>) -> String {
     let network = network.map_or_else(|| "no network".to_owned(), |network| network.describe().to_string());
-    let write: Vec<String> = write.iter().map(Place::to_string).collect();
+    let write: Vec<String> = write.iter().map(RelPath::to_string).collect();
     let read: Vec<String> = settings.workspace.read.iter().map(|path| path.display().to_string()).collect();
     format!(
         "{network}; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, run_confined};
-use crate::place::Place;
 use crate::preview::Preview;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 use crate::walk::{Ignored, place_of, walk};
@@ -29,7 +29,7 @@ const EXPRESSION: usize = 1 << 20;
 pub(crate) struct Search {
     pattern: String,
     #[serde(default)]
-    path: Place,
+    path: RelPath,
     /// A pattern for file names, such as `*.rs`.
     glob: Option<String>,
     #[serde(default)]
@@ -53,7 +53,7 @@ pub(crate) struct SearchResult {
 
 #[derive(Debug, Serialize)]
 struct Match {
-    path: Place,
+    path: RelPath,
     line: usize,
     text: String,
 }

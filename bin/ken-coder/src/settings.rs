@@ -15,7 +15,7 @@ use ken_types::places::Places;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::place::{FOLDERS, Layout, Place};
+use crate::rel_path::{FOLDERS, Layout, RelPath};
 
 /// The maximum length of a run's id, in bytes.
 const RUN_BYTES: usize = 64;
@@ -112,7 +112,7 @@ impl Settings {
 
     /// Returns a place as a person is shown it: by its path in the workspace, or by its whole path in a folder of the person's
     /// own.
-    pub(crate) fn shown(&self, place: &Place) -> String {
+    pub(crate) fn shown(&self, place: &RelPath) -> String {
         match self.layout {
             Layout::Workspace => place.or_dot().to_owned(),
             Layout::Folder => place.names().fold(self.root.clone(), |path, name| path.join(name)).display().to_string(),
@@ -131,9 +131,9 @@ impl Settings {
     }
 
     /// Whether the rule for a target, and every rule for a part of it, also counts in turns that have read outside text.
-    pub(crate) fn trusts(&self, target: &Place) -> bool {
+    pub(crate) fn trusts(&self, target: &RelPath) -> bool {
         let folders =
-            self.workspace.rules.iter().filter_map(|rule| Some((Place::parse(&rule.path).ok()?, rule.trusted)));
+            self.workspace.rules.iter().filter_map(|rule| Some((RelPath::parse(&rule.path).ok()?, rule.trusted)));
         let (above, below): (Vec<_>, Vec<_>) = folders.partition(|(folder, _)| target.is_in(folder));
         let is_trusted_below = below.iter().all(|(folder, trusted)| *trusted || !folder.is_in(target));
         above.first().is_some_and(|(_, trusted)| *trusted) && is_trusted_below

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{MAX_FILE, roll_back};
 use crate::git_guard::GitFolders;
 use crate::journal::{Entry, Journal, Record};
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
 use crate::walk::{Ignored, Patterns, place_of, walk};
@@ -74,10 +74,10 @@ fn now() -> i128 {
 /// The files below some folders at a point in time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    files: BTreeMap<Place, KnownFile>,
+    files: BTreeMap<RelPath, KnownFile>,
     /// Files whose content is not stored: those beyond the limits, and those that are not regular files.
-    unsaved: BTreeSet<Place>,
-    folders: BTreeSet<Place>,
+    unsaved: BTreeSet<RelPath>,
+    folders: BTreeSet<RelPath>,
     patterns: Patterns,
     at: i128,
 }
@@ -88,11 +88,11 @@ impl Snapshot {
         settings: &Settings,
         tree: &Tree,
         journal: &Journal,
-        scope: &[Place],
-        tracked: &BTreeSet<Place>,
+        scope: &[RelPath],
+        tracked: &BTreeSet<RelPath>,
     ) -> Result<Snapshot, Error> {
         let notes = settings.file_of_root("seen");
-        let mut known: BTreeMap<Place, KnownFile> =
+        let mut known: BTreeMap<RelPath, KnownFile> =
             fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let ignored = Ignored::on_disk(settings)?;
         let (mut places, folders) = find_files(settings, scope, &ignored);
@@ -135,7 +135,7 @@ impl Snapshot {
 
     /// Returns the files for the record of a command that is about to start.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        let entry = |(path, seen): (&Place, &KnownFile)| Entry {
+        let entry = |(path, seen): (&RelPath, &KnownFile)| Entry {
             path: path.clone(),
             before: Some(seen.version.clone()),
             after: None,
@@ -144,8 +144,8 @@ impl Snapshot {
     }
 
     /// Returns the changes since the snapshot.
-    pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> Differences {
-        let before = |place: &Place| match self.files.get(place) {
+    pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[RelPath]) -> Differences {
+        let before = |place: &RelPath| match self.files.get(place) {
             Some(seen) => Before::Present(seen.version.clone(), Some(seen.clone())),
             None if self.unsaved.contains(place) => Before::Unknown,
             None => Before::Absent,
@@ -163,9 +163,9 @@ impl Snapshot {
 pub(crate) struct Differences {
     pub(crate) files: Vec<Entry>,
     /// New folders.
-    pub(crate) folders: Vec<Place>,
+    pub(crate) folders: Vec<RelPath>,
     /// Files that seem to have changed and whose old content is not in the journal.
-    pub(crate) unsaved: Vec<Place>,
+    pub(crate) unsaved: Vec<RelPath>,
 }
 
 enum Before {
@@ -177,10 +177,10 @@ enum Before {
 fn differences<'a>(
     settings: &Settings,
     tree: &Tree,
-    (scope, ignored): (&[Place], &Arc<Ignored>),
+    (scope, ignored): (&[RelPath], &Arc<Ignored>),
     at: i128,
-    known: impl Iterator<Item = &'a Place>,
-    before: &dyn Fn(&Place) -> Before,
+    known: impl Iterator<Item = &'a RelPath>,
+    before: &dyn Fn(&RelPath) -> Before,
 ) -> Differences {
     let (mut places, folders) = find_files(settings, scope, ignored);
     places.extend(known.cloned());
@@ -221,7 +221,7 @@ fn differences<'a>(
 
 /// Reads a file unless its known state still holds. Returns its current state, and how many bytes of it are new in the
 /// journal.
-fn read_file(tree: &Tree, journal: &Journal, place: &Place, known: Option<&KnownFile>) -> Option<(KnownFile, u64)> {
+fn read_file(tree: &Tree, journal: &Journal, place: &RelPath, known: Option<&KnownFile>) -> Option<(KnownFile, u64)> {
     let stat = tree.stat(place, Links::Refuse).ok()??;
     let stamp = Stamp::of(&stat);
     if let Some(known) = known.filter(|known| known.is_current(&stamp) && journal.has(&known.version.digest)) {
@@ -240,12 +240,16 @@ fn read_file(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Known
 
 /// Returns what a snapshot of these folders would leave out, as lines for people: the files that git ignores, by folder, and
 /// those beyond the limits.
-pub(crate) fn left_out(settings: &Settings, scope: &[Place], tracked: &BTreeSet<Place>) -> Result<Vec<String>, Error> {
+pub(crate) fn left_out(
+    settings: &Settings,
+    scope: &[RelPath],
+    tracked: &BTreeSet<RelPath>,
+) -> Result<Vec<String>, Error> {
     let tree = Tree::open(settings)?;
     let ignored = Ignored::on_disk(settings)?;
     let (places, _) = find_files(settings, scope, &ignored);
     let mut lines = ignored.left_out(settings, &|place| tracked.contains(place));
-    let is_large = |place: &&Place| {
+    let is_large = |place: &&RelPath| {
         let stat = tree.stat(place, Links::Refuse).ok().flatten();
         stat.is_some_and(|stat| stat.st_size.unsigned_abs() > MAX_FILE)
     };
@@ -259,13 +263,17 @@ pub(crate) fn left_out(settings: &Settings, scope: &[Place], tracked: &BTreeSet<
     Ok(lines)
 }
 
-fn is_file(tree: &Tree, place: &Place) -> bool {
+fn is_file(tree: &Tree, place: &RelPath) -> bool {
     let stat = tree.stat(place, Links::Refuse).ok().flatten();
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
 }
 
 /// Returns the files and folders below some folders, except those that are ignored.
-fn find_files(settings: &Settings, scope: &[Place], ignored: &Arc<Ignored>) -> (BTreeSet<Place>, BTreeSet<Place>) {
+fn find_files(
+    settings: &Settings,
+    scope: &[RelPath],
+    ignored: &Arc<Ignored>,
+) -> (BTreeSet<RelPath>, BTreeSet<RelPath>) {
     let (mut files, mut folders) = (BTreeSet::new(), BTreeSet::new());
     for folder in scope {
         for entry in walk(settings, folder, Some(ignored.clone())).build().flatten() {
@@ -302,12 +310,12 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
         guard.uncover(settings, tree, &record.scope);
         // Git cannot be asked here what the settings of a new repository are, so none of them is kept.
         guard.put_back(settings, tree, journal, (&record.scope, &guarded), &BTreeMap::new());
-        let before: BTreeMap<Place, Version> = std::mem::take(&mut record.files)
+        let before: BTreeMap<RelPath, Version> = std::mem::take(&mut record.files)
             .into_iter()
             .filter_map(|entry| Some((entry.path, entry.before?)))
             .collect();
         let begun = begin_time(&record);
-        let was = |place: &Place| match before.get(place) {
+        let was = |place: &RelPath| match before.get(place) {
             Some(version) => Before::Present(version.clone(), None),
             None => Before::Absent,
         };

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::place::{Layout, Place};
+use crate::rel_path::{Layout, RelPath};
 use crate::settings::Settings;
 
 /// How often resolving a path is tried when renames elsewhere in the tree interfere (EAGAIN of openat2(2)).
@@ -77,13 +77,13 @@ impl Tree {
     }
 
     /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
-    pub(crate) fn check_changeable(&self, place: &Place) -> Result<(), Error> {
+    pub(crate) fn check_changeable(&self, place: &RelPath) -> Result<(), Error> {
         self.layout.check_changeable(place)
     }
 
     /// Returns the metadata of a place, or `None` if nothing is there. With [`Links::Refuse`], it is that of a link
     /// itself.
-    pub(crate) fn stat(&self, place: &Place, links: Links) -> Result<Option<Stat>, Error> {
+    pub(crate) fn stat(&self, place: &RelPath, links: Links) -> Result<Option<Stat>, Error> {
         let mut flags = OFlags::PATH;
         flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
         match self.resolve(place, flags, links) {
@@ -94,7 +94,7 @@ impl Tree {
     }
 
     /// Reads a file of at most `max` bytes. A link is read as a file with [`Links::Follow`], else as its target.
-    pub(crate) fn read(&self, place: &Place, links: Links, max: u64) -> Result<Option<Node>, Error> {
+    pub(crate) fn read(&self, place: &RelPath, links: Links, max: u64) -> Result<Option<Node>, Error> {
         let Some(stat) = self.stat(place, links)? else {
             return Ok(None);
         };
@@ -135,7 +135,7 @@ impl Tree {
     /// Writes a new file under a temporary name beside `place`.
     pub(crate) fn stage(
         &self,
-        place: &Place,
+        place: &RelPath,
         name: &str,
         version: &Version,
         bytes: &[u8],
@@ -155,7 +155,7 @@ impl Tree {
     }
 
     /// Reads a file as [`Tree::read`] does, with the time of its last modification.
-    pub(crate) fn read_timed(&self, place: &Place, max: u64) -> Result<Option<(Node, SystemTime)>, Error> {
+    pub(crate) fn read_timed(&self, place: &RelPath, max: u64) -> Result<Option<(Node, SystemTime)>, Error> {
         let stat = self.stat(place, Links::Refuse)?;
         let node = self.read(place, Links::Refuse, max)?.filter(|node| !node.version.link);
         let modified = stat.map(|stat| {
@@ -166,7 +166,7 @@ impl Tree {
     }
 
     /// Sets the modification time of a staged file.
-    pub(crate) fn set_time(&self, place: &Place, staged: &str, modified: SystemTime) -> Result<(), Error> {
+    pub(crate) fn set_time(&self, place: &RelPath, staged: &str, modified: SystemTime) -> Result<(), Error> {
         let (folder, _) = self.open_parent(place)?;
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
@@ -176,13 +176,13 @@ impl Tree {
     }
 
     /// Renames a staged file to its final name, in place of a file that has that name.
-    pub(crate) fn take_over(&self, place: &Place, staged: &str) -> Result<(), Error> {
+    pub(crate) fn take_over(&self, place: &RelPath, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::empty()).map_err(|errno| resolve_error(place, errno))
     }
 
     /// Renames a staged file to its final name. Fails if a file has that name already.
-    pub(crate) fn put(&self, place: &Place, staged: &str) -> Result<(), Error> {
+    pub(crate) fn put(&self, place: &RelPath, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::NOREPLACE).map_err(|errno| match errno {
             Errno::EXIST => Error::conflict(format!("{place} has been created meanwhile")),
@@ -191,52 +191,52 @@ impl Tree {
     }
 
     /// Exchanges a file and a staged one atomically.
-    pub(crate) fn exchange(&self, place: &Place, staged: &str) -> Result<(), Error> {
+    pub(crate) fn exchange(&self, place: &RelPath, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE)
             .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Renames a file to a temporary name beside it.
-    pub(crate) fn set_aside(&self, place: &Place, staged: &str) -> Result<(), Error> {
+    pub(crate) fn set_aside(&self, place: &RelPath, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE)
             .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Moves a file with a temporary name out of the workspace. Fails if `to` is in another file system.
-    pub(crate) fn move_out(&self, place: &Place, staged: &str, to: &Path) -> Result<(), Error> {
+    pub(crate) fn move_out(&self, place: &RelPath, staged: &str, to: &Path) -> Result<(), Error> {
         let (folder, _) = self.open_parent(place)?;
         renameat_with(&folder, staged, CWD, to, RenameFlags::NOREPLACE).map_err(|errno| resolve_error(place, errno))
     }
 
     /// Reads a file with a temporary name beside `place`.
-    pub(crate) fn read_aside(&self, place: &Place, staged: &str, max: u64) -> Result<Option<Node>, Error> {
+    pub(crate) fn read_aside(&self, place: &RelPath, staged: &str, max: u64) -> Result<Option<Node>, Error> {
         let folder = place.split().map(|(folder, _)| folder).unwrap_or_default();
         self.read(&folder.join(staged), Links::Refuse, max)
     }
 
-    pub(crate) fn remove(&self, place: &Place) -> Result<(), Error> {
+    pub(crate) fn remove(&self, place: &RelPath) -> Result<(), Error> {
         let (folder, name) = self.open_parent(place)?;
         unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| resolve_error(place, errno))
     }
 
     /// Removes a staged file if it exists.
-    pub(crate) fn discard(&self, place: &Place, staged: &str) {
+    pub(crate) fn discard(&self, place: &RelPath, staged: &str) {
         if let Ok((folder, _)) = self.open_parent(place) {
             let _ = unlinkat(&folder, staged, AtFlags::empty());
         }
     }
 
     /// Removes a folder if it is empty.
-    pub(crate) fn remove_folder(&self, place: &Place) {
+    pub(crate) fn remove_folder(&self, place: &RelPath) {
         if let Ok((folder, name)) = self.open_parent(place) {
             let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
         }
     }
 
     /// Creates a folder if it does not exist. Its parent folder must exist.
-    pub(crate) fn make_folder(&self, place: &Place) -> Result<(), Error> {
+    pub(crate) fn make_folder(&self, place: &RelPath) -> Result<(), Error> {
         let (around, name) = self.open_parent(place)?;
         match mkdirat(&around, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -245,7 +245,7 @@ impl Tree {
     }
 
     /// Opens a folder. No component of its path can be a symbolic link.
-    pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
+    pub(crate) fn folder(&self, place: &RelPath) -> Result<OwnedFd, Error> {
         self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse)
             .map_err(|errno| resolve_error(place, errno))
     }
@@ -262,13 +262,13 @@ impl Tree {
     }
 
     /// Opens a folder as a path only, for ken-sandbox(1). No component of its path can be a symbolic link.
-    pub(crate) fn grant(&self, place: &Place) -> Result<OwnedFd, Error> {
+    pub(crate) fn grant(&self, place: &RelPath) -> Result<OwnedFd, Error> {
         self.resolve(place, OFlags::PATH | OFlags::DIRECTORY, Links::Refuse)
             .map_err(|errno| resolve_error(place, errno))
     }
 
     /// Whether a folder is still the one that was opened.
-    pub(crate) fn is_still(&self, place: &Place, granted: &OwnedFd) -> bool {
+    pub(crate) fn is_still(&self, place: &RelPath, granted: &OwnedFd) -> bool {
         let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
         let there = self.stat(place, Links::Refuse).ok().flatten();
         there.zip(fstat(granted).ok()).is_some_and(|(there, granted)| same(there, granted))
@@ -279,19 +279,19 @@ impl Tree {
         let _ = rustix::fs::syncfs(&self.root);
     }
 
-    fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {
+    fn target(&self, place: &RelPath) -> Result<Vec<u8>, Error> {
         let (folder, name) = self.open_parent(place)?;
         readlinkat(&folder, name, Vec::new())
             .map(std::ffi::CString::into_bytes)
             .map_err(|errno| resolve_error(place, errno))
     }
 
-    fn open_parent<'a>(&self, place: &'a Place) -> Result<(OwnedFd, &'a str), Error> {
+    fn open_parent<'a>(&self, place: &'a RelPath) -> Result<(OwnedFd, &'a str), Error> {
         let (folder, name) = place.split().ok_or_else(|| forbidden(place, "is the workspace itself"))?;
         Ok((self.folder(&folder)?, name))
     }
 
-    fn resolve(&self, place: &Place, flags: OFlags, links: Links) -> Result<OwnedFd, Errno> {
+    fn resolve(&self, place: &RelPath, flags: OFlags, links: Links) -> Result<OwnedFd, Errno> {
         let mut how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         how.set(ResolveFlags::NO_SYMLINKS, links == Links::Refuse);
         let mut tries = 0;
@@ -304,12 +304,12 @@ impl Tree {
     }
 }
 
-fn forbidden(place: &Place, why: &str) -> Error {
+fn forbidden(place: &RelPath, why: &str) -> Error {
     Error::forbidden(format!("{place} {why}")).at("/path")
 }
 
 /// Returns the error for a path that the kernel did not resolve, or for an operation that failed.
-fn resolve_error(place: &Place, errno: Errno) -> Error {
+fn resolve_error(place: &RelPath, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),
         Errno::XDEV => forbidden(place, "leads out of the workspace"),

@@ -16,16 +16,16 @@ use crate::confine::{Access, run_confined};
 use crate::diff::Diff as Shown;
 use crate::git_state::{Repositories, restore};
 use crate::journal::{GitChange, Journal as Kept, MAX_AGE, MAX_BYTES, Record};
-use crate::place::{Layout, Place};
+use crate::rel_path::{Layout, RelPath};
 use crate::settings::{Settings, check_run};
 use crate::snapshot::recover;
 use crate::tree::{Links, Node, Tree, Version};
 
 /// The files that a run changed, from before its first change to after its last one.
 struct RunChanges {
-    files: BTreeMap<Place, FileChange>,
-    folders: Vec<Place>,
-    git: BTreeMap<Place, GitChange>,
+    files: BTreeMap<RelPath, FileChange>,
+    folders: Vec<RelPath>,
+    git: BTreeMap<RelPath, GitChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,13 +154,13 @@ pub(crate) struct UndoResult {
     /// The run that can undo this undo; absent if nothing was restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
-    restored: Vec<Place>,
+    restored: Vec<RelPath>,
     refused: Vec<Refused>,
 }
 
 #[derive(Debug, Serialize)]
 struct Refused {
-    path: Place,
+    path: RelPath,
     why: String,
 }
 
@@ -188,7 +188,7 @@ impl Undo {
         settings: &Settings,
         journal: &Kept,
         new_run: &str,
-    ) -> Result<(UndoResult, BTreeMap<Place, GitChange>), Error> {
+    ) -> Result<(UndoResult, BTreeMap<RelPath, GitChange>), Error> {
         let tree = Tree::open(settings)?;
         recover(settings, &tree, journal)?;
         let (run, records) = find_here(settings, journal, &self.run)?;
@@ -203,7 +203,7 @@ impl Undo {
                 Err(why) => refused.push(Refused { path: path.clone(), why }),
             }
         }
-        let restored: Vec<Place> = changes.keys().cloned().collect();
+        let restored: Vec<RelPath> = changes.keys().cloned().collect();
         let mut undo = None;
         if !changes.is_empty() {
             let mut record = record(settings, "undo")?;
@@ -212,7 +212,7 @@ impl Undo {
             commit(&tree, journal, record, &changes)?;
         }
         // Remove the deepest folders first. A folder that is not empty stays.
-        let folders: BTreeSet<&Place> = whole.folders.iter().collect();
+        let folders: BTreeSet<&RelPath> = whole.folders.iter().collect();
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
         }
@@ -227,9 +227,9 @@ impl UndoResult {
         settings: &Settings,
         journal: &Kept,
         undo: &str,
-        git: BTreeMap<Place, GitChange>,
+        git: BTreeMap<RelPath, GitChange>,
     ) -> Result<(), Error> {
-        let scope: Vec<Place> = git.keys().cloned().collect();
+        let scope: Vec<RelPath> = git.keys().cloned().collect();
         let mut repositories = Repositories::read(settings, &scope)?;
         repositories.keep(settings, journal)?;
         for (repo, change) in git {
@@ -253,7 +253,7 @@ impl UndoResult {
 }
 
 /// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
-fn restoring_change(tree: &Tree, journal: &Kept, path: &Place, span: &FileChange) -> Result<Option<Change>, String> {
+fn restoring_change(tree: &Tree, journal: &Kept, path: &RelPath, span: &FileChange) -> Result<Option<Change>, String> {
     let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
@@ -318,7 +318,7 @@ pub(crate) struct Differences {
 
 #[derive(Debug, Serialize)]
 struct RefDifference {
-    repo: Place,
+    repo: RelPath,
     name: String,
     before: Option<String>,
     after: Option<String>,
@@ -326,7 +326,7 @@ struct RefDifference {
 
 #[derive(Debug, Serialize)]
 struct Difference {
-    path: Place,
+    path: RelPath,
     action: &'static str,
     /// The number of lines that were added and removed.
     added: usize,

@@ -11,8 +11,8 @@ use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::place::Place;
 use crate::policy::Permit;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 
 /// The maximum number of files in the list, because each of them is read for each preview of a command.
@@ -22,7 +22,7 @@ const MAX_FILES: usize = 1_000;
 struct Unseen {
     /// The workspace to which the places belong.
     root: PathBuf,
-    places: BTreeSet<Place>,
+    places: BTreeSet<RelPath>,
 }
 
 fn file(settings: &Settings) -> PathBuf {
@@ -35,7 +35,7 @@ fn list(settings: &Settings) -> Unseen {
     if list.root == settings.root { list } else { Unseen { root: settings.root.clone(), places: BTreeSet::new() } }
 }
 
-pub(crate) fn read(settings: &Settings) -> BTreeSet<Place> {
+pub(crate) fn read(settings: &Settings) -> BTreeSet<RelPath> {
     list(settings).places
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn record<'a>(
     settings: &Settings,
     journal: &Journal,
     permit: Permit,
-    places: impl Iterator<Item = &'a Place>,
+    places: impl Iterator<Item = &'a RelPath>,
 ) -> Result<(), Error> {
     let old = list(settings);
     let mut new = old.places.clone();

@@ -11,7 +11,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{Match, WalkBuilder};
 use ken_types::Error;
 
-use crate::place::Place;
+use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 
@@ -22,10 +22,10 @@ const MAX_FOLDERS: usize = 20;
 const MAX_COUNTED: usize = 1_000_000;
 
 /// The texts of the files with patterns, by path.
-pub(crate) type Patterns = BTreeMap<Place, String>;
+pub(crate) type Patterns = BTreeMap<RelPath, String>;
 
 /// Returns a walk over a folder. With `ignored`, it omits what these rules ignore.
-pub(crate) fn walk(settings: &Settings, folder: &Place, ignored: Option<Arc<Ignored>>) -> WalkBuilder {
+pub(crate) fn walk(settings: &Settings, folder: &RelPath, ignored: Option<Arc<Ignored>>) -> WalkBuilder {
     let mut walk = WalkBuilder::new(settings.root.join(folder.as_str()));
     let (root, start) = (settings.clone(), folder.clone());
     walk.standard_filters(false).follow_links(false).sort_by_file_name(Ord::cmp).filter_entry(move |entry| {
@@ -40,9 +40,9 @@ pub(crate) fn walk(settings: &Settings, folder: &Place, ignored: Option<Arc<Igno
 }
 
 /// Returns the place for a path from a walk, or `None` if a call cannot name that path.
-pub(crate) fn place_of(settings: &Settings, path: &Path) -> Option<Place> {
+pub(crate) fn place_of(settings: &Settings, path: &Path) -> Option<RelPath> {
     let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
-    Place::parse(relative).ok()
+    RelPath::parse(relative).ok()
 }
 
 /// What git ignores: by the files with patterns on disk, or by those of an earlier time.
@@ -56,10 +56,10 @@ pub(crate) struct Ignored {
 #[derive(Debug, Default)]
 struct State {
     patterns: Patterns,
-    rules: HashMap<Place, Arc<[Gitignore]>>,
+    rules: HashMap<RelPath, Arc<[Gitignore]>>,
     /// The folders and files that were left out.
-    folders: Vec<Place>,
-    files: Vec<Place>,
+    folders: Vec<RelPath>,
+    files: Vec<RelPath>,
 }
 
 impl Ignored {
@@ -82,14 +82,14 @@ impl Ignored {
 
     /// Returns how many files the walks have left out, by folder. Files of `saved` do not count. A long list ends with
     /// the sum of the rest.
-    pub(crate) fn left_out(&self, settings: &Settings, saved: &dyn Fn(&Place) -> bool) -> Vec<String> {
+    pub(crate) fn left_out(&self, settings: &Settings, saved: &dyn Fn(&RelPath) -> bool) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut single: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut single: BTreeMap<RelPath, usize> = BTreeMap::new();
         for file in state.files.iter().filter(|file| !saved(file)) {
             *single.entry(file.split().map(|(folder, _)| folder).unwrap_or_default()).or_default() += 1;
         }
         let whole = state.folders.iter().map(|folder| (folder.clone(), count_files(settings, folder, saved)));
-        let mut counts: Vec<(Place, usize)> = whole.chain(single).filter(|(_, count)| *count > 0).collect();
+        let mut counts: Vec<(RelPath, usize)> = whole.chain(single).filter(|(_, count)| *count > 0).collect();
         counts.sort_by(|(folder, count), (other, other_count)| other_count.cmp(count).then(folder.cmp(other)));
         let rest = counts.split_off(counts.len().min(MAX_FOLDERS));
         let mut lines: Vec<String> =
@@ -102,7 +102,7 @@ impl Ignored {
     }
 
     /// Whether a walk that began at `start` leaves out a place in a folder that it has not left out.
-    fn takes(&self, start: &Place, place: &Place, is_folder: bool) -> bool {
+    fn takes(&self, start: &RelPath, place: &RelPath, is_folder: bool) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut folder = place.clone();
         while let Some((parent, _)) = folder.split().filter(|_| folder != *start) {
@@ -124,7 +124,7 @@ impl Ignored {
 }
 
 impl State {
-    fn rules_of(&mut self, folder: &Place, tree: Option<&Tree>) -> Arc<[Gitignore]> {
+    fn rules_of(&mut self, folder: &RelPath, tree: Option<&Tree>) -> Arc<[Gitignore]> {
         if let Some(known) = self.rules.get(folder) {
             return known.clone();
         }
@@ -140,19 +140,19 @@ impl State {
         rules
     }
 
-    fn note(&mut self, place: &Place, is_folder: bool) {
+    fn note(&mut self, place: &RelPath, is_folder: bool) {
         let list = if is_folder { &mut self.folders } else { &mut self.files };
         list.push(place.clone());
     }
 }
 
 /// Reads a file with patterns. As for git, it must not be a link.
-fn read(tree: &Tree, place: &Place) -> Option<String> {
+fn read(tree: &Tree, place: &RelPath) -> Option<String> {
     let node = tree.read(place, Links::Refuse, MAX_PATTERNS_BYTES).ok()??;
     (!node.version.link).then(|| String::from_utf8_lossy(&node.bytes).into_owned())
 }
 
-fn parsed(folder: &Place, text: &str) -> Option<Gitignore> {
+fn parsed(folder: &RelPath, text: &str) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(absolute(folder));
     for line in text.lines() {
         // A line that is not a pattern ignores nothing, as in git.
@@ -162,11 +162,11 @@ fn parsed(folder: &Place, text: &str) -> Option<Gitignore> {
 }
 
 /// The patterns need paths that begin at a common root.
-fn absolute(place: &Place) -> String {
+fn absolute(place: &RelPath) -> String {
     format!("/{}", place.as_str())
 }
 
-fn count_files(settings: &Settings, folder: &Place, saved: &dyn Fn(&Place) -> bool) -> usize {
+fn count_files(settings: &Settings, folder: &RelPath, saved: &dyn Fn(&RelPath) -> bool) -> usize {
     let files = walk(settings, folder, None).build().flatten().filter(|entry| {
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         !is_folder && !place_of(settings, entry.path()).is_some_and(|place| saved(&place))

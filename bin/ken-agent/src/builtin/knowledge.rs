@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Builtin, Parts, arguments, fenced, result, store, tool};
 use crate::passage::{origin, passage, place};
-use crate::seams::Caller;
+use crate::ports::Caller;
 
 /// The maximum number of entries that a search returns.
 const MAX_ENTRIES: u32 = 10;

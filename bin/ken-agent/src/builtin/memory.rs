@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::knowledge::{SearchArgs, search_properties};
 use super::{Builtin, Parts, arguments, fenced, store, tool};
 use crate::passage::passage;
-use crate::seams::Caller;
+use crate::ports::Caller;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![tool(

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::embedding::Embedding;
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
-use crate::seams::{Caller, Pending, reason};
+use crate::ports::{Caller, Pending, reason};
 use crate::skills::Skills;
 
 /// The parts whose operations these tools call.

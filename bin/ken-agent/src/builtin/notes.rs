@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Builtin, Parts, arguments, fenced, result, store, tool};
-use crate::seams::Caller;
+use crate::ports::Caller;
 
 /// The name of the checklist if a call gives none.
 const LIST: &str = "todo";

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Builtin, Parts, arguments, store, tool};
-use crate::seams::Caller;
+use crate::ports::Caller;
 
 /// The size of a part in bytes, which is both the default and the maximum.
 const PART: u32 = 16 * 1024;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{Builtin, Parts, Run, arguments, refused, result};
 use crate::clock;
 use crate::names::ORCHESTRATOR;
-use crate::seams::Caller;
+use crate::ports::Caller;
 
 /// How long a call waits for the scheduler, which can be switched off.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::journal::{Calls, ComparingJournal};
-use super::seams::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
+use super::ports::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
 use super::tape::{Difference, Segment, SharedTape, Tape, describe, lock, segments};
 use super::{Case, RecordedHistory, print_line};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
 use crate::envelope::Envelope;
-use crate::seams::{Caller, Seams};
+use crate::ports::{Caller, Ports};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
@@ -67,7 +67,7 @@ async fn play(
     let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, &case.events, abort)));
     let state = case.model_state(lock(&tape).models("default"));
     let model = TapeModel { tape: tape.clone(), session: "default".to_owned(), state: state.clone() };
-    let seams = Seams {
+    let ports = Ports {
         share: share.clone(),
         judge: None,
         // Skills only matter to a model, and a replay calls no model.
@@ -91,9 +91,9 @@ async fn play(
         calls: Calls::default(),
     };
     let plan = plan(case, segment, state.models.clone());
-    let mut turns = TurnLoop::new(journal, &model, &seams, caller.clone(), plan, aborted);
+    let mut turns = TurnLoop::new(journal, &model, &ports, caller.clone(), plan, aborted);
     let store = RecordedHistory(Arc::new(case.record.history.clone()));
-    match Background::load(&store, &seams, &caller, state.exchanges).await {
+    match Background::load(&store, &ports, &caller, state.exchanges).await {
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {

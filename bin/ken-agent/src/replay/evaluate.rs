@@ -26,7 +26,7 @@ use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
-use crate::seams::{Caller, Events, Grant, Pending, Policy, RequestedCall, Seams, Task, Tools, Workers};
+use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
@@ -38,7 +38,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let model =
         EvaluatedModel { inner: WireModel::new(Pool::new(socket)), state: case.model_state(vec![name.to_owned()]) };
     let recorded = Arc::new(Results::of(&case));
-    let seams = Seams {
+    let ports = Ports {
         share,
         judge: None,
         skills: Arc::new(Skills::new(sources())),
@@ -50,7 +50,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let claim = Arc::new(case.record.claim.clone());
     let store = RecordedHistory(Arc::new(case.record.history.clone()));
     let mut caller = Caller::root(claim.clone());
-    let background = Background::load(&store, &seams, &caller, model.state.exchanges).await?;
+    let background = Background::load(&store, &ports, &caller, model.state.exchanges).await?;
     let budget = Budget::of(&model.state);
     let (compaction, on_overflow) = background.compactions(&claim, &budget);
     // Nothing aborts the evaluation; `ken` ends the process instead.
@@ -70,7 +70,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         envelope: Envelope::of(&claim, Mint::fresh()?),
         bodies: Vec::new(),
     };
-    let mut turns = TurnLoop::new(journal, &model, &seams, caller, plan, aborted);
+    let mut turns = TurnLoop::new(journal, &model, &ports, caller, plan, aborted);
     (turns.background, turns.budget) = (Some(background), Some(budget));
     turns.until = Some(Instant::now() + MAX_TURN_TIME);
     let started = Instant::now();
@@ -219,7 +219,7 @@ impl Workers for Results {
         [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
     }
 
-    fn work(&self, task: Task, _: Seams, _: Events) -> Pending<'static, Result<Value, String>> {
+    fn work(&self, task: Task, _: Ports, _: Events) -> Pending<'static, Result<Value, String>> {
         let found = self.tasks.get(&(task.agent.clone(), task.prompt.clone())).cloned();
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});
         let result = found.unwrap_or_else(|| self.note("task", &arguments));

@@ -6,7 +6,7 @@
 mod compare;
 mod evaluate;
 mod journal;
-mod seams;
+mod ports;
 mod tape;
 
 #[cfg(test)]

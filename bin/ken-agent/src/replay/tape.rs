@@ -142,7 +142,7 @@ pub(super) struct Tape {
     turns: HashMap<String, usize>,
 }
 
-/// The state that all seams of a replay share.
+/// The state that all ports of a replay share.
 pub(super) type SharedTape = Arc<Mutex<Tape>>;
 
 pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {

@@ -14,9 +14,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::seams::{Events, Grant, Pending, Policy, RequestedCall, Tools};
+use crate::ports::{Events, Grant, Pending, Policy, RequestedCall, Tools};
 use crate::share::Share;
-use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers};
+use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers};
 
 /// A submission to be run from the start or resumed.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Case {
     fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> RunResult {
         let tools = TestTools::default();
         let agent =
-            Agent { store: store.clone(), model: self.model.clone(), seams: seams_with_workers(&tools, &self.model) };
+            Agent { store: store.clone(), model: self.model.clone(), ports: seams_with_workers(&tools, &self.model) };
         let (abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let run = agent.run(claim, aborted);
@@ -114,7 +114,7 @@ impl Case {
 /// An agent without workers, and its store.
 fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStore) {
     let store = MemoryStore::default();
-    let agent = Agent { store: store.clone(), model: MemoryModel::new(answers), seams: seams(&TestTools::default()) };
+    let agent = Agent { store: store.clone(), model: MemoryModel::new(answers), ports: ports(&TestTools::default()) };
     (agent, store)
 }
 
@@ -216,12 +216,12 @@ impl Policy for RecordedMayRun {
 fn a_tool_runs_when_its_start_is_recorded() {
     let store = MemoryStore::default();
     let tools = TestTools::default();
-    let mut seams = seams(&tools);
-    seams.policy = Arc::new(RecordedMayRun(store.clone()));
+    let mut ports = ports(&tools);
+    ports.policy = Arc::new(RecordedMayRun(store.clone()));
     let agent = Agent {
         store: store.clone(),
         model: MemoryModel::new(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]),
-        seams,
+        ports,
     };
     let (_abort, aborted) = watch::channel(false);
     paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
@@ -285,7 +285,7 @@ fn the_events_of_a_task_are_within_its_call() {
 fn what_a_worker_does_is_readable_while_it_does_it() {
     let store = MemoryStore::default();
     let model = MemoryModel::new(vec![vec![call("hang", "task")]]);
-    let agent = Agent { store: store.clone(), seams: seams_with_workers(&TestTools::default(), &model), model };
+    let agent = Agent { store: store.clone(), ports: seams_with_workers(&TestTools::default(), &model), model };
     let types = events_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
     assert!(types.ends_with(wanted), "{types}");
@@ -531,7 +531,7 @@ fn waiting_for_an_approval_is_no_running_time() {
         (vec![vec![call("c1", "slow")]], Outcome::Failed),
     ] {
         let (mut agent, store) = agent(answers);
-        agent.seams.policy = Arc::new(SlowApproval);
+        agent.ports.policy = Arc::new(SlowApproval);
         let (_abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let started = tokio::time::Instant::now();
@@ -567,7 +567,7 @@ impl Policy for LostApproval {
 #[test]
 fn an_approval_for_which_no_call_waits_does_not_stop_the_clock() {
     let (mut agent, store) = agent(vec![vec![call("c1", "fine")], vec![Act::Hang]]);
-    agent.seams.policy = Arc::new(LostApproval);
+    agent.ports.policy = Arc::new(LostApproval);
     let (_abort, aborted) = watch::channel(false);
     let mut claim = claim("hello");
     claim.time_left_ms = 3_600_000;

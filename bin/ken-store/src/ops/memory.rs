@@ -63,7 +63,7 @@ fn scope_word(scope: &Scope, conversation: &str) -> String {
 /// conversation, and other conversations do not find its exchanges.
 fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Error> {
     let current = &scope.conversation_id;
-    let mut alone = tables.conversations_alone(&scope.connector, &scope.actor_id, current, MAX_CONVERSATIONS)?;
+    let mut alone = tables.private_conversations(&scope.connector, &scope.actor_id, current, MAX_CONVERSATIONS)?;
     // In a private chat with the bot, the conversation has the id of the user. It can be recognised by that, without knowing who else has
     // written.
     alone.retain(|conversation| scope.connector != MESSENGER || *conversation == scope.actor_id);

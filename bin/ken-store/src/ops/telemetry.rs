@@ -183,34 +183,16 @@ impl Read for TelemetryGet {
 impl Read for TelemetryUsage {
     fn run(tables: &dyn Tables, args: &GroupUsage) -> Result<UsageGroups, Error> {
         let mut groups: BTreeMap<String, UsageGroup> = BTreeMap::new();
-        let mut before = i64::MAX;
-        loop {
-            let rows = tables.summaries(before, CHUNK)?;
-            for row in &rows {
-                before = row.submission.key;
-                let (Some(body), Some(settled_at)) = (&row.body, row.settled_at) else {
-                    continue;
-                };
-                let is_workflow = row.submission.kind == SubmissionKind::Workflow;
-                let session = (!is_workflow).then(|| stream_names::instance(&row.stream));
-                if args.session.is_some() && args.session.as_deref() != session {
-                    continue;
+        let session =
+            args.session.as_deref().map(|session| tables.log(&stream_names::of_instance(session))).transpose()?;
+        // A session that is not stored has used nothing.
+        if session.as_ref().is_none_or(Option::is_some) {
+            for mut used in tables.usage(args.by, session.flatten().map(|log| log.key))? {
+                if args.by == GroupBy::Session {
+                    used.key =
+                        Some(stream_names::instance(&used.key)).filter(|key| !key.is_empty()).unwrap_or("-").to_owned();
                 }
-                let fold: Fold = record::read(body)?;
-                let key = match args.by {
-                    GroupBy::Day => settled_at.day(),
-                    GroupBy::Model => fold.model.clone().unwrap_or_else(|| "-".to_owned()),
-                    GroupBy::Session => session.unwrap_or("-").to_owned(),
-                };
-                let group = group(&mut groups, key);
-                group.runs += 1;
-                group.usage += fold.usage;
-                if let Some(cost) = fold.cost {
-                    group.cost = Some(group.cost.unwrap_or_default() + cost);
-                }
-            }
-            if rows.len() < CHUNK as usize {
-                break;
+                groups.insert(used.key.clone(), used);
             }
         }
         // Vectors are computed outside of submissions, so their usage belongs to no session.

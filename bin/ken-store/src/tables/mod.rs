@@ -22,6 +22,7 @@ use ken_types::ops::schedules::{
 };
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Producer;
+use ken_types::ops::telemetry::{GroupBy, UsageGroup};
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -98,7 +99,7 @@ pub trait Scopes {
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
     /// Returns those conversations of an actor in which nobody else has written. Only the current conversation and the actor's newest
     /// `max` are examined.
-    fn conversations_alone(
+    fn private_conversations(
         &self,
         connector: &str,
         actor: &str,
@@ -462,6 +463,9 @@ pub trait Telemetry {
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
+    /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are the
+    /// names of their streams, and empty for work without one.
+    fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error>;
     /// Deletes at most `max` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error>;
 }

@@ -42,10 +42,42 @@ pub(crate) const STEPS: &[&str] = &[
     PURGES,
     MEMORY,
     MODELS,
+    USAGE,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What each submission with a summary has used, kept with the summary, because sums over the summaries would read all submissions.
+/// stream: the session; NULL for a workflow.
+const USAGE: &str = "
+CREATE TABLE usage (
+  submission  INTEGER PRIMARY KEY,
+  day         TEXT NOT NULL,
+  model       TEXT NOT NULL,
+  stream      INTEGER,
+  input       INTEGER NOT NULL,
+  output      INTEGER NOT NULL,
+  cache_read  INTEGER NOT NULL,
+  cache_write INTEGER NOT NULL,
+  total       INTEGER NOT NULL,
+  cost        REAL
+) STRICT;
+CREATE INDEX usage_by_stream ON usage (stream);
+CREATE TRIGGER usage_of_summary AFTER INSERT ON telemetry BEGIN
+  INSERT OR REPLACE INTO usage
+    SELECT new.submission, date(new.settled_at / 1000, 'unixepoch'), coalesce(new.body ->> '$.model', '-'),
+      iif(kind = 'workflow', NULL, stream), coalesce(new.body ->> '$.usage.input', 0), coalesce(new.body ->> '$.usage.output', 0),
+      coalesce(new.body ->> '$.usage.cacheRead', 0), coalesce(new.body ->> '$.usage.cacheWrite', 0),
+      coalesce(new.body ->> '$.usage.totalTokens', 0), new.body ->> '$.cost'
+    FROM submissions WHERE submission = new.submission;
+END;
+CREATE TRIGGER usage_of_old_summary AFTER DELETE ON telemetry BEGIN
+  DELETE FROM usage WHERE submission = old.submission;
+END;
+-- The trigger fills the table with what there is already.
+INSERT OR REPLACE INTO telemetry SELECT * FROM telemetry;
+";
 
 /// The only model that answers in a session.
 const MODELS: &str = "
@@ -751,6 +783,41 @@ mod tests {
         database.execute_batch(new).unwrap();
         let sound: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
+    }
+
+    #[test]
+    fn usage_is_counted_from_summaries_that_are_there_and_goes_with_them() {
+        let database = Connection::open_in_memory().unwrap();
+        add_functions(&database).unwrap();
+        let step = STEPS.iter().position(|step| *step == USAGE).unwrap();
+        for step in &STEPS[..step] {
+            database.execute_batch(step).unwrap();
+        }
+        let summary = |submission: u32, tokens: u32| {
+            let body = format!(
+                r#"{{"model":"m","usage":{{"input":{tokens},"output":2,"totalTokens":{}}},"cost":0.5}}"#,
+                tokens + 2
+            );
+            format!("INSERT OR REPLACE INTO telemetry VALUES ({submission}, 86400000, '{body}');")
+        };
+        // Sessions and events do not matter here.
+        database.pragma_update(None, "foreign_keys", false).unwrap();
+        let submissions = "INSERT INTO submissions (submission, id, stream, event, kind, hidden, state, open, place, recorded_from)
+            VALUES (1, 's1', 4, 1, 'prompt', 0, 'completed', 0, 0, 0), (2, 's2', 5, 2, 'workflow', 0, 'completed', 0, 0, 0);";
+        database.execute_batch(&(submissions.to_owned() + &summary(1, 10) + &summary(2, 20))).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {USAGE} COMMIT")).unwrap();
+        let used = || -> Vec<(i64, String, Option<i64>, i64, Option<f64>)> {
+            let mut usage = database.prepare("SELECT submission, day, stream, input, cost FROM usage").unwrap();
+            let rows = usage.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)));
+            rows.unwrap().map(Result::unwrap).collect()
+        };
+        let row = |submission, stream, input| (submission, "1970-01-02".to_owned(), stream, input, Some(0.5));
+        assert_eq!(used(), [row(1, Some(4), 10), row(2, None, 20)]);
+        // A later summary of the same submission replaces the earlier one.
+        database.execute_batch(&summary(1, 30)).unwrap();
+        assert_eq!(used(), [row(1, Some(4), 30), row(2, None, 20)]);
+        database.execute_batch("DELETE FROM telemetry WHERE submission = 1").unwrap();
+        assert_eq!(used(), [row(2, None, 20)]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Scopes for Database {
         first(self, "SELECT * FROM scopes WHERE scope = ?1", [key], scope)
     }
 
-    fn conversations_alone(
+    fn private_conversations(
         &self,
         connector: &str,
         actor: &str,

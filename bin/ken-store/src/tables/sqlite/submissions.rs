@@ -3,6 +3,7 @@
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
+use ken_types::ops::telemetry::{GroupBy, Tokens, UsageGroup};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
@@ -292,6 +293,29 @@ impl Telemetry for Database {
         let sql = "SELECT count(*) AS number FROM telemetry WHERE settled_at > ?1 AND settled_at <= ?2";
         let range = params![after.millis(), until.millis()];
         Ok((rows, unique(self, sql, range, |row| count(row, "number"))?))
+    }
+
+    fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error> {
+        let (column, key) = match by {
+            GroupBy::Day => ("day", "day"),
+            GroupBy::Model => ("model", "model"),
+            GroupBy::Session => ("stream", "(SELECT name FROM streams AS s WHERE s.stream = u.stream)"),
+        };
+        let sql = format!(
+            "SELECT coalesce({key}, '') AS key, count(*) AS runs, sum(input) AS input, sum(output) AS output,
+               sum(cache_read) AS cache_read, sum(cache_write) AS cache_write, sum(total) AS total, sum(cost) AS cost
+             FROM usage AS u WHERE ?1 IS NULL OR stream = ?1 GROUP BY {column}"
+        );
+        all(self, &sql, [session], |row| {
+            let usage = Tokens {
+                input: count(row, "input")?,
+                output: count(row, "output")?,
+                cache_read: count(row, "cache_read")?,
+                cache_write: count(row, "cache_write")?,
+                total_tokens: count(row, "total")?,
+            };
+            Ok(UsageGroup { key: row.get("key")?, runs: count(row, "runs")?, usage, cost: row.get("cost")? })
+        })
     }
 
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {

@@ -16,11 +16,11 @@ pub(crate) const FOLDERS: [&str; 2] = ["repos", "projects"];
 /// A relative path without `.` and `..`. The empty path is the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Place(String);
+pub(crate) struct RelPath(String);
 
-impl Place {
+impl RelPath {
     /// Parses a path; the error says what is wrong with the text.
-    pub(crate) fn parse(text: &str) -> Result<Place, String> {
+    pub(crate) fn parse(text: &str) -> Result<RelPath, String> {
         let quoted = || format!("{:?}", shortened(text, 60));
         if text.len() > PATH_BYTES {
             return Err(format!("{} has {} bytes, a path may have {PATH_BYTES}", quoted(), text.len()));
@@ -42,7 +42,7 @@ impl Place {
                 name => names.push(name),
             }
         }
-        Ok(Place(names.join("/")))
+        Ok(RelPath(names.join("/")))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -59,31 +59,31 @@ impl Place {
     }
 
     /// Returns the parent folder and the last name, or `None` for the workspace itself.
-    pub(crate) fn split(&self) -> Option<(Place, &str)> {
+    pub(crate) fn split(&self) -> Option<(RelPath, &str)> {
         match self.0.rsplit_once('/') {
             _ if self.0.is_empty() => None,
-            Some((folder, name)) => Some((Place(folder.to_owned()), name)),
-            None => Some((Place::default(), &self.0)),
+            Some((folder, name)) => Some((RelPath(folder.to_owned()), name)),
+            None => Some((RelPath::default(), &self.0)),
         }
     }
 
-    pub(crate) fn join(&self, name: &str) -> Place {
+    pub(crate) fn join(&self, name: &str) -> RelPath {
         match self.0.as_str() {
-            "" => Place(name.to_owned()),
-            folder => Place(format!("{folder}/{name}")),
+            "" => RelPath(name.to_owned()),
+            folder => RelPath(format!("{folder}/{name}")),
         }
     }
 
     /// Returns the place of a path that is relative to this one.
-    pub(crate) fn joined(&self, path: &Place) -> Place {
+    pub(crate) fn joined(&self, path: &RelPath) -> RelPath {
         path.names().fold(self.clone(), |folder, name| folder.join(name))
     }
 
     /// Returns the place to which a path in a file leads, seen from this folder, or `None` if it is not below `root`. Links
     /// are not followed, so the kernel still has to resolve the place.
-    pub(crate) fn led(&self, root: &Path, path: &str) -> Option<Place> {
+    pub(crate) fn led(&self, root: &Path, path: &str) -> Option<RelPath> {
         if path.starts_with('/') {
-            return Place::parse(Path::new(path).strip_prefix(root).ok()?.to_str()?).ok();
+            return RelPath::parse(Path::new(path).strip_prefix(root).ok()?.to_str()?).ok();
         }
         let mut names: Vec<&str> = self.names().collect();
         for name in path.split('/') {
@@ -93,11 +93,11 @@ impl Place {
                 name => names.push(name),
             }
         }
-        Place::parse(&names.join("/")).ok()
+        RelPath::parse(&names.join("/")).ok()
     }
 
     /// Whether it is `folder` itself or below it.
-    pub(crate) fn is_in(&self, folder: &Place) -> bool {
+    pub(crate) fn is_in(&self, folder: &RelPath) -> bool {
         let rest = self.0.strip_prefix(folder.as_str());
         folder.0.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
@@ -120,25 +120,25 @@ impl Layout {
     }
 
     /// Returns the repository or project that contains a place, such as `repos/site`.
-    pub(crate) fn project(self, place: &Place) -> Option<Place> {
+    pub(crate) fn project(self, place: &RelPath) -> Option<RelPath> {
         if self == Layout::Folder {
-            return Some(Place::default());
+            return Some(RelPath::default());
         }
         let mut names = place.names();
         let folder = names.next().filter(|name| FOLDERS.contains(name))?;
-        Some(Place(format!("{folder}/{}", names.next()?)))
+        Some(RelPath(format!("{folder}/{}", names.next()?)))
     }
 
     /// Returns the folders that a command started in `cwd` can change: its repository or project, or else all of them.
-    pub(crate) fn scope(self, cwd: &Place) -> Vec<Place> {
+    pub(crate) fn scope(self, cwd: &RelPath) -> Vec<RelPath> {
         match self.project(cwd) {
             Some(project) => vec![project],
-            None => FOLDERS.map(|folder| Place::default().join(folder)).into(),
+            None => FOLDERS.map(|folder| RelPath::default().join(folder)).into(),
         }
     }
 
     /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
-    pub(crate) fn check_changeable(self, place: &Place) -> Result<(), Error> {
+    pub(crate) fn check_changeable(self, place: &RelPath) -> Result<(), Error> {
         let at = |message: String| Err(Error::forbidden(message).at("/path"));
         if self.project(place).is_none_or(|project| project == *place) {
             return at(match self {
@@ -163,21 +163,21 @@ pub(crate) fn shortened(text: &str, max: usize) -> String {
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for RelPath {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Place, String> {
-        Place::parse(&text)
+    fn try_from(text: String) -> Result<RelPath, String> {
+        RelPath::parse(&text)
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> String {
+impl From<RelPath> for String {
+    fn from(place: RelPath) -> String {
         place.0
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "the workspace" } else { &self.0 })
     }
@@ -187,11 +187,11 @@ impl fmt::Display for Place {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{Layout, Place};
+    use super::{Layout, RelPath};
 
     #[test]
     fn a_place_is_a_plain_relative_path() {
-        let read = |text: &str| Place::parse(text).map(String::from);
+        let read = |text: &str| RelPath::parse(text).map(String::from);
         assert_eq!(read("repos//site/./a.txt"), Ok("repos/site/a.txt".to_owned()));
         assert_eq!(read("."), Ok(String::new()));
         for wrong in ["/etc/passwd", "repos/../x", "..", "a\0b", "a\nb"] {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_project_is_a_folder_in_one_of_the_two() {
-        let place = |text| Place::parse(text).unwrap();
+        let place = |text| RelPath::parse(text).unwrap();
         let project = |text| Layout::Workspace.project(&place(text)).map(String::from);
         assert_eq!(project("repos/site/src/a"), Some("repos/site".to_owned()));
         assert_eq!(project("repos"), None);

@@ -37,7 +37,7 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Everything that an agent needs from other parts.
 #[derive(Clone)]
-pub(crate) struct Seams {
+pub(crate) struct Ports {
     pub(crate) share: Arc<Share>,
     /// The model that judges answers, `provider/model`.
     pub(crate) judge: Option<String>,
@@ -251,7 +251,7 @@ pub(crate) trait Workers: Send + Sync {
     /// Does a task until it ends, or resumes one that a crash interrupted. Dropping the future ends it. The worker's
     /// steps are recorded through `events` as they happen, in the order of ken-stream(5), and appear on the stream of
     /// the agent that gave the task.
-    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>>;
+    fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>>;
 }
 
 /// A task for a worker.
@@ -339,7 +339,7 @@ impl Workers for NoWorkers {
         Vec::new()
     }
 
-    fn work(&self, task: Task, _seams: Seams, _events: Events) -> Pending<'static, Result<Value, String>> {
+    fn work(&self, task: Task, _seams: Ports, _events: Events) -> Pending<'static, Result<Value, String>> {
         let missing = format!("There is no worker `{}`.", task.agent);
         Box::pin(std::future::ready(Err(missing)))
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
-use crate::seams::{Events, Grant, Pending, Policy, RequestedCall, Seams, Task, Tools, Workers};
+use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
 use crate::worker::work;
 
@@ -168,7 +168,7 @@ impl Workers for TapeWorkers {
         [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
     }
 
-    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>> {
+    fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let session = task.parent.worker(&task.agent, &task.id).session;
         let mut model = self.model.clone();
         let models = lock(&model.tape).models(session.as_str());
@@ -177,7 +177,7 @@ impl Workers for TapeWorkers {
         }
         model.session = session.as_str().to_owned();
         Box::pin(async move {
-            let done = work(&model, task, &seams, events).await;
+            let done = work(&model, task, &ports, events).await;
             done.map_err(|error| error.to_string())
         })
     }
