@@ -192,7 +192,11 @@ fn crashes() {
         // Both rounds look for the process, so that they differ only in the kills.
         while Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1_100));
-            if kills { system.kill("messenger") } else { drop(system.pid("messenger")) }
+            if kills {
+                system.kill("messenger");
+            } else {
+                _ = system.pid("messenger");
+            }
         }
         Samples::of(worker.join().unwrap())
     });

@@ -201,7 +201,7 @@ impl Link {
                 _ = report.tick() => open.report(listener).await,
             }
         };
-        open.is_answered();
+        open.end();
         match answer? {
             ServerResult::CallToolResult(result) => Ok(result),
             _ => Err(ServiceError::UnexpectedResponse),
@@ -256,7 +256,8 @@ impl OpenRequest<'_> {
         }
     }
 
-    fn is_answered(mut self) {
+    /// The server has answered, so that there is nothing to cancel.
+    fn end(mut self) {
         self.id = None;
     }
 }

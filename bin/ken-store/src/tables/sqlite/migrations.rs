@@ -806,7 +806,8 @@ mod tests {
             VALUES (1, 's1', 4, 1, 'prompt', 0, 'completed', 0, 0, 0), (2, 's2', 5, 2, 'workflow', 0, 'completed', 0, 0, 0);";
         database.execute_batch(&(submissions.to_owned() + &summary(1, 10) + &summary(2, 20))).unwrap();
         database.execute_batch(&format!("BEGIN IMMEDIATE; {USAGE} COMMIT")).unwrap();
-        let used = || -> Vec<(i64, String, Option<i64>, i64, Option<f64>)> {
+        type Used = (i64, String, Option<i64>, i64, Option<f64>);
+        let used = || -> Vec<Used> {
             let mut usage = database.prepare("SELECT submission, day, stream, input, cost FROM usage").unwrap();
             let rows = usage.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)));
             rows.unwrap().map(Result::unwrap).collect()
