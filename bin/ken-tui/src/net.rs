@@ -94,7 +94,9 @@ impl Net {
                 missing(&mut gateway, &selector, &session).iter().for_each(|remark| say(remark));
                 session.workspace.iter().for_each(|folder| say(&works_in(folder)));
                 if is_first && session.created {
-                    preflight(&gateway).into_iter().for_each(show);
+                    let readiness = readiness(&gateway).ok();
+                    preflight(&gateway, readiness.as_ref()).into_iter().for_each(show);
+                    readiness.into_iter().for_each(|readiness| _ = net.port.send(Message::Readiness(readiness)));
                 }
                 Ok(session)
             });
@@ -259,25 +261,25 @@ pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, 
 }
 
 /// Returns the rows of the start-up report.
-pub(crate) fn preflight(gateway: &Gateway) -> Vec<Preflight> {
+pub(crate) fn preflight(gateway: &Gateway, readiness: Option<&Readiness>) -> Vec<Preflight> {
     let url = gateway.url();
     let mut rows = vec![match gateway.send(&Method::GET, "/health", &[], &[]) {
         Ok(answer) if answer.status == 200 => Preflight::fact(format!("gateway {url} answers")),
         Ok(answer) => Preflight::problem(format!("gateway {url} answers with {}", answer.status)),
         Err(_) => Preflight::problem(format!("gateway {url} does not answer yet")),
     }];
-    if let Ok(readiness) = readiness(gateway) {
+    if let Some(readiness) = readiness {
         rows.push(match &readiness.waiting[..] {
             [] => Preflight::fact("all parts are ready"),
             waiting => Preflight::problem(format!("not ready: {}", waiting.join(", "))),
         });
-        rows.extend(readiness.degraded.into_iter().map(|down| Preflight::problem(format!("down: {down}"))));
+        rows.extend(readiness.degraded.iter().map(|down| Preflight::problem(format!("down: {down}"))));
     }
     rows
 }
 
 /// Returns what `/ready` reports.
-fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
+pub(crate) fn readiness(gateway: &Gateway) -> Result<Readiness, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;
     let list = |field| body.get(field).and_then(Value::as_array).into_iter().flatten();

@@ -20,7 +20,7 @@ use crate::find::Finder;
 use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
-use crate::net::{PAGE, missing, open, preflight, works_in};
+use crate::net::{PAGE, missing, open, preflight, readiness, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
 
 /// How often it is checked whether a running turn must be cancelled.
@@ -28,7 +28,8 @@ const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
-    let report: Vec<String> = preflight(&gateway).into_iter().map(|row| row.text).collect();
+    let report: Vec<String> =
+        preflight(&gateway, readiness(&gateway).ok().as_ref()).into_iter().map(|row| row.text).collect();
     let session = open(&mut gateway, selector)?;
     if let Some(remark) = missing(&mut gateway, selector, &session) {
         print_note(&remark);

@@ -325,7 +325,10 @@ impl Model {
             self.problem(&error);
             self.note("This is a new session.");
         }
-        self.effects.push(Effect::Parts);
+        // The start-up report of a fresh session has asked already.
+        if !(is_first && created) {
+            self.effects.push(Effect::Parts);
+        }
         if created {
             self.effects.push(Effect::Log("session.fresh"));
             self.attach("-1");
