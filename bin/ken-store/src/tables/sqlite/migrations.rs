@@ -751,13 +751,18 @@ CREATE TABLE calls (
 mod tests {
     use super::*;
 
+    /// Returns a database to which all migrations before this one have been applied.
+    fn before(migration: &str) -> Connection {
+        let database = Connection::open_in_memory().unwrap();
+        add_functions(&database).unwrap();
+        let earlier = STEPS.iter().take_while(|step| **step != migration);
+        earlier.for_each(|step| database.execute_batch(step).unwrap());
+        database
+    }
+
     #[test]
     fn indexes_from_before_their_column_was_renamed_find_what_they_found() {
-        let database = Connection::open_in_memory().unwrap();
-        let step = STEPS.iter().position(|step| *step == SCOPE_COLUMNS).unwrap();
-        for step in &STEPS[..step] {
-            database.execute_batch(step).unwrap();
-        }
+        let database = before(SCOPE_COLUMNS);
         let old = "INSERT INTO knowledge_index (rowid, realm, title, tags, content) VALUES (7, 'zqglobal', 'Valves', '', 'red');
                    INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (8, 'zqm1', 'Which valve?', 'The red one.');
                    INSERT INTO vectors (entry, model, realm, vector) VALUES (7, 'm', 'zqglobal', x'01');";
@@ -787,12 +792,7 @@ mod tests {
 
     #[test]
     fn usage_is_counted_from_summaries_that_are_there_and_goes_with_them() {
-        let database = Connection::open_in_memory().unwrap();
-        add_functions(&database).unwrap();
-        let step = STEPS.iter().position(|step| *step == USAGE).unwrap();
-        for step in &STEPS[..step] {
-            database.execute_batch(step).unwrap();
-        }
+        let database = before(USAGE);
         let summary = |submission: u32, tokens: u32| {
             let body = format!(
                 r#"{{"model":"m","usage":{{"input":{tokens},"output":2,"totalTokens":{}}},"cost":0.5}}"#,
@@ -823,12 +823,7 @@ mod tests {
 
     #[test]
     fn indexes_of_words_become_indexes_of_stems() {
-        let database = Connection::open_in_memory().unwrap();
-        add_functions(&database).unwrap();
-        let step = STEPS.iter().position(|step| *step == STEMS).unwrap();
-        for step in &STEPS[..step] {
-            database.execute_batch(step).unwrap();
-        }
+        let database = before(STEMS);
         let old = "INSERT INTO knowledge (entry, id, title, content, source, actor, tags, created_by, created_at, updated_at)
                      VALUES (7, 'k', 'Deployments', 'Backed up nightly', 'api', 'ann', '[\"ops\"]', 'api', 0, 0);
                    INSERT INTO scopes (scope, key, connector, actor, conversation) VALUES (1, 'x', 'web', 'ann', 'c');
