@@ -411,7 +411,7 @@ impl Features {
 
 /// The number of numbers in the vector of a word.
 const TOPIC_SIZE: usize = 24;
-/// The first bits of a word's hash, by which its group is found.
+/// How many of the first bits of a word's hash choose the group in which the word is looked up.
 const GROUP_BITS: u32 = 13;
 
 /// The vectors of `topics.bin`, sorted by the hashes of the words. A word of the file is its length, its letters, the length of its

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The longest time between two figures. The slowest one, the training of a table, takes a few minutes.
+/// The maximum time between two figures. The slowest figure, the training of a table, takes a few minutes.
 const MAX_SILENCE: Duration = Duration::from_secs(20 * 60);
 
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);

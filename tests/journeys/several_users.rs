@@ -61,7 +61,7 @@ fn owner(system: &System, words: &[&str]) -> Command {
     command
 }
 
-/// The systems of the test: with a secret, and without one.
+/// Starts two systems: one with a secret and one without.
 fn systems() -> [(System, &'static str); 2] {
     let start = |secrets: &str| Builder::default().secrets(secrets).start();
     [(start("API_SECRET=s3cret\n"), "401"), (start(""), "403")]

@@ -120,7 +120,7 @@ impl Tools for WireTools {
     }
 }
 
-/// Calls a tool. If it is not idempotent, the call is repeated only as long as it cannot have been sent.
+/// Calls a tool. A call of a tool that is not idempotent is repeated only if it has certainly not been sent.
 async fn call(pool: &Pool, args: &CallTool, tool: &Tool, requested: &RequestedCall) -> Result<Called, Error> {
     // Only an MCP server says how far it has come. Such a call takes a connection of its own.
     let is_followed = tool.outside.as_deref().is_some_and(|origin| origin.starts_with(MCP));

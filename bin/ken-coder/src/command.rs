@@ -337,8 +337,8 @@ fn journaled(
 }
 
 /// Says what can be done if it is likely that the sandbox has refused something. `git config`, `git remote add` and
-/// `git push -u` write git's configuration. The launchers of toolchain managers lie on PATH, and start what lies in the home
-/// folder.
+/// `git push -u` write git's configuration. The launchers of toolchain managers (rustup, pyenv) are on PATH, and
+/// start programs in the home folder, which the sandbox does not show.
 fn hint(ended: &Ended) -> Option<&'static str> {
     let text = ended.stderr.text();
     let says = |whys: &[&str]| ended.status != 0 && whys.iter().any(|why| text.contains(why));

@@ -15,11 +15,11 @@ const REACH: usize = 8;
 /// The fewest sentences that are compared. Fewer say little about a subject.
 const FEWEST: usize = 4;
 
-/// A sentence that is less like the others than this does not take up their subject, -1 to 1.
+/// If the similarity of a sentence to the others (-1 to 1) is below this, it does not take up their subject.
 const APART: f32 = 0.15;
-/// A sentence that is at least as much like the others as this takes up their subject, whatever its words.
+/// If it is at least this, the sentence takes up their subject, even if it repeats none of their words.
 const ALIKE: f32 = 0.20;
-/// A sentence that is at least as much like the others as this is not off topic.
+/// If it is at least this, the sentence is not off topic.
 const CLOSE: f32 = 0.10;
 /// The likeness of the sentences of a text below which it mixes subjects, if seven or more are compared. In fewer ones, chance
 /// has a greater part.
@@ -96,7 +96,7 @@ fn vector(tokens: &[Token]) -> Option<Vector> {
     (length > 0.0).then(|| sum.map(|number| number / length))
 }
 
-/// The maximum number of tokens of a sentence that are read. The limit keeps the search for repeated words linear.
+/// How many tokens of a sentence are read at most. The limit keeps the search for repeated words linear.
 const MAX_WORDS: usize = 60;
 
 /// The vector of a word: its length, and its numbers in four bits each.

@@ -109,7 +109,7 @@ fn what_stands_in_lines_is_looked_up() {
     }
 }
 
-/// The documents themselves are hardly ever said to mix subjects.
+/// A text of sentences of several documents scores below each of these documents. The documents are rarely said to mix subjects.
 #[test]
 fn sentences_of_several_documents_score_below_the_documents_under_law_1() {
     for (set, min_below, max_alarms) in

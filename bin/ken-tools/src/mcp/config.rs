@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(mode(), 0o600);
         std::fs::write(folder.path().join("ken.toml"), "").unwrap();
         fs::set_permissions(folder.path().join("ken.toml"), fs::Permissions::from_mode(0o644)).unwrap();
-        // An old file keeps its mode.
+        // A file that exists keeps its mode.
         put(&path, entries_in(r#"{"y": {"command": "y"}}"#).unwrap()).unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(entries(&path).unwrap().keys().collect::<Vec<_>>(), ["x", "y"]);

@@ -21,7 +21,7 @@ const RESERVE: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Stage {
     roots: [(Root, Below, PathBuf); 2],
-    /// The owner of the system, if root restores it.
+    /// The user and group who own the system. Set only if root restores it, because what root creates belongs to root.
     owner: Option<(u32, u32)>,
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::external;
 
-/// What a person says who gives only the name of a prompt.
+/// The message of a person who gives the name of a prompt and no text.
 pub(super) const CHOSEN: &str = "I have chosen this prompt. Do what it asks.";
 
 /// Whether a template is a prompt of a server. Names of templates have no slash, and names of servers are no folders.
