@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use ken_tests::{binary, root};
 
-/// Runs make without cargo on PATH, as root does under sudo.
+/// Runs make without cargo on PATH, as root does under sudo, and without what the make that runs the tests exports.
 fn try_make(words: &[&str], folder: &Path) -> Output {
     let mut make = Command::new("make");
     make.arg("-s")
@@ -16,7 +16,10 @@ fn try_make(words: &[&str], folder: &Path) -> Output {
         .current_dir(folder)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("CARGO", "/nonexistent");
-    make.env_remove("MAKEFLAGS").output().unwrap()
+    for name in ["MAKEFLAGS", "MAKELEVEL", "PREFIX", "DESTDIR", "BUILT", "PROGRAMS"] {
+        make.env_remove(name);
+    }
+    make.output().unwrap()
 }
 
 fn make_in(folder: &Path, words: &[&str]) -> String {
