@@ -284,4 +284,16 @@ mod tests {
             assert!(live.content() == read.content());
         }
     }
+
+    #[test]
+    fn a_later_holder_has_the_whole_arguments_of_a_call_just_below_the_limit() {
+        for less in (0..1_500).step_by(50) {
+            let arguments = json!({"content": "x".repeat(EVENT_BYTES - less)});
+            let call = Delta::ToolCall { id: "a".into(), name: "write_file".into(), arguments };
+            let start = Delta::Start { provider: "p".into(), model: "m".into(), api: "a".into() };
+            let (live, read) = states(vec![start, call]);
+            let of = |state: TurnState| state.turn.map(|turn| turn.calls[0].arguments.clone());
+            assert!(of(live) == of(read), "{less} bytes less");
+        }
+    }
 }

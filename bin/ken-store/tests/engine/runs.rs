@@ -2,7 +2,7 @@
 
 use ken_types::event::Failure;
 use ken_types::id::RunId;
-use ken_types::limits::{CLAIMS, LEASE_MS, RUN_BYTES, RUNS, SUBMISSION_MS, WAITING_RUNS};
+use ken_types::limits::{CLAIMS, EVENT_BYTES, LEASE_MS, RUN_BYTES, RUNS, SUBMISSION_MS, WAITING_RUNS};
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
 use ken_types::{Code, Offset};
@@ -239,6 +239,21 @@ async fn what_is_too_long_for_an_event_is_in_the_record() {
     assert_eq!(events[0]["payload"]["bytes"], RUN_BYTES);
     assert_eq!(events[1]["result"]["truncated"], true);
     assert_eq!(kit.record("long").await.result.unwrap().as_str().unwrap().len(), 300_000);
+}
+
+#[tokio::test]
+async fn no_event_exceeds_its_limit_when_what_it_holds_is_just_below() {
+    let kit = Kit::new();
+    for less in [4_000, 1_000, 300, 200, 100, 50, 10, 2] {
+        let (id, value) = (format!("less_{less}"), json!("x".repeat(EVENT_BYTES - less)));
+        kit.write::<RunsAdmit>(AdmitRun { run_id: run(&id), workflow: "w".into(), payload: value.clone() })
+            .await
+            .unwrap();
+        kit.end(&kit.claim_run(1).await.lease, value).await.unwrap();
+        let (page, _) = kit.named(&format!("runs/run_{id}")).await;
+        let longest = page.entries.iter().map(|entry| entry.get().len()).max();
+        assert!(longest.is_some_and(|bytes| bytes <= EVENT_BYTES), "{less} bytes less: {longest:?}");
+    }
 }
 
 #[tokio::test]
