@@ -475,7 +475,6 @@ async fn the_pages_of_all_requests_hold_each_once() {
 /// Ended requests are kept for 90 days, and at least until their turn has ended. Pending and newer ones are kept too.
 #[tokio::test]
 async fn ended_requests_are_deleted_in_the_end() {
-    const DAY_MS: i64 = 24 * HOUR_MS;
     let (kit, claim) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
     kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session)).await.unwrap();

@@ -8,8 +8,6 @@ use sha2::{Digest, Sha256};
 
 use crate::kit::*;
 
-const DAY_MS: i64 = 24 * 3_600_000;
-
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -14,6 +14,7 @@ use ken_types::{Error, Offset, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+pub(crate) const DAY_MS: i64 = 24 * 3_600_000;
 pub(crate) const START: &str = "2027-02-03T04:05:06.789Z";
 
 pub(crate) struct Kit {

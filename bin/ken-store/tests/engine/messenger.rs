@@ -138,7 +138,6 @@ async fn a_message_is_tried_for_a_day() {
 /// A message that was sent late is kept for thirty days after its end. Until then, its key prevents a second message.
 #[tokio::test]
 async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
-    const DAY_MS: i64 = 24 * HOUR_MS;
     let kit = Kit::new();
     let id = kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().id;
     let pass = async |time_ms: i64| {
@@ -164,7 +163,6 @@ async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
 /// The platform may repeat an update, so it is known for thirty days, and no longer.
 #[tokio::test]
 async fn an_update_is_known_for_thirty_days() {
-    const DAY_MS: i64 = 24 * HOUR_MS;
     let kit = Kit::new();
     let is_duplicate = async || {
         let content = UpdateContent::Ignored("x".into());

@@ -7,7 +7,6 @@ use ken_types::{Code, Offset};
 use crate::kit::*;
 
 const WORD: &str = "zyzzogeton";
-const DAY_MS: i64 = 24 * 3_600_000;
 const ANSWER: &str = "quoxapith";
 
 fn of(id: &str) -> OwnedSession {

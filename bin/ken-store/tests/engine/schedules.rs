@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ken_types::Code;
+use ken_types::config::Retention;
 use ken_types::event::Outcome;
 use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::messenger::{Allow, MessengerAllow};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
+use ken_types::{Code, Offset};
 use serde_json::json;
 
 use crate::kit::*;
@@ -176,6 +177,36 @@ async fn only_failures_in_a_row_pause_a_schedule() {
     assert!(!enabled().await, "two failures in a row do not pause it");
 }
 
+/// By default runs are kept for 30 days after their end, and conversations of people for ever.
+#[tokio::test]
+async fn old_runs_are_deleted_with_their_conversations() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.schedule("s", settings()).await;
+    let end_run = async |run: &str| {
+        kit.start_run("s", run).await.unwrap();
+        kit.until_run_is("s", run, RunState::Admitted).await;
+        kit.end_turn(Outcome::Completed).await;
+        kit.until_run_is("s", run, RunState::Ok).await
+    };
+    let find = |run: &str| kit.read::<SchedulesRunGet>(OneScheduleRun { slug: "s".into(), run_id: run.into() });
+    kit.set_retention(Retention::default()).await.unwrap();
+    let old = end_run("old").await;
+    kit.turn_clock(29 * DAY_MS).await;
+    let new = end_run("new").await;
+    assert!(find("old").await.is_ok(), "it is 29 days old");
+    kit.turn_clock(2 * DAY_MS).await;
+    let until = Instant::now() + Duration::from_secs(20);
+    while find("old").await.is_ok() {
+        assert!(Instant::now() < until, "it is 31 days old");
+        kit.turn_clock(150).await;
+    }
+    assert!(find("new").await.is_ok());
+    assert!(kit.page(old.session_id.as_str(), Offset::Start).await.is_err_and(|error| error.code == Code::Gone));
+    assert!(kit.page(new.session_id.as_str(), Offset::Start).await.is_ok());
+    assert!(kit.page("tui-1", Offset::Start).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_schedule_that_is_stored_disabled_never_fires() {
     let kit = Kit::new();
@@ -208,7 +239,6 @@ async fn a_schedule_that_is_stored_disabled_never_fires() {
 /// A schedule that is not to run again stays readable with its runs, and its slug is free.
 #[tokio::test]
 async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
-    const DAY: i64 = 24 * 3_600_000;
     let kit = Kit::new();
     let once = Settings { kind: ScheduleKind::At, delete_after_run: true, ..settings() };
     let first = kit.schedule("s", once.clone()).await;
@@ -245,10 +275,10 @@ async fn a_schedule_that_has_ended_is_removed_after_thirty_days() {
     kit.write::<SchedulesPut>(put).await.unwrap();
     assert_eq!(get(None).await.unwrap().id, "id-second");
     assert_eq!(get(Some(&first.id)).await.unwrap(), ended);
-    kit.turn_clock(29 * DAY).await;
+    kit.turn_clock(29 * DAY_MS).await;
     kit.tick().await;
     assert_eq!(get(Some(&first.id)).await.unwrap(), ended);
-    kit.turn_clock(2 * DAY).await;
+    kit.turn_clock(2 * DAY_MS).await;
     let until = Instant::now() + Duration::from_secs(20);
     while get(Some(&first.id)).await.is_ok() {
         assert!(Instant::now() < until, "it is still there");
