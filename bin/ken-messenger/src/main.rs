@@ -4,7 +4,6 @@
 mod api;
 mod app;
 mod approvals;
-mod drafts;
 mod hmac;
 mod html;
 mod piece;
@@ -13,7 +12,6 @@ mod receive;
 mod request;
 mod send;
 mod settings;
-mod show;
 mod split;
 mod typing;
 mod update;
@@ -53,7 +51,6 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
         store: Pool::new(start.places.socket("store")),
         model: Pool::new(start.places.socket("model")),
         typing: Notify::new(),
-        drafts: Notify::new(),
         polling: AtomicBool::new(false),
         settings,
     });
@@ -64,9 +61,6 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
             start.tasks.spawn(send::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(typing::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(approvals::run(app.clone(), stop()));
-            if app.settings.stream {
-                start.tasks.spawn(drafts::run(app.clone(), stop()));
-            }
             if app.settings.mode == Mode::Poll {
                 start.tasks.spawn(poll::run(app.clone(), api.clone(), stop()));
             }

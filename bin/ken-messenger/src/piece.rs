@@ -1,6 +1,6 @@
 //! One piece of a message: the request that sends it, and its outcome.
 
-use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, OutboxShow, PieceEnd, PutMessage, ShowMessage};
+use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, PieceEnd, PutMessage};
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, CALL_TIMEOUT, id, set};
@@ -29,31 +29,14 @@ pub(crate) struct Piece<'a> {
     pub(crate) tries: u32,
 }
 
-/// How the store records that a piece is about to be sent.
-pub(crate) enum Mark<'a> {
-    Attempt(&'a App, AttemptPiece),
-    Show(&'a App, ShowMessage),
-    /// No record: an edit may be repeated.
-    Edit,
-}
-
-impl Mark<'_> {
-    /// Returns false if the store does not record it in time. The platform closes a connection that waits for its request too long.
-    async fn set(&self) -> bool {
-        match self {
-            Mark::Attempt(app, args) => {
-                app.store.change::<OutboxAttempt>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
-            }
-            Mark::Show(app, args) => {
-                app.store.change::<OutboxShow>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
-            }
-            Mark::Edit => true,
-        }
-    }
+/// Marks a piece in the store as one that is about to be sent. Returns false if the store does not do so in time: the platform closes a
+/// connection that waits for its request too long.
+async fn mark(app: &App, attempt: &AttemptPiece) -> bool {
+    app.store.change::<OutboxAttempt>(attempt, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
 }
 
 /// Sends one piece: as HTML, and as plain text where the platform refuses that.
-pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> PieceEnd {
+pub(crate) async fn send(app: &App, api: &Api, piece: &Piece<'_>, attempt: &AttemptPiece) -> PieceEnd {
     let (method, mut fields) = request(piece);
     let formatted = html(piece.text);
     // The limit counts the text without its tags.
@@ -61,13 +44,13 @@ pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> Piece
         let mut fields = fields.clone();
         set(&mut fields, "text", formatted);
         set(&mut fields, "parse_mode", "HTML");
-        match api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await {
+        match api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await {
             Answer::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, piece.tries),
         }
     }
     set(&mut fields, "text", piece.text);
-    end(api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await, piece.tries)
+    end(api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await, piece.tries)
 }
 
 /// The method and its fields other than the text.

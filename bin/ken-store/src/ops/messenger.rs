@@ -35,7 +35,6 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<MessengerAccept>()
         .read::<MessengerUpdates>()
         .read::<MessengerBusy>()
-        .read::<MessengerDrafts>()
         .write::<MessengerFault>()
         .read::<MessengerStatus>()
         .write::<MessengerAllow>()
@@ -246,20 +245,6 @@ impl Read for MessengerBusy {
             chats: tables.busy_chats(State::Running)?,
             waiting: tables.busy_chats(State::Queued)?.len() as u64,
         })
-    }
-}
-
-impl Read for MessengerDrafts {
-    fn run(tables: &dyn Tables, args: &ReadTurns) -> Result<Drafts, Error> {
-        let begun = tables.begun_messages()?;
-        let mut drafts = Vec::new();
-        for found in &begun {
-            let read = args.read.get(&found.id).copied().unwrap_or_default();
-            drafts.extend(outbox::draft(tables, found, read)?);
-        }
-        let running = begun.iter().filter(|found| found.state == State::Running).count();
-        let queued = tables.busy_chats(State::Queued)?.len();
-        Ok(Drafts { drafts, turns: (running + queued) as u64 })
     }
 }
 
