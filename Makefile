@@ -71,7 +71,7 @@ torture: toolchain
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build
-	$(CARGO) build --release --locked $(PACKAGES) --example empty --example year --bin ken-train-esl
+	$(CARGO) build --release --locked $(PACKAGES) --example empty --example year --bin ken-train-esl --bin ken-train-laws
 	$(CARGO) bench --locked -p ken-tests
 	@python3 tests/benches/clingo_oracle.py target/release/ken-rep $(THEORIES)
 
