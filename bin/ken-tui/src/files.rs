@@ -5,8 +5,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use ken_client::History;
 use ken_client::chat::Image;
@@ -97,13 +95,11 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     let read = file.take(IMAGE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| wrong(error.to_string()))?;
     let name = expanded.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if let Some(media_type) = picture(&bytes) {
+    if let Some(image) = Image::of_bytes(&bytes) {
         if bytes.len() as u64 > IMAGE_BYTES {
             return Err(wrong("a picture of more than 10 MiB".to_owned()));
         }
-        let (media_type, data) = (media_type.to_owned(), STANDARD.encode(bytes));
-        let content = Content::Image(Image { media_type, data });
-        return Ok(Attachment { name, content });
+        return Ok(Attachment { name, content: Content::Image(image) });
     }
     if bytes.len() > TEXT_BYTES {
         return Err(wrong("a text of more than 128 KiB".to_owned()));
@@ -114,17 +110,6 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
             Ok(Attachment { name, content })
         }
         _ => Err(wrong("neither a text nor a PNG, JPEG, GIF or WebP picture".to_owned())),
-    }
-}
-
-/// Returns the media type of an image by its first bytes, or `None` if it is not a supported image.
-fn picture(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
     }
 }
 

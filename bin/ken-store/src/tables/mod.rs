@@ -1068,7 +1068,6 @@ pub trait Schedules {
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns a run of a schedule with this slug, even if the schedule is deleted.
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;
-    fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// Stores the fields of a run that change while it is active.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
     /// Returns the number of active runs of each schedule that has any, by the id of the schedule.
