@@ -29,7 +29,7 @@ use ken_wire::{Pool, Table};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::api::{Answer, Api, CALL_TIMEOUT};
+use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
 use crate::app::App;
 use crate::settings::{Mode, Settings};
 
@@ -99,8 +99,8 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
         ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::UPDATE_KINDS}))
     };
     match api.call(method, fields, CALL_TIMEOUT).await {
-        Answer::Done(_) => Ok(()),
-        Answer::Refused(refusal) if (400..500).contains(&refusal.code) => {
+        CallOutcome::Done(_) => Ok(()),
+        CallOutcome::Refused(refusal) if (400..500).contains(&refusal.code) => {
             let message = format!("the platform refuses: {} ({})", refusal.description, refusal.code);
             Err(Error::invalid("/url", message))
         }

@@ -182,11 +182,9 @@ mod tests {
         assert_eq!(settings.mention_patterns, ["hey ken", "ken:"]);
         assert_eq!((settings.mode, settings.pairing_codes), (Mode::Poll, true));
         assert_eq!(settings.api_url, "http://127.0.0.1:1");
-        for (name, bad) in [
-            ("MESSENGER_MODE", "push"),
-            ("MESSENGER_API_BASE_URL", "ftp://x"),
-            ("MESSENGER_PAIRING_CODES", "yes"),
-        ] {
+        for (name, bad) in
+            [("MESSENGER_MODE", "push"), ("MESSENGER_API_BASE_URL", "ftp://x"), ("MESSENGER_PAIRING_CODES", "yes")]
+        {
             assert_eq!(read(&[(name, bad)]).err().unwrap().at.as_deref(), Some(name));
         }
     }

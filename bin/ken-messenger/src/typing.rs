@@ -18,7 +18,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(300);
 /// How often the indicator is renewed: the platform shows it for five seconds.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 /// The maximum number of chats that show the indicator.
-const CHATS: usize = 20;
+const MAX_CHATS: usize = 20;
 
 /// Checks for running turns when one begins, and for as long as there are any.
 pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
@@ -52,7 +52,7 @@ async fn show_while_busy(app: &App, api: &Api) {
 
 async fn show(api: &Api, chats: &[BusyChat]) {
     let mut calls = JoinSet::new();
-    for chat in chats.iter().take(CHATS) {
+    for chat in chats.iter().take(MAX_CHATS) {
         let (api, fields) = (api.clone(), action(chat));
         calls.spawn(async move { api.call("sendChatAction", fields, CALL_TIMEOUT).await });
     }

@@ -114,7 +114,7 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
 }
 
 /// The maximum number of files that are listed.
-const LISTED: usize = 20_000;
+const MAX_LISTED: usize = 20_000;
 
 /// Lists the files below a folder, relative to it, without hidden ones and those that git ignores. Links are not followed. Returns
 /// also whether there are more.
@@ -123,9 +123,9 @@ pub(crate) fn listed(folder: &Path) -> (Vec<String>, bool) {
     let files = walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let paths = files.filter_map(|entry| entry.path().strip_prefix(folder).ok()?.to_str().map(str::to_owned));
     // A name with control characters cannot be shown as it is.
-    let mut paths: Vec<String> = paths.filter(|path| !path.contains(char::is_control)).take(LISTED + 1).collect();
-    let cut = paths.len() > LISTED;
-    paths.truncate(LISTED);
+    let mut paths: Vec<String> = paths.filter(|path| !path.contains(char::is_control)).take(MAX_LISTED + 1).collect();
+    let cut = paths.len() > MAX_LISTED;
+    paths.truncate(MAX_LISTED);
     (paths, cut)
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let start = std::time::Instant::now();
         let (paths, cut) = listed(folder.path());
         assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
-        assert!(cut && paths.len() == LISTED, "{}", paths.len());
-        assert_eq!((paths[0].as_str(), paths[LISTED - 1].as_str()), ("f00000", "f19999"));
+        assert!(cut && paths.len() == MAX_LISTED, "{}", paths.len());
+        assert_eq!((paths[0].as_str(), paths[MAX_LISTED - 1].as_str()), ("f00000", "f19999"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ken_types::id::SubmissionId;
 use ken_types::limits::LEASE_MS;
-use ken_types::ops::store::{Claim, Lease, Verdict};
+use ken_types::ops::store::{Claim, EndReason, Lease};
 
 use crate::ConnectionId;
 use crate::tables::OldLease;
@@ -80,7 +80,7 @@ impl Leases {
         // A claim with a verdict is made only to end the submission as the verdict says. It has a time limit of its own.
         let closing = claim.verdict.is_some();
         let abort = match claim.verdict {
-            Some(Verdict::Abort) => Abort::Sent(now + ABORT_TIMEOUT_MS),
+            Some(EndReason::Abort) => Abort::Sent(now + ABORT_TIMEOUT_MS),
             _ => Abort::No,
         };
         let time = if closing { CLOSE_TIMEOUT_MS } else { claim.time_left_ms + CLOSE_TIMEOUT_MS };

@@ -526,9 +526,9 @@ impl BatchWriter {
                 return self.commit(batch);
             };
             let effects_before = batch.change.effects.len();
-            self.database.mark()?;
+            self.database.savepoint()?;
             match step.take(self.database.tables(), &mut batch.change) {
-                Ok(()) => self.database.keep()?,
+                Ok(()) => self.database.release()?,
                 // The disk, not the run: all of it is tried again.
                 Err(error) if error.code == Code::Unavailable => return Err(error),
                 Err(error) => {
@@ -572,9 +572,9 @@ impl BatchWriter {
     /// Serves claims so that a row which cannot be read does not undo the changes of callers. The claims then wait for other work.
     fn try_to_serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let effects_before = batch.change.effects.len();
-        self.database.mark()?;
+        self.database.savepoint()?;
         match self.serve_claims(batch) {
-            Ok(()) => self.database.keep(),
+            Ok(()) => self.database.release(),
             Err(error) if error.code == Code::Unavailable => Err(error),
             Err(error) => {
                 tracing::error!(code = %error.code, "no work can be claimed: {}", error.message);
@@ -784,9 +784,9 @@ impl BatchWriter {
 /// transaction has ended.
 fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
     let effects_before = change.effects.len();
-    database.mark()?;
+    database.savepoint()?;
     if job.run(database.tables(), change) {
-        database.keep()?;
+        database.release()?;
         return Ok(true);
     }
     undo(database, change, effects_before)?;
@@ -799,7 +799,7 @@ fn undo(database: &mut dyn tables::Writer, change: &mut Change, effects_before: 
     if !database.is_open() {
         return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
     }
-    database.undo()
+    database.rollback_to_savepoint()
 }
 
 /// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction can be undone.

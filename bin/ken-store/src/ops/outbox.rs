@@ -32,11 +32,8 @@ const ERROR_CHARACTERS: usize = 500;
 const MESSENGER: &str = "messenger";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .write::<OutboxPut>()
-        .write::<OutboxAttempt>()
-        .write::<OutboxSettle>()
-        .read::<OutboxList>();
+    let Operations(table) =
+        operations.write::<OutboxPut>().write::<OutboxAttempt>().write::<OutboxSettle>().read::<OutboxList>();
     Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
 }
 

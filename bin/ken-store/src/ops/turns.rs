@@ -179,7 +179,7 @@ pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
     mut log: LogRow,
-    verdict: Verdict,
+    verdict: EndReason,
     change: &mut Change,
 ) -> Result<(), Error> {
     let ending = &Ending::by(verdict);

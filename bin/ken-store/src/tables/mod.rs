@@ -36,13 +36,13 @@ pub trait Backend: Send {
 }
 
 /// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each
-/// change in it begins with [`Writer::mark`] and ends with [`Writer::keep`] or [`Writer::undo`].
+/// change in it begins with [`Writer::savepoint`] and ends with [`Writer::release`] or [`Writer::rollback_to_savepoint`].
 pub trait Writer: Send {
     fn tables(&self) -> &dyn Tables;
     fn begin(&mut self) -> Result<(), Error>;
-    fn mark(&mut self) -> Result<(), Error>;
-    fn keep(&mut self) -> Result<(), Error>;
-    fn undo(&mut self) -> Result<(), Error>;
+    fn savepoint(&mut self) -> Result<(), Error>;
+    fn release(&mut self) -> Result<(), Error>;
+    fn rollback_to_savepoint(&mut self) -> Result<(), Error>;
     fn commit(&mut self) -> Result<(), Error>;
     /// Rolls back the whole transaction, if one is open.
     fn rollback(&mut self);

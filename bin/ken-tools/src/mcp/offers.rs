@@ -19,7 +19,7 @@ const MAX_PROMPTS: usize = 128;
 const MAX_RESOURCES: usize = 200;
 const MAX_PAGES: usize = 16;
 /// The maximum length of what a list says about one resource, in bytes.
-const ABOUT_BYTES: usize = 300;
+const MAX_ABOUT_BYTES: usize = 300;
 
 /// Returns the items of a list that a server names page by page; `ask` asks for a page, and returns the cursor of the next one.
 async fn all<T, F>(what: &str, max: usize, ask: impl Fn(PaginatedRequestParams) -> F) -> Result<Vec<T>, String>
@@ -29,9 +29,8 @@ where
     let (mut items, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let unnamed = |error: ServiceError| {
-            format!("it does not name its {what}: {}", head(&error.to_string(), ERROR_BYTES))
-        };
+        let unnamed =
+            |error: ServiceError| format!("it does not name its {what}: {}", head(&error.to_string(), ERROR_BYTES));
         let (page, next) = ask(params).await.map_err(unnamed)?;
         items.extend(page);
         if items.len() > max {
@@ -139,7 +138,7 @@ fn template_line(template: &ResourceTemplate) -> String {
 fn line(uri: &str, name: &str, about: [Option<&String>; 3]) -> String {
     let about: Vec<&str> = std::iter::once(name).chain(about.into_iter().flatten().map(String::as_str)).collect();
     let about = about.join(", ").replace(char::is_control, " ");
-    format!("{uri}  {}", head(&about, ABOUT_BYTES))
+    format!("{uri}  {}", head(&about, MAX_ABOUT_BYTES))
 }
 
 /// Reads a resource, as the result of a tool.

@@ -39,13 +39,7 @@ impl Outbox for Database {
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
         let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![
-            message.key,
-            message.connector,
-            message.chat_id,
-            to_json(message)?,
-            now.millis(),
-        ];
+        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now.millis(),];
         insert(self, sql, values)
     }
 
