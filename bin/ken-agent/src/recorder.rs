@@ -60,6 +60,7 @@ impl<S: Store> Recorder<S> {
         settlement: Settlement,
         context_usage: Option<serde_json::Value>,
     ) -> Result<(), Error> {
+        // The store takes events in the order of their indexes, so the append under way has to end first.
         if let Some(append) = self.under_way.take() {
             append.await?;
         }
@@ -142,6 +143,7 @@ impl<S: Store> Journal for Recorder<S> {
     async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
         let mut work = pin!(work);
         loop {
+            // Without room the work is not polled: a model that writes faster than the disk must not fill the memory.
             let has_room = self.waiting_bytes < MAX_WAITING_BYTES;
             tokio::select! {
                 biased;

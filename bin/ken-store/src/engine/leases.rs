@@ -68,6 +68,7 @@ impl Leases {
         let abort = if old.aborting { Abort::Requested } else { Abort::No };
         let held = HeldLease {
             number: old.lease.number,
+            // The connections ended with the last store. A holder that is alive renews its lease on a new one.
             connection: None,
             silent_at: now + RESTART_GRACE_MS,
             abort,
@@ -112,6 +113,7 @@ impl Leases {
     }
 
     pub(crate) fn remove(&mut self, lease: &Lease) {
+        // A later number is a later claim of the same submission, which the end of this one does not concern.
         let same = |held: &HeldLease| held.number <= lease.number;
         if self.held.get(&lease.submission_id).is_some_and(same) {
             self.held.remove(&lease.submission_id);

@@ -85,6 +85,7 @@ fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, change: &mut Change) -> Re
         if change.now < purge.purged_at.plus_millis(STOP_MS) {
             return Ok(Left::At(change.now.plus_millis(POLL_MS)));
         }
+        // Its holder has not stopped in time. Whatever it still sends is refused, because the submission has ended.
         let found = tables.submission_by_key(first.key)?;
         turns::close(tables, &found, tables.log_by_key(purge.stream)?, EndReason::Abort, change)?;
         return Ok(Left::More);
