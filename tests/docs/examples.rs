@@ -92,7 +92,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("ken approvals ID", "needs a turn that waits; workers/approvals.rs shows one at the shell"),
     ("ken approve ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
     ("ken deny ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
-    ("ken-laws train", "needs the training data, which the repository does not hold"),
     ("cargo test -p ken-laws", "builds the workspace"),
     ("https://example.org/", "reaches the internet; research.rs has pages of its own"),
     ("localhost:3940/workflows/research", "needs a search server; research.rs has one of its own"),

@@ -123,14 +123,11 @@ impl BotApi {
             .collect()
     }
 
-    /// The texts of the messages in a chat, in order, after all edits and deletions.
+    /// The texts of the messages in a chat, in order, after all edits.
     pub fn shown_texts(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
         let calls = lock(&self.shared.calls);
         for call in calls.iter().filter(|call| call.done) {
-            // Ids are unique over all chats.
-            let deleted = call.body["message_ids"].as_array().into_iter().flatten();
-            deleted.filter_map(Value::as_i64).for_each(|id| _ = shown.remove(&id));
             if call.body["chat_id"] != chat {
                 continue;
             }
@@ -138,7 +135,6 @@ impl BotApi {
             let edited = call.body["message_id"].as_i64();
             match (call.method.as_str(), call.sent.or(edited)) {
                 ("sendMessage" | "editMessageText", Some(id)) => _ = shown.insert(id, text),
-                ("deleteMessage", Some(id)) => _ = shown.remove(&id),
                 _ => {}
             }
         }

@@ -9,11 +9,11 @@ use ken_types::limits::EVENT_BYTES;
 use ken_types::ops::model::{Delta, Generated};
 
 use crate::envelope::ENVELOPE_BYTES;
-use crate::turn_state::{Draft, MessageState, Stop, Turn, TurnState, since};
+use crate::turn_state::{Draft, MessageEnd, MessageState, Turn, TurnState, since};
 
 /// The maximum size of a text delta in an event, in bytes. A longer delta becomes several events, so that each stays
 /// within the limit for events however much of its text has to be escaped.
-const DELTA_BYTES: usize = 32 * 1024;
+const MAX_DELTA_BYTES: usize = 32 * 1024;
 
 /// The parts of an answer that are recorded only when it is complete.
 #[derive(Debug, Default)]
@@ -118,14 +118,14 @@ impl Answer {
     }
 
     /// An answer without a text and without a call is a failure, so that no client takes it for the final text.
-    fn stop(&self, draft: &Draft, generated: &Generated) -> Stop {
+    fn stop(&self, draft: &Draft, generated: &Generated) -> MessageEnd {
         let reason = self.stop_reason(generated.stop_reason);
         let usage = generated.usage;
         if reason.is_final() && draft.text.trim().is_empty() {
             let error = Failure::new(EMPTY_ANSWER, "The answer is empty.");
-            return Stop { reason: StopReason::Error, usage, error: Some(error) };
+            return MessageEnd { reason: StopReason::Error, usage, error: Some(error) };
         }
-        Stop { reason, usage, error: None }
+        MessageEnd { reason, usage, error: None }
     }
 
     /// An answer with tool calls always waits for their results, even if the provider gave another stop reason.
@@ -211,11 +211,11 @@ fn thinking_deltas(text: &str) -> impl Iterator<Item = Body> {
     parts(text).map(|part| Body::ThinkingDelta { delta: part.to_owned() })
 }
 
-/// Splits a text into parts of at most [`DELTA_BYTES`], between characters.
+/// Splits a text into parts of at most [`MAX_DELTA_BYTES`], between characters.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let part = head(rest, DELTA_BYTES);
+        let part = head(rest, MAX_DELTA_BYTES);
         let after = rest.get(part.len()..).unwrap_or_default();
         rest = after;
         (!part.is_empty()).then_some(part)

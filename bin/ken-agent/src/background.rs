@@ -28,9 +28,9 @@ use crate::tools::offered;
 use crate::turn_state::{Duties, Planned, TurnState};
 
 /// The maximum number of exchanges that a compaction summarises.
-const COMPACTED: u32 = 1_000;
+const MAX_COMPACTED: u32 = 1_000;
 /// The maximum number of knowledge entries, and of past exchanges, that are given to a turn at its start.
-const SOURCES: u32 = 10;
+const MAX_SOURCES: u32 = 10;
 /// How much of a long prompt is used as the search query, in bytes.
 const QUERY_BYTES: usize = 2_048;
 /// The share of the words of the prompt that a text from outside must contain to be given to a turn at its start.
@@ -70,7 +70,7 @@ impl Background {
     ) -> Result<Background, Error> {
         let claim = caller.claim.as_ref();
         let limit = match claim.kind {
-            SubmissionKind::Compact => COMPACTED,
+            SubmissionKind::Compact => MAX_COMPACTED,
             _ => exchanges,
         };
         let greets = is_preflight(claim);
@@ -340,7 +340,7 @@ pub(crate) fn search(claim: &Claim) -> Option<Search> {
     (!query.trim().is_empty()).then(|| Search {
         query: query.to_owned(),
         scope: claim.scope.clone(), // without a scope, only global knowledge is found
-        limit: SOURCES,
+        limit: MAX_SOURCES,
         vector: None,
         session: Some(claim.instance.clone()),
     })

@@ -103,7 +103,7 @@ struct Flags {
 }
 
 /// The maximum number of submissions that run at the same time.
-const AT_ONCE: usize = 64;
+const MAX_SUBMISSIONS: usize = 64;
 
 impl<S: Store, M: Model> Worker for Agent<S, M> {
     async fn work(&self, claim: Claim, aborted: watch::Receiver<bool>) -> Result<(), Error> {
@@ -115,7 +115,7 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,
-    recorder: record::Recorder,
+    recorder: record::RecordSources,
 }
 
 impl Daemon for Part {
@@ -164,7 +164,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     });
     let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
-    let recorder = record::Recorder { pool: pool("store"), model: model.clone(), tools: tools.clone() };
+    let recorder = record::RecordSources { pool: pool("store"), model: model.clone(), tools: tools.clone() };
     let claiming = Claimer {
         worker: Agent {
             store: WireStore::new(pool("store")),
@@ -181,7 +181,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         },
         held: held.clone(),
         work: Work::Turns,
-        at_once: AT_ONCE,
+        at_once: MAX_SUBMISSIONS,
         socket: start.places.socket("store"),
         holder: format!("ken-agent {}", std::process::id()),
     };

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 /// The maximum number of bytes of an entry that are shown, and the maximum number of these before the first word of the
 /// question.
-const SHOWN_BYTES: usize = 4_096;
+const MAX_SHOWN_BYTES: usize = 4_096;
 const LEAD_BYTES: usize = 512;
 /// The maximum number of words of the question that are used.
-const WORDS: usize = 16;
+const MAX_WORDS: usize = 16;
 
 /// Returns who has written an entry, in words. Only a person who may give ken orders writes entries with the source `api`.
 pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
@@ -51,7 +51,7 @@ pub(crate) fn place(entry: &KnowledgeRecord) -> String {
 /// Returns the whole text if it is short. Otherwise returns the excerpt that contains the most words of the question;
 /// of several, the first. Takes time linear in the length of the text.
 pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
-    if text.len() <= SHOWN_BYTES {
+    if text.len() <= MAX_SHOWN_BYTES {
         return Cow::Borrowed(text);
     }
     let found = found(text, &terms(question));
@@ -62,7 +62,7 @@ pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
 /// Returns the stems of the significant words of a question.
 fn terms(question: &str) -> Vec<String> {
     let lower = words(question).map(|word| word.text.to_lowercase());
-    let telling = lower.filter(|word| !is_filler(word)).take(WORDS);
+    let telling = lower.filter(|word| !is_filler(word)).take(MAX_WORDS);
     telling.map(|word| stem(&word, &mut String::new()).to_owned()).collect()
 }
 
@@ -84,13 +84,13 @@ fn found(text: &str, terms: &[String]) -> Vec<(usize, usize)> {
 
 /// Returns the position at which the excerpt with the most different terms starts.
 fn densest(found: &[(usize, usize)]) -> usize {
-    let mut counts = [0_usize; WORDS];
+    let mut counts = [0_usize; MAX_WORDS];
     let (mut first, mut best, mut start) = (0, 0, 0);
     for (at, term) in found {
         if let Some(count) = counts.get_mut(*term) {
             *count += 1;
         }
-        let is_too_far = |(before, _): &&(usize, usize)| at - before > SHOWN_BYTES - LEAD_BYTES;
+        let is_too_far = |(before, _): &&(usize, usize)| at - before > MAX_SHOWN_BYTES - LEAD_BYTES;
         while let Some((_, old)) = found.get(first).filter(is_too_far) {
             if let Some(count) = counts.get_mut(*old) {
                 *count -= 1;
@@ -114,7 +114,7 @@ fn excerpt(text: &str, start: usize) -> &str {
         0 => 0,
         _ => near.find(char::is_whitespace).unwrap_or_default(),
     };
-    head(rest.get(skip..).unwrap_or_default(), SHOWN_BYTES).trim()
+    head(rest.get(skip..).unwrap_or_default(), MAX_SHOWN_BYTES).trim()
 }
 
 #[cfg(test)]
@@ -126,20 +126,20 @@ mod tests {
         let filler = "Nothing of interest is said here. The pressure is fine. ".repeat(4_000);
         let text = format!("{filler}The reactor valve opens at 40 bar. {filler}");
         let found = passage(&text, "At which pressures do the valves of reactors open?");
-        assert!(found.contains("40 bar") && found.len() <= SHOWN_BYTES, "{found}");
+        assert!(found.contains("40 bar") && found.len() <= MAX_SHOWN_BYTES, "{found}");
         assert_eq!(passage("short", "anything"), "short");
         for long in ["é".repeat(9_000), "\"x".repeat(9_000)] {
             let shown = passage(&long, "x");
-            assert!(!shown.is_empty() && shown.len() <= SHOWN_BYTES);
+            assert!(!shown.is_empty() && shown.len() <= MAX_SHOWN_BYTES);
         }
     }
 
     #[test]
     fn a_text_is_whole_up_to_the_limit() {
-        let text = "é ".repeat(SHOWN_BYTES)[..SHOWN_BYTES / 3 * 3].to_owned();
-        let text = format!("{text}{}", "x".repeat(SHOWN_BYTES - text.len()));
+        let text = "é ".repeat(MAX_SHOWN_BYTES)[..MAX_SHOWN_BYTES / 3 * 3].to_owned();
+        let text = format!("{text}{}", "x".repeat(MAX_SHOWN_BYTES - text.len()));
         assert_eq!(passage(&text, "x"), text);
-        assert!(passage(&format!("{text}x"), "x").len() <= SHOWN_BYTES);
-        assert!(matches!(passage(&text, "x"), Cow::Borrowed(shown) if shown.len() == SHOWN_BYTES));
+        assert!(passage(&format!("{text}x"), "x").len() <= MAX_SHOWN_BYTES);
+        assert!(matches!(passage(&text, "x"), Cow::Borrowed(shown) if shown.len() == MAX_SHOWN_BYTES));
     }
 }

@@ -9,7 +9,7 @@ use ken_types::event::{Block, Message};
 /// What stands in an event in place of the bytes of an image. Clients of the event format know it by these words.
 pub(crate) const NO_IMAGE_DATA: &str = "[image data omitted from event]";
 /// The maximum length of all images of a request in base64. A line of the wire holds twice as much.
-const REQUEST_BYTES: usize = 2 * 1024 * 1024;
+const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
 
 /// The images of each call, by its id.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ impl Pictures {
     /// others only the mention in the text is left.
     pub(crate) fn put_back(&self, messages: &mut [Message]) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut room = REQUEST_BYTES;
+        let mut room = MAX_REQUEST_BYTES;
         for message in messages.iter_mut().rev() {
             let Message::ToolResult { tool_call_id, content, .. } = message else {
                 continue;

@@ -8,7 +8,7 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::store::{History, PastExchange, ReadHistory};
 
 /// The maximum size of all kept histories together, in bytes.
-const BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Histories by instance.
 #[derive(Debug, Clone, Default)]
@@ -71,16 +71,16 @@ impl Kept {
         Some(entry)
     }
 
-    /// Keeps a history, unless it is empty or exceeds [`BYTES`]. The least recently used ones are dropped to make room.
+    /// Keeps a history, unless it is empty or exceeds [`MAX_BYTES`]. The least recently used ones are dropped to make room.
     fn put(&mut self, request: &ReadHistory, exchanges: &[PastExchange]) {
         let quoted = |past: &PastExchange| past.quoted.as_ref().map_or(0, |quoted| quoted.text.len());
         let size =
             |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len() + quoted(past);
         let bytes = exchanges.iter().map(size).sum();
-        if exchanges.is_empty() || bytes > BYTES {
+        if exchanges.is_empty() || bytes > MAX_BYTES {
             return;
         }
-        while self.bytes + bytes > BYTES {
+        while self.bytes + bytes > MAX_BYTES {
             let oldest = self.by_instance.iter().min_by_key(|(_, entry)| entry.used);
             let Some(oldest) = oldest.map(|(instance, _)| instance.clone()) else {
                 break;
@@ -172,7 +172,7 @@ mod tests {
         let recent = Recent::default();
         for instance in ["a", "b", "a", "c"] {
             let request = read_request(instance, &recent);
-            recent.complete(&request, &mut history([past(1, BYTES / 3)], false));
+            recent.complete(&request, &mut history([past(1, MAX_BYTES / 3)], false));
         }
         let kept = |instance| read_request(instance, &recent).after.is_some();
         assert_eq!((kept("a"), kept("b"), kept("c")), (true, false, true));
@@ -181,13 +181,13 @@ mod tests {
         assert!(!recent.complete(&gone, &mut history([], true)));
         // A history that is larger than the maximum is not kept, and no other is dropped for it.
         let large = read_request("d", &recent);
-        assert!(recent.complete(&large, &mut history([past(1, BYTES)], false)));
+        assert!(recent.complete(&large, &mut history([past(1, MAX_BYTES)], false)));
         assert!(!kept("d") && kept("a"));
     }
 
     #[test]
     fn a_history_may_fill_all_of_the_memory() {
-        let room = BYTES - size_of::<PastExchange>();
+        let room = MAX_BYTES - size_of::<PastExchange>();
         for (bytes, is_kept) in [(room, true), (room + 1, false)] {
             let recent = Recent::default();
             recent.complete(&read_request("i", &recent), &mut history([past(1, bytes)], false));
@@ -196,7 +196,7 @@ mod tests {
         // Two that fill it together are both kept.
         let recent = Recent::default();
         for instance in ["a", "b"] {
-            let bytes = BYTES / 2 - size_of::<PastExchange>();
+            let bytes = MAX_BYTES / 2 - size_of::<PastExchange>();
             recent.complete(&read_request(instance, &recent), &mut history([past(1, bytes)], false));
         }
         assert!(["a", "b"].iter().all(|instance| read_request(instance, &recent).after.is_some()));

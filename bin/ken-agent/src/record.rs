@@ -19,16 +19,16 @@ use crate::ports::Tools;
 use crate::store::{CALL_TIMEOUT, Store, WireStore};
 
 /// The maximum number of past exchanges in a record.
-const EXCHANGES: u32 = 100;
+const MAX_EXCHANGES: u32 = 100;
 
 /// The sources of a record.
-pub(crate) struct Recorder {
+pub(crate) struct RecordSources {
     pub(crate) pool: Pool,
     pub(crate) model: WireModel,
     pub(crate) tools: Arc<AllTools>,
 }
 
-impl Recorder {
+impl RecordSources {
     pub(crate) async fn record(&self, caller: Context<AgentRecord>, work: ByWork) -> Result<Record, Error> {
         let mut claim = self.pool.call::<SubmissionsRecord>(&work, CALL_TIMEOUT).await?;
         if claim.kind == SubmissionKind::Workflow {
@@ -48,7 +48,7 @@ impl Recorder {
         let history = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
-            limit: EXCHANGES,
+            limit: MAX_EXCHANGES,
             after: None,
             search: search(&claim),
         };

@@ -19,7 +19,7 @@ use crate::store::Store;
 use crate::turn_state::{Settlement, TaskRef, TurnState};
 
 /// The maximum size of unsent events, in bytes. The submission waits while there are more.
-const WAITING_BYTES: usize = 1024 * 1024;
+const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// How long an event that starts a step waits for the following events.
 const MAX_EVENT_DELAY: Duration = Duration::from_millis(20);
 
@@ -60,11 +60,12 @@ impl<S: Store> Recorder<S> {
         settlement: Settlement,
         context_usage: Option<serde_json::Value>,
     ) -> Result<(), Error> {
+        // The store takes events in the order of their indexes, so the append under way has to end first.
         if let Some(append) = self.under_way.take() {
             append.await?;
         }
         self.note(settlement.event(), None)?;
-        while self.waiting_bytes > WAITING_BYTES {
+        while self.waiting_bytes > MAX_WAITING_BYTES {
             self.send_some();
             if let Some(append) = self.under_way.take() {
                 append.await?;
@@ -87,7 +88,7 @@ impl<S: Store> Recorder<S> {
     /// Waits until events have to be sent, and sends them with one append. Cancel safe.
     async fn send(&mut self) -> Result<(), Error> {
         if self.under_way.is_none() {
-            let has_room = self.waiting_bytes < WAITING_BYTES;
+            let has_room = self.waiting_bytes < MAX_WAITING_BYTES;
             match self.due {
                 None => pending().await,
                 Some(due) if has_room && due > Instant::now() => sleep_until(due).await,
@@ -109,7 +110,7 @@ impl<S: Store> Recorder<S> {
         let mut bytes = 0;
         let fitting = self.waiting.iter().take_while(|event| {
             bytes += event.get().len();
-            bytes <= 2 * WAITING_BYTES
+            bytes <= 2 * MAX_WAITING_BYTES
         });
         let count = fitting.count();
         let events: Vec<Box<RawValue>> = self.waiting.drain(..count).collect();
@@ -142,7 +143,8 @@ impl<S: Store> Journal for Recorder<S> {
     async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
         let mut work = pin!(work);
         loop {
-            let has_room = self.waiting_bytes < WAITING_BYTES;
+            // Without room the work is not polled: a model that writes faster than the disk must not fill the memory.
+            let has_room = self.waiting_bytes < MAX_WAITING_BYTES;
             tokio::select! {
                 biased;
                 done = &mut work, if has_room => return Ok(done),

@@ -14,7 +14,7 @@ use ken_types::rule::Rule;
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 
 /// The maximum size of a text. A longer one would fill the model's window by itself.
-const LIMIT_BYTES: u64 = 64 * 1024;
+const MAX_TEXT_BYTES: u64 = 64 * 1024;
 
 /// A text and the file from which it was read. `file` is `None` for the copy in the program.
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
             Error::invalid(file.display().to_string(), why)
                 .hint("mend the file, or remove it to use the text that the program holds")
         };
-        let found = ken_trusted::find(&file, Others::MayRead, LIMIT_BYTES);
+        let found = ken_trusted::find(&file, Others::MayRead, MAX_TEXT_BYTES);
         let Some(bytes) = found.map_err(|error| wrong(error.message))? else {
             continue;
         };

@@ -8,7 +8,7 @@ use ken_skills::{GREETING, Project, Skill, Sources};
 use ken_types::fence::Fence;
 
 /// The maximum size of the list of skills in a request, in bytes: about a thousand tokens.
-const LIST_BYTES: usize = 4 * 1024;
+const MAX_LIST_BYTES: usize = 4 * 1024;
 
 /// The skills and project rules in the files.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Known {
             .to_owned();
         let mut left = lines.len();
         for line in &lines {
-            if text.len() + line.len() > LIST_BYTES {
+            if text.len() + line.len() > MAX_LIST_BYTES {
                 break;
             }
             text.push_str(line);
@@ -168,7 +168,10 @@ mod tests {
         });
         let known = Known { skills: skills.collect(), ..Known::default() };
         let list = known.list();
-        assert!(list.len() < LIST_BYTES + 64 && list.ends_with(" more, which there is no room for here.\n"), "{list}");
+        assert!(
+            list.len() < MAX_LIST_BYTES + 64 && list.ends_with(" more, which there is no room for here.\n"),
+            "{list}"
+        );
         assert!(shipped.list().contains("- `research`: ") && !shipped.list().contains(GREETING));
         assert!(shipped.greeting().contains("Greet the person"));
     }

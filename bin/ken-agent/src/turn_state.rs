@@ -17,7 +17,7 @@ use ken_types::event::{
 use ken_types::fence::Outside;
 use ken_types::rule::Patterns;
 
-pub(crate) use events::{Settlement, Stop, since};
+pub(crate) use events::{MessageEnd, Settlement, since};
 pub(crate) use plan::{Duties, Ending, Plan, Planned, RULE, Step, TASK_INTERRUPTED, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
 use turn::Stage;
@@ -389,7 +389,7 @@ impl TurnState {
         }
         if let Message::Assistant { stop_reason, .. } = &message {
             let text = message.text();
-            let is_cut = stop_reason.is_some_and(StopReason::is_cut);
+            let is_incomplete = stop_reason.is_some_and(StopReason::is_incomplete);
             self.cut_text.clear();
             if *stop_reason == Some(StopReason::Interrupted) {
                 self.cut_text.push_str(&text);
@@ -397,7 +397,7 @@ impl TurnState {
             if !text.trim().is_empty() {
                 self.text = text;
             }
-            if is_cut {
+            if is_incomplete {
                 return;
             }
         }
@@ -427,7 +427,7 @@ impl TurnState {
                 self.failure = Some((model, failure.clone()));
             }
         }
-        if *purpose == Purpose::Compaction && error.is_none() && !stop_reason.is_cut() {
+        if *purpose == Purpose::Compaction && error.is_none() && !stop_reason.is_incomplete() {
             self.summary = Some(joined(output));
         }
     }

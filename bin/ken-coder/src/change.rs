@@ -180,6 +180,7 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
     };
     record.files = changes.iter().map(entry).collect();
     record.folders = missing_folders(tree, changes)?;
+    // On the disk before the first file changes: after a crash, the record says what is to be put back.
     journal.begin(&record)?;
     match apply(tree, journal, &record, changes) {
         Ok(()) => {
@@ -240,6 +241,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
         let old = check(tree, place, change)?;
         let staged = staged(record, place);
         match (&old, &change.after) {
+            // Not a rename over it: the old file stays under the temporary name until the journal has it.
             (Some(_), Some(_)) => tree.exchange(place, &staged)?,
             (Some(_), None) => tree.set_aside(place, &staged)?,
             (None, Some(_)) => tree.put(place, &staged)?,
@@ -272,9 +274,11 @@ fn staged(record: &Record, place: &RelPath) -> String {
 /// Restores the files that an interrupted change has already replaced. Returns whether all of them were restored.
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
+    // All of them, even after one that fails: each file that is back is one less for a person to look at.
     for entry in &record.files {
         all &= restore(tree, journal, entry, &staged(record, &entry.path)).is_ok();
     }
+    // The innermost first. A folder in which somebody has put something meanwhile is not empty, and stays.
     for folder in record.folders.iter().rev() {
         tree.remove_folder(folder);
     }

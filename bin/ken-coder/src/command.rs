@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use ken_tool::{Answer, Error, Verdict as Ending};
+use ken_tool::{Answer, Error, Verdict};
 use ken_types::ops::tools::Risk;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::git_state::Repositories;
 use crate::inputs::Inputs;
 use crate::journal::{GitChange, Journal, Record};
 use crate::network::{Network, git_variables};
-use crate::policy::{self, Approval, CommandLine, CommandVerdict};
+use crate::policy::{self, Approval, CommandLine, CommandRequirement};
 use crate::preview::Preview;
 use crate::rel_path::{RelPath, shortened};
 use crate::repository::config_values;
@@ -41,7 +41,7 @@ const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 const MAX_LISTED: usize = 100;
 /// The maximum number of words of a command line, and of bytes of all of them and of standard input. A person has to read
 /// them before the command runs.
-const WORDS: usize = 1_000;
+const MAX_WORDS: usize = 1_000;
 const SHOWN_BYTES: usize = 64 * 1024;
 const CONFIG_HINT: &str = "commands cannot change the configuration and the hooks of git, because the next git of a person \
     would run what they name: `push` (the tool git_push) publishes a branch after an approval and needs no upstream; \
@@ -168,7 +168,7 @@ impl Run {
         let argv = self.argv()?;
         tree.folder(&self.cwd)?;
         let scope = settings.layout.scope(&self.cwd);
-        let CommandVerdict { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        let CommandRequirement { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
         // A command that only reads executes none of the files that it names.
         let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
         if !mounts && !is_read_only && verdict.approval == Approval::None {
@@ -224,8 +224,8 @@ impl Run {
         if argv.iter().any(|word| word.contains('\0')) {
             return Err(Error::invalid("/argv", "a word holds a NUL byte"));
         }
-        if argv.len() > WORDS || argv.iter().map(String::len).sum::<usize>() > SHOWN_BYTES {
-            let message = format!("a command line has at most {WORDS} words and {SHOWN_BYTES} bytes");
+        if argv.len() > MAX_WORDS || argv.iter().map(String::len).sum::<usize>() > SHOWN_BYTES {
+            let message = format!("a command line has at most {MAX_WORDS} words and {SHOWN_BYTES} bytes");
             return Err(Error::too_large(message).at("/argv").hint("write long texts to a file first"));
         }
         if self.stdin.as_ref().is_some_and(|text| text.len() > SHOWN_BYTES) {
@@ -455,10 +455,10 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
 }
 
 impl Answer for RunResult {
-    fn verdict(&self) -> Ending {
+    fn verdict(&self) -> Verdict {
         match self.status {
-            0 => Ending::Positive,
-            _ => Ending::Negative,
+            0 => Verdict::Positive,
+            _ => Verdict::Negative,
         }
     }
 
@@ -571,8 +571,8 @@ mod tests {
         let text = |length: usize| "x".repeat(length);
         let refused = |at: &str| Err(at.to_owned());
         for (run, expected) in [
-            (json!({"argv": vec!["x"; WORDS]}), Ok(())),
-            (json!({"argv": vec!["x"; WORDS + 1]}), refused("/argv")),
+            (json!({"argv": vec!["x"; MAX_WORDS]}), Ok(())),
+            (json!({"argv": vec!["x"; MAX_WORDS + 1]}), refused("/argv")),
             (json!({"argv": ["x", text(SHOWN_BYTES - 1)]}), Ok(())),
             (json!({"argv": ["x", text(SHOWN_BYTES)]}), refused("/argv")),
             (json!({"argv": ["x", "a\0b"]}), refused("/argv")),

@@ -28,10 +28,10 @@ use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
 
 /// The maximum number of bytes of a commit's diff that are shown.
-const DIFF: usize = crate::diff::MAX_DIFF;
+const MAX_DIFF_BYTES: usize = crate::diff::MAX_DIFF;
 const MESSAGE_BYTES: usize = 16 * 1024;
 /// The maximum size of a new object, in bytes. Each is read as a whole.
-const MAX_OBJECT: u64 = 512 * 1024 * 1024;
+const MAX_OBJECT_BYTES: u64 = 512 * 1024 * 1024;
 /// The author of a commit if the repository does not set one.
 const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 /// Names a file that git itself removes when it is old (`git gc`), should a kill leave it behind.
@@ -163,7 +163,8 @@ impl Commit {
         }
         // What git has written is read once. The folder is not trusted, because a filter could have written there too.
         let own = Tree::open(&settings.at(repository.own(""))?)?;
-        let read = |place: RelPath| Ok(own.read(&place, Links::Refuse, MAX_OBJECT)?.map(|node| (place, node.bytes)));
+        let read =
+            |place: RelPath| Ok(own.read(&place, Links::Refuse, MAX_OBJECT_BYTES)?.map(|node| (place, node.bytes)));
         let objects = loose_objects(&repository.own("objects")).into_iter().map(read);
         let objects: Vec<Option<(RelPath, Vec<u8>)>> = objects.collect::<Result<_, Error>>()?;
         let index = own.read_timed(&RelPath::default().join("index"), MAX_INDEX)?;
@@ -278,7 +279,7 @@ fn difference(repository: &Repository<'_>, parent: Option<&str>, tree: &str) -> 
     let options = [("core.bare", "true"), ("attr.tree", empty.as_str())];
     env.extend(crate::network::git_variables(&options.map(|(name, value)| (name.to_owned(), value.to_owned()))));
     let words = ["diff-tree", "-r", "-p", "-M", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"];
-    let mut call = GitCall { env, without_work_tree: true, keep: DIFF, ..GitCall::new(&words) };
+    let mut call = GitCall { env, without_work_tree: true, keep: MAX_DIFF_BYTES, ..GitCall::new(&words) };
     call.words.extend([parent.unwrap_or(&empty).to_owned(), tree.to_owned()]);
     let output = repository.read(&call)?;
     Ok((output.text, output.bytes))

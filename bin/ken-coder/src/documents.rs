@@ -21,13 +21,13 @@ use crate::tree::{Links, Tree};
 use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is read, in bytes.
-const FILE_BYTES: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 /// A page ends when it has this many bytes of JSON. A file with more than `MAX_REPLY_BYTES` bytes is left out, because
 /// ken-tools passes on at most 128 KiB.
 const PAGE_BYTES: usize = 64 * 1024;
 const MAX_REPLY_BYTES: usize = 120 * 1024;
 /// The maximum number of files that one page examines, and of files in a collection.
-const PAGE_FILES: usize = 1_000;
+const MAX_PAGE_FILES: usize = 1_000;
 const FILES: usize = 50_000;
 /// The folder of the installation with documents for all its users. Other files of the installation tell agents what to do, so
 /// they are no sources: an answer does not have to agree with an instruction.
@@ -124,7 +124,7 @@ impl Documents {
         let mut page = self.empty();
         let (mut bytes, mut last) = (0, None);
         for (number, place) in files.iter().enumerate() {
-            if number == PAGE_FILES || bytes > PAGE_BYTES {
+            if number == MAX_PAGE_FILES || bytes > PAGE_BYTES {
                 page.next = last;
                 page.left = files.len() - number;
                 break;
@@ -167,7 +167,7 @@ impl Documents {
 
 /// Returns the digest and the text of a file, or `None` if it is not text.
 fn read(tree: &Tree, place: &RelPath) -> Option<(String, String)> {
-    let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
+    let node = tree.read(place, Links::Refuse, MAX_FILE_BYTES).ok()??;
     let text = String::from_utf8(node.bytes).ok().filter(|text| !node.version.link && !text.contains('\0'))?;
     Some((node.version.digest, text))
 }

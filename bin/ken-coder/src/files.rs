@@ -15,7 +15,7 @@ use crate::tree::{Links, Tree, kind_name};
 use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is read, in bytes.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// The default and the maximum number of bytes of text in a reply.
 const TEXT_BYTES: usize = 24 * 1024;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
@@ -137,7 +137,7 @@ impl Operation for Read {
     fn run(&self, settings: &Settings) -> Result<ReadResult, Error> {
         run_confined(settings, Access::Read, || {
             let tree = Tree::open(settings)?;
-            let node = tree.read(&self.path, Links::Follow, MAX_FILE)?;
+            let node = tree.read(&self.path, Links::Follow, MAX_FILE_BYTES)?;
             let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
             let text = String::from_utf8(node.bytes)
                 .map_err(|_| Error::invalid("/path", format!("{} is not text in UTF-8", self.path)))?;

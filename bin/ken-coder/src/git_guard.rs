@@ -20,7 +20,7 @@ use crate::tree::{Links, Tree, Version};
 use crate::walk::place_of;
 
 /// The maximum size of a file that is put back, in bytes.
-const MAX_FILE: u64 = 16 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_CONFIG: u64 = 1024 * 1024;
 /// The maximum number of folders that are looked into.
 const MAX_FOLDERS: usize = 1_000_000;
@@ -136,7 +136,7 @@ impl GitFolders {
     pub(crate) fn keep(&self, tree: &Tree, journal: &Journal) -> Result<Vec<Entry>, Error> {
         let (mut kept, mut new) = (Vec::new(), Vec::new());
         for path in &self.files {
-            let Some(node) = tree.read(path, Links::Refuse, MAX_FILE).ok().flatten() else {
+            let Some(node) = tree.read(path, Links::Refuse, MAX_FILE_BYTES).ok().flatten() else {
                 continue;
             };
             if journal.keep(&node.version.digest, &node.bytes)? {
@@ -196,7 +196,7 @@ impl GitFolders {
         let all: BTreeSet<&RelPath> = now.files.iter().chain(before.keys().copied()).collect();
         for place in all {
             let version = before.get(place).copied();
-            let current = tree.read(place, Links::Refuse, MAX_FILE).ok().flatten().map(|node| node.version);
+            let current = tree.read(place, Links::Refuse, MAX_FILE_BYTES).ok().flatten().map(|node| node.version);
             if current.as_ref() == version || (version.is_none() && (is_new(place) || is_pointer(place))) {
                 continue;
             }

@@ -213,6 +213,7 @@ impl Journal {
         }
         for digest in digests {
             let path = self.object(digest);
+            // The file and its name in the folder: either can be lost without the other.
             for path in [path.as_path(), path.parent().unwrap_or(&self.state)] {
                 let synced = File::open(path).and_then(|file| file.sync_all());
                 synced.map_err(|error| failed(path, error))?;

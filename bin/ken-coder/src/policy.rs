@@ -10,15 +10,15 @@ use crate::settings::Settings;
 
 /// Whether a call needs approval, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Requirement {
     pub(crate) approval: Approval,
     pub(crate) reason: String,
 }
 
 /// Whether a command needs approval, and how it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CommandVerdict {
-    pub(crate) verdict: Verdict,
+pub(crate) struct CommandRequirement {
+    pub(crate) verdict: Requirement,
     /// Whether the kernel prevents it from changing anything.
     pub(crate) is_read_only: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Permit {
 }
 
 /// Decides on a change of these files. The strictest of their rules applies.
-pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a RelPath>) -> Verdict {
+pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a RelPath>) -> Requirement {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
         None => without_approval("nothing changes"),
@@ -44,7 +44,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
 }
 
 /// Decides on a change of a folder whose files are not known beforehand, as with git.
-pub(crate) fn of_folder(workspace: &Workspace, folder: &RelPath, why: &str) -> Verdict {
+pub(crate) fn of_folder(workspace: &Workspace, folder: &RelPath, why: &str) -> Requirement {
     if denied_below(workspace, folder) { denied(folder) } else { with_approval(why) }
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct CommandLine<'a> {
 }
 
 /// Decides on a command that can change the folders of `scope`.
-pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[RelPath]) -> CommandVerdict {
+pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[RelPath]) -> CommandRequirement {
     let is_read_only = !line.has_network && is_read_only(line.argv) && is_path_safe(settings);
     let forbidden = scope.iter().find(|folder| denied_below(&settings.workspace, folder));
     let verdict = match forbidden {
@@ -67,7 +67,7 @@ pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[R
         None if line.has_network => with_approval("a command is run that reaches the network"),
         None => with_approval("a command is run"),
     };
-    CommandVerdict { verdict, is_read_only }
+    CommandRequirement { verdict, is_read_only }
 }
 
 /// Whether the rule of the folder lists this command, with this standard input and this network. A program that is
@@ -87,16 +87,16 @@ fn is_path_safe(settings: &Settings) -> bool {
     std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
 }
 
-pub(crate) fn without_approval(reason: &str) -> Verdict {
-    Verdict { approval: Approval::None, reason: reason.to_owned() }
+pub(crate) fn without_approval(reason: &str) -> Requirement {
+    Requirement { approval: Approval::None, reason: reason.to_owned() }
 }
 
-pub(crate) fn with_approval(reason: &str) -> Verdict {
-    Verdict { approval: Approval::Ask, reason: reason.to_owned() }
+pub(crate) fn with_approval(reason: &str) -> Requirement {
+    Requirement { approval: Approval::Ask, reason: reason.to_owned() }
 }
 
-fn denied(place: &RelPath) -> Verdict {
-    Verdict { approval: Approval::Deny, reason: format!("a rule of the operator forbids changes of {place}") }
+fn denied(place: &RelPath) -> Requirement {
+    Requirement { approval: Approval::Deny, reason: format!("a rule of the operator forbids changes of {place}") }
 }
 
 pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &RelPath) -> Option<&'a WorkspaceRule> {

@@ -12,7 +12,7 @@ use crate::change::Plan;
 use crate::diff::Diff;
 use crate::git_guard::is_executed_by_git;
 use crate::inputs::is_executed_by_tools;
-use crate::policy::{Approval, Verdict, of_files, with_approval, without_approval};
+use crate::policy::{Approval, Requirement, of_files, with_approval, without_approval};
 use crate::rel_path::RelPath;
 use crate::settings::Settings;
 use crate::tree::digest;
@@ -50,7 +50,7 @@ impl Preview {
     #[allow(clippy::too_many_arguments)] // each is a field of the answer
     pub(crate) fn new(
         settings: &Settings,
-        verdict: Verdict,
+        verdict: Requirement,
         action_type: &'static str,
         (summary, target, risk): (String, &RelPath, Risk),
         action: Value,

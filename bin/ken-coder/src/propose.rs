@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::tree::Tree;
 
 /// The maximum number of characters of the summary's first line that are shown.
-const SUMMARY: usize = 200;
+const MAX_SUMMARY_CHARACTERS: usize = 200;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,7 +60,7 @@ impl Propose {
     fn proposal(&self, preview: Preview) -> Preview {
         let first = self.summary.trim().lines().next().unwrap_or_default();
         let shown = first.chars().filter(|letter| !letter.is_control());
-        preview.into_proposal(&shown.take(SUMMARY).collect::<String>())
+        preview.into_proposal(&shown.take(MAX_SUMMARY_CHARACTERS).collect::<String>())
     }
 }
 

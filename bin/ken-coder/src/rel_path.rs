@@ -7,9 +7,9 @@ use ken_types::Error;
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a path, in bytes. The kernel allows longer ones, but calls do not need them.
-const PATH_BYTES: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 /// The maximum length of a file name, in bytes (NAME_MAX of <limits.h>).
-const NAME_BYTES: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// The folders of the workspace whose files can be changed.
 pub(crate) const FOLDERS: [&str; 2] = ["repos", "projects"];
 
@@ -22,8 +22,8 @@ impl RelPath {
     /// Parses a path; the error says what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<RelPath, String> {
         let quoted = || format!("{:?}", shortened(text, 60));
-        if text.len() > PATH_BYTES {
-            return Err(format!("{} has {} bytes, a path may have {PATH_BYTES}", quoted(), text.len()));
+        if text.len() > MAX_PATH_BYTES {
+            return Err(format!("{} has {} bytes, a path may have {MAX_PATH_BYTES}", quoted(), text.len()));
         }
         if let Some(bad) = text.chars().find(|letter| letter.is_control()) {
             return Err(format!("{} holds the control character {bad:?}", quoted()));
@@ -36,8 +36,12 @@ impl RelPath {
             match name {
                 "" | "." => {}
                 ".." => return Err(format!("{} holds `..`", quoted())),
-                name if name.len() > NAME_BYTES => {
-                    return Err(format!("{} holds a name of {} bytes, {NAME_BYTES} are allowed", quoted(), name.len()));
+                name if name.len() > MAX_NAME_BYTES => {
+                    return Err(format!(
+                        "{} holds a name of {} bytes, {MAX_NAME_BYTES} are allowed",
+                        quoted(),
+                        name.len()
+                    ));
                 }
                 name => names.push(name),
             }

@@ -25,10 +25,10 @@ use crate::tree::{Links, Tree};
 /// The default maximum number of bytes of an output that are shown.
 const OUTPUT: usize = 24 * 1024;
 /// The maximum size of a list that git prints for ken, in bytes: half a million paths of 64 bytes.
-const LIST: usize = 32 * 1024 * 1024;
+const MAX_LIST_BYTES: usize = 32 * 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum sizes of the files of a repository that ken reads itself, in bytes.
-const MAX_POINTER: u64 = 4 * 1024;
+const MAX_POINTER_BYTES: u64 = 4 * 1024;
 const MAX_CONFIG: u64 = 1024 * 1024;
 pub(crate) const MAX_INDEX: u64 = 512 * 1024 * 1024;
 
@@ -214,11 +214,11 @@ impl<'a> Repository<'a> {
 
     /// Runs git and returns its whole output.
     pub(crate) fn list(&self, call: GitCall<'_>) -> Result<String, Error> {
-        let output = self.read(&GitCall { keep: LIST, ..call })?;
-        if output.bytes <= LIST as u64 {
+        let output = self.read(&GitCall { keep: MAX_LIST_BYTES, ..call })?;
+        if output.bytes <= MAX_LIST_BYTES as u64 {
             Ok(output.text)
         } else {
-            Err(Error::too_large(format!("{}: git lists more than {LIST} bytes", self.work)).at("/repo"))
+            Err(Error::too_large(format!("{}: git lists more than {MAX_LIST_BYTES} bytes", self.work)).at("/repo"))
         }
     }
 
@@ -291,8 +291,10 @@ pub(crate) fn config_values(settings: &Settings, work: &RelPath, text: &[u8]) ->
     let file = own.path().join("config");
     fs::write(&file, text).map_err(unready)?;
     let path = file.display().to_string();
-    let call =
-        GitCall { keep: LIST, ..GitCall::new(&["config", "--file", &path, "--no-includes", "--null", "--list"]) };
+    let call = GitCall {
+        keep: MAX_LIST_BYTES,
+        ..GitCall::new(&["config", "--file", &path, "--no-includes", "--null", "--list"])
+    };
     let call = GitCall { env: vec![format!("GIT_DIR={}", own.path().display())], ..call };
     let output = run_without_repository(settings, work, own.path(), &call)?;
     match output.status {
@@ -370,11 +372,11 @@ fn find(settings: &Settings, place: &RelPath, project: &RelPath) -> Result<Found
         Ok(node) => Ok(node.filter(|node| !node.version.link).map(|node| node.bytes)),
         Err(error) => Err(error),
     };
-    let common = match read(&folder.join("commondir"), MAX_POINTER)? {
+    let common = match read(&folder.join("commondir"), MAX_POINTER_BYTES)? {
         None => folder.clone(),
         Some(text) => led(settings, &folder, &text).ok_or_else(|| outside(&folder.join("commondir")))?,
     };
-    let head = read(&folder.join("HEAD"), MAX_POINTER)?.unwrap_or_default();
+    let head = read(&folder.join("HEAD"), MAX_POINTER_BYTES)?.unwrap_or_default();
     let info = common.join("info");
     let is_there = |name: &str| Ok::<bool, Error>(tree.stat(&common.join(name), Links::Refuse)?.is_some());
     Ok(Found {
@@ -419,7 +421,7 @@ fn nearest(
 
 /// Returns the folder that a file `.git` of a work tree or submodule names, or `None` if it is not in the workspace.
 pub(crate) fn pointer(settings: &Settings, tree: &Tree, git: &RelPath) -> Result<Option<RelPath>, Error> {
-    let node = tree.read(git, Links::Refuse, MAX_POINTER)?.filter(|node| !node.version.link);
+    let node = tree.read(git, Links::Refuse, MAX_POINTER_BYTES)?.filter(|node| !node.version.link);
     let bytes = node.map(|node| node.bytes).unwrap_or_default();
     let work = git.split().map(|(work, _)| work).unwrap_or_default();
     Ok(bytes.strip_prefix(b"gitdir:").and_then(|path| led(settings, &work, path)))

@@ -16,13 +16,13 @@ use crate::tree::{Links, Tree};
 use crate::walk::{Ignored, place_of, walk};
 
 /// The maximum size of a file that is searched, in bytes.
-const MAX_FILE: u64 = 4 * 1024 * 1024;
-const MATCHES: usize = 100;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+const DEFAULT_MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1_000;
 /// The maximum number of characters of a line that are shown.
-const LINE: usize = 240;
+const MAX_LINE_CHARACTERS: usize = 240;
 /// The maximum memory for a compiled expression, in bytes.
-const EXPRESSION: usize = 1 << 20;
+const MAX_EXPRESSION_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -82,7 +82,8 @@ impl Search {
             return Err(Error::invalid("/pattern", "the pattern is empty"));
         }
         let pattern = if self.literal { regex::escape(&self.pattern) } else { self.pattern.clone() };
-        let compiled = RegexBuilder::new(&pattern).case_insensitive(self.ignore_case).size_limit(EXPRESSION).build();
+        let compiled =
+            RegexBuilder::new(&pattern).case_insensitive(self.ignore_case).size_limit(MAX_EXPRESSION_BYTES).build();
         compiled.map_err(|error| {
             let message = error.to_string();
             let last = message.lines().last().unwrap_or_default();
@@ -93,7 +94,7 @@ impl Search {
     fn search(&self, settings: &Settings, pattern: &Regex) -> Result<SearchResult, Error> {
         let tree = Tree::open(settings)?;
         tree.folder(&self.path)?;
-        let max = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
+        let max = self.max_matches.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES);
         let ignored = if self.all { None } else { Some(Ignored::on_disk(settings)?) };
         let mut walk = walk(settings, &self.path, ignored);
         if let Some(glob) = &self.glob {
@@ -107,7 +108,7 @@ impl Search {
                 continue;
             }
             let node = place_of(settings, entry.path())
-                .and_then(|place| Some((tree.read(&place, Links::Refuse, MAX_FILE).ok()??, place)))
+                .and_then(|place| Some((tree.read(&place, Links::Refuse, MAX_FILE_BYTES).ok()??, place)))
                 .filter(|(node, _)| !node.version.link && !node.bytes.contains(&0));
             let Some((node, place)) = node else {
                 found.files_skipped += 1;
@@ -125,7 +126,7 @@ impl Search {
                 found.matches.push(Match {
                     path: place.clone(),
                     line: number + 1,
-                    text: String::from_utf8_lossy(line).chars().take(LINE).collect(),
+                    text: String::from_utf8_lossy(line).chars().take(MAX_LINE_CHARACTERS).collect(),
                 });
             }
         }

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::rel_path::{FOLDERS, Layout, RelPath};
 
 /// The maximum length of a run's id, in bytes.
-const RUN_BYTES: usize = 64;
+const MAX_RUN_BYTES: usize = 64;
 
 /// The settings that every command uses.
 #[derive(Debug, Clone)]
@@ -222,9 +222,12 @@ fn run() -> Result<String, Error> {
 /// Checks the id of a run, because a folder of the journal is named after it.
 pub(crate) fn check_run(run: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if (1..=RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
+    if (1..=MAX_RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
         Ok(())
     } else {
-        Err(Error::invalid("RUN", format!("{run:?} is not the id of a run: 1 to {RUN_BYTES} letters, digits, - and _")))
+        Err(Error::invalid(
+            "RUN",
+            format!("{run:?} is not the id of a run: 1 to {MAX_RUN_BYTES} letters, digits, - and _"),
+        ))
     }
 }

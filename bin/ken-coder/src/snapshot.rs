@@ -22,7 +22,7 @@ use crate::tree::{Links, Tree, Version};
 use crate::walk::{Ignored, Patterns, place_of, walk};
 
 /// The maximum number of files in a snapshot, and of bytes that it adds to the journal.
-const FILES: usize = 20_000;
+const MAX_FILES: usize = 20_000;
 const NEW_BYTES: u64 = 256 * 1024 * 1024;
 /// The coarsest granularity of file times, in nanoseconds. If a file is read within this time after a change, a second
 /// change might leave the same time stamps.
@@ -101,7 +101,7 @@ impl Snapshot {
         let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, patterns, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
         for place in places {
-            let saved = if snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
+            let saved = if snapshot.files.len() < MAX_FILES && new_bytes < NEW_BYTES {
                 read_file(tree, journal, &place, known.get(&place))
             } else {
                 None
@@ -257,8 +257,8 @@ pub(crate) fn left_out(
     if count > 0 {
         lines.push(format!("{count} with more than {} MiB", MAX_FILE / 1024 / 1024));
     }
-    if places.len() > FILES {
-        lines.push(format!("{} beyond the first {FILES}", places.len() - FILES));
+    if places.len() > MAX_FILES {
+        lines.push(format!("{} beyond the first {MAX_FILES}", places.len() - MAX_FILES));
     }
     Ok(lines)
 }

@@ -24,7 +24,7 @@ pub(crate) struct Audit {
 /// The capacity of the queue. While it is full, callers wait.
 const QUEUE: usize = 1_024;
 /// The maximum number of batches in one write.
-const AT_ONCE: usize = 256;
+const MAX_BATCHES: usize = 256;
 
 impl Audit {
     /// Starts the thread. While the log cannot be opened, every write fails, so the actions are refused.
@@ -70,7 +70,7 @@ impl Writer {
         let mut waiting = Vec::new();
         while let Some(first) = batches.blocking_recv() {
             waiting.push(first);
-            while waiting.len() < AT_ONCE
+            while waiting.len() < MAX_BATCHES
                 && let Ok(next) = batches.try_recv()
             {
                 waiting.push(next);

@@ -28,7 +28,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a tool call. It is longer than the tool's own timeout.
 const TOOL_CALL: Duration = Duration::from_secs(120);
 /// The maximum number of knowledge entries that are used in addition to web pages.
-const ENTRIES: u32 = 3;
+const MAX_ENTRIES: u32 = 3;
 const TEXT_CHARACTERS: usize = 4_000;
 
 /// The payload of a run. Unknown fields are ignored.
@@ -157,7 +157,7 @@ struct Draft {
 pub(crate) type RunEnd = Result<(Value, Vec<String>), Failure>;
 
 /// Why a run stops: a step failed, or an event could not be recorded because another process has claimed the run.
-enum Stop {
+enum StepError {
     Failed(Failure),
     Lost(Error),
 }
@@ -197,18 +197,18 @@ impl Research {
     pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<RunEnd, Error> {
         match self.steps(run, deadline).await {
             Ok(ended) => Ok(Ok(ended)),
-            Err(Stop::Failed(failure)) => Ok(Err(failure)),
-            Err(Stop::Lost(error)) => Err(error),
+            Err(StepError::Failed(failure)) => Ok(Err(failure)),
+            Err(StepError::Lost(error)) => Err(error),
         }
     }
 
-    async fn steps(&self, run: &Run, deadline: Instant) -> Result<(Value, Vec<String>), Stop> {
-        let failed = |name: &'static str| move |error: Error| Stop::Failed(failure(name, error.to_string()));
+    async fn steps(&self, run: &Run, deadline: Instant) -> Result<(Value, Vec<String>), StepError> {
+        let failed = |name: &'static str| move |error: Error| StepError::Failed(failure(name, error.to_string()));
         let question = Question::read(run.payload()).map_err(failed("InvalidRequest"))?;
         let found: Material = step(run, "search", self.search(run, &question)).await?;
         let digests = self.keep(&found).await.map_err(failed("StoreUnavailable"))?;
         if found.sources.is_empty() && found.entries.is_empty() {
-            return nothing(&found).map(|result| (result, digests)).map_err(Stop::Failed);
+            return nothing(&found).map(|result| (result, digests)).map_err(StepError::Failed);
         }
         let request = request(&question, &found);
         let mut draft: Draft = step(run, "answer", self.answer(&request, deadline)).await?;
@@ -239,7 +239,7 @@ impl Research {
             return Err(Error::unavailable(called.result.text()));
         }
         let material: Material = strict::from_value(called.result.details)?;
-        let query = Search { query: question.text.clone(), scope, limit: ENTRIES, vector: None, session: None };
+        let query = Search { query: question.text.clone(), scope, limit: MAX_ENTRIES, vector: None, session: None };
         let entries = self.store.call::<KnowledgeSearch>(&query, CALL_TIMEOUT).await?.found;
         let entries = entries.into_iter().map(|found| Source {
             id: found.entry.id,
@@ -323,25 +323,25 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
 }
 
 /// Executes a step, unless a process that had claimed the run earlier has recorded its result.
-async fn step<T>(run: &Run, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Stop>
+async fn step<T>(run: &Run, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, StepError>
 where
     T: Serialize + for<'de> Deserialize<'de>,
 {
-    let ended = |error: &Error| Stop::Failed(failure("StepFailed", format!("{name}: {error}")));
+    let ended = |error: &Error| StepError::Failed(failure("StepFailed", format!("{name}: {error}")));
     match run.recorded().step(name) {
         Some(Ok(output)) => return strict::from_value(output.clone()).map_err(|error| ended(&error)),
         Some(Err(error)) => return Err(ended(error)),
         None => {}
     }
-    run.begin(name, true).await.map_err(Stop::Lost)?;
+    run.begin(name, true).await.map_err(StepError::Lost)?;
     match work.await {
         Ok(output) => {
             let value = serde_json::to_value(&output).map_err(|error| ended(&Error::internal(error.to_string())))?;
-            run.done(name, &value).await.map_err(Stop::Lost)?;
+            run.done(name, &value).await.map_err(StepError::Lost)?;
             Ok(output)
         }
         Err(error) => {
-            run.failed(name, &error).await.map_err(Stop::Lost)?;
+            run.failed(name, &error).await.map_err(StepError::Lost)?;
             Err(ended(&error))
         }
     }

@@ -10,7 +10,7 @@ use ken_flow::{
 };
 use ken_service::Stop;
 use ken_types::event::Failure;
-use ken_types::ops::store::{Claim, Verdict, Work};
+use ken_types::ops::store::{Claim, EndReason, Work};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -22,7 +22,7 @@ use crate::observer::AuditObserver;
 use crate::research;
 
 /// The maximum number of runs at the same time. The store enforces it for all processes together.
-const AT_ONCE: usize = 32;
+const MAX_RUNS: usize = 32;
 
 /// Claims runs until the server stops.
 pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
@@ -31,7 +31,7 @@ pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, 
         worker: Runner { app, store: Pool::new(socket.clone()) },
         held,
         work: Work::Runs,
-        at_once: AT_ONCE,
+        at_once: MAX_RUNS,
         socket,
         holder: format!("ken-cognitive {}", std::process::id()),
     };
@@ -53,7 +53,7 @@ impl Worker for Runner {
             None => tokio::select! {
                 ended = self.execute(&run, Instant::now() + left) => ended?,
                 // Dropping the future of the run kills its tools.
-                _ = aborted.wait_for(|aborted| *aborted) => Err(Verdict::Abort.of_run()),
+                _ = aborted.wait_for(|aborted| *aborted) => Err(EndReason::Abort.of_run()),
             },
         };
         run.end_with_blobs(ended).await

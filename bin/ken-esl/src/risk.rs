@@ -306,7 +306,7 @@ enum Kind {
 const EDGE: u64 = 0xED6E;
 
 /// The maximum length of a word, in bytes.
-const MAX_WORD: usize = 64;
+const MAX_WORD_BYTES: usize = 64;
 /// Words with a larger distance than this, in bytes, do not count as neighbours.
 const MAX_GAP: usize = 32;
 /// Two classes are a pair if there are fewer words than this between them.
@@ -363,7 +363,7 @@ fn each_word(text: &str, mut put: impl FnMut(&str, Span)) {
     let mut at = 0;
     while let Some(span) = next_word(text, at) {
         at = span.end;
-        if span.end - span.start > MAX_WORD {
+        if span.end - span.start > MAX_WORD_BYTES {
             continue;
         }
         let chars = text.get(span.start..span.end).unwrap_or_default().chars();

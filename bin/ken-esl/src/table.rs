@@ -10,7 +10,7 @@ pub const WIDTH: usize = 64;
 /// The number of rows. Features share rows by their hash.
 pub const ROWS: usize = 27_136;
 /// The size of a row in bytes. Each byte contains two values.
-pub const ROW: usize = WIDTH / 2;
+pub const ROW_BYTES: usize = WIDTH / 2;
 /// The size of the filter in 64-bit words.
 pub const FILTER: usize = 8192;
 /// The number of inputs of the head. Each sum has two: one for its positive and one for its negative part.
@@ -48,7 +48,7 @@ pub struct Parts {
 
 /// The rows. The values -7 to 7 are stored as 1 to 15. Each row lies within one cache line.
 #[repr(align(64))]
-struct Rows([u8; ROWS * ROW]);
+struct Rows([u8; ROWS * ROW_BYTES]);
 
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
@@ -104,11 +104,11 @@ impl Table<'_> {
     pub fn add(&self, rows: &[u32], sum: &mut [i16; WIDTH]) {
         // A byte can hold the sum of seventeen values of at most 15.
         for rows in rows.chunks(16) {
-            let mut low = [0u8; ROW];
-            let mut high = [0u8; ROW];
+            let mut low = [0u8; ROW_BYTES];
+            let mut high = [0u8; ROW_BYTES];
             for row in rows {
-                let at = *row as usize * ROW;
-                let Some(row) = self.rows.get(at..at + ROW) else {
+                let at = *row as usize * ROW_BYTES;
+                let Some(row) = self.rows.get(at..at + ROW_BYTES) else {
                     continue;
                 };
                 for ((low, high), byte) in low.iter_mut().zip(&mut high).zip(row) {
@@ -117,7 +117,7 @@ impl Table<'_> {
                 }
             }
             let offset = 8 * rows.len() as i16;
-            let (sum_low, sum_high) = sum.split_at_mut(ROW);
+            let (sum_low, sum_high) = sum.split_at_mut(ROW_BYTES);
             for (sum, part) in [(sum_low, &low), (sum_high, &high)] {
                 sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += i16::from(*part) - offset);
             }
@@ -207,7 +207,7 @@ pub fn row_of(feature: u64) -> u32 {
 const MAGIC: &[u8; 8] = b"ken-esl1";
 const AT_FILTER: usize = MAGIC.len() + SLOTS * Slot::BYTES;
 const AT_ROWS: usize = AT_FILTER + FILTER * 8;
-const AT_STEPS: usize = AT_ROWS + ROWS * ROW;
+const AT_STEPS: usize = AT_ROWS + ROWS * ROW_BYTES;
 const AT_HEAD: usize = AT_STEPS + 2 * WIDTH * 4;
 const AT_SCALES: usize = AT_HEAD + SCORES * INPUTS * 2;
 const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;

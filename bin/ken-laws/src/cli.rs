@@ -67,8 +67,7 @@ impl Strictness {
 impl Filter for Laws {
     const NAME: &'static str = "ken-laws";
     const ABOUT: &'static str = "Judge a text by the five laws: architecture, governance, truth, energy, determinism";
-    const AFTER_HELP: &'static str = "Exit status: 0 PASS or CONDITIONAL, 1 FAIL, 2 error. ken-laws(7) has the rubric.\n\
-        ken-laws train --data DIR fits the model of support by sources; see ken-laws(1).";
+    const AFTER_HELP: &'static str = "Exit status: 0 PASS or CONDITIONAL, 1 FAIL, 2 error. ken-laws(7) has the rubric.";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()

@@ -28,15 +28,10 @@ mod score;
 mod sources;
 mod token;
 mod topic;
-mod train;
 mod truth;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|word| word == "train") {
-        ken_tool::subcommand::<train::Train>()
-    } else {
-        ken_tool::main::<cli::Laws>()
-    }
+    ken_tool::main::<cli::Laws>()
 }

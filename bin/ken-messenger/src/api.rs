@@ -22,7 +22,7 @@ const ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum CallOutcome {
     /// `ok:true`, with the result.
     Done(Value),
     /// `ok:false`.
@@ -41,13 +41,13 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<u64>,
 }
 
-impl Answer {
+impl CallOutcome {
     /// The error, if there was one.
     pub(crate) fn error(&self) -> Option<String> {
         match self {
-            Answer::Done(_) => None,
-            Answer::Refused(refusal) => Some(format!("{} ({})", refusal.description, refusal.code)),
-            Answer::NotSent(why) | Answer::NoResponse(why) => Some(why.clone()),
+            CallOutcome::Done(_) => None,
+            CallOutcome::Refused(refusal) => Some(format!("{} ({})", refusal.description, refusal.code)),
+            CallOutcome::NotSent(why) | CallOutcome::NoResponse(why) => Some(why.clone()),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Api {
     }
 
     /// Calls a method with a JSON object.
-    pub(crate) async fn call(&self, method: &'static str, fields: Value, time: Duration) -> Answer {
+    pub(crate) async fn call(&self, method: &'static str, fields: Value, time: Duration) -> CallOutcome {
         self.call_after(method, fields, time, std::future::ready(true)).await
     }
 
@@ -91,7 +91,7 @@ impl Api {
         fields: Value,
         time: Duration,
         mark: impl Future<Output = bool> + Send,
-    ) -> Answer {
+    ) -> CallOutcome {
         let (answer, mut answered) = oneshot::channel();
         let (connected, is_connected) = oneshot::channel();
         let (go, may_go) = mpsc::sync_channel(1);
@@ -106,9 +106,9 @@ impl Api {
             _ = answer.send(api.ask(method, body, time));
         });
         if let Err(error) = begun {
-            return Answer::NotSent(format!("no thread: {error}"));
+            return CallOutcome::NotSent(format!("no thread: {error}"));
         }
-        let ended = |_| Answer::NoResponse("the call ended without an answer".to_owned());
+        let ended = |_| CallOutcome::NoResponse("the call ended without an answer".to_owned());
         let waited = tokio::select! {
             connected = is_connected => connected,
             answer = &mut answered => return answer.unwrap_or_else(ended),
@@ -121,7 +121,7 @@ impl Api {
         answered.await.unwrap_or_else(ended)
     }
 
-    fn ask(&self, method: &str, mut body: Body, time: Duration) -> Answer {
+    fn ask(&self, method: &str, mut body: Body, time: Duration) -> CallOutcome {
         let request = self.agent.post(format!("{}{method}", self.base));
         let request = request
             .header("content-type", "application/json")
@@ -139,8 +139,8 @@ impl Api {
         });
         match received {
             Ok(status) => read(status, &text),
-            Err(error) if !body.is_begun => Answer::NotSent(self.describe(&error)),
-            Err(error) => Answer::NoResponse(self.describe(&error)),
+            Err(error) if !body.is_begun => CallOutcome::NotSent(self.describe(&error)),
+            Err(error) => CallOutcome::NoResponse(self.describe(&error)),
         }
     }
 
@@ -184,7 +184,7 @@ pub(crate) fn id(text: &str) -> Value {
 }
 
 /// Reads the platform's answer.
-fn read(status: u16, text: &[u8]) -> Answer {
+fn read(status: u16, text: &[u8]) -> CallOutcome {
     #[derive(Deserialize)]
     struct Reply {
         ok: bool,
@@ -202,13 +202,13 @@ fn read(status: u16, text: &[u8]) -> Answer {
         retry_after: Option<u64>,
     }
     match serde_json::from_slice::<Reply>(text) {
-        Ok(reply) if reply.ok => Answer::Done(reply.result),
-        Ok(reply) => Answer::Refused(Refusal {
+        Ok(reply) if reply.ok => CallOutcome::Done(reply.result),
+        Ok(reply) => CallOutcome::Refused(Refusal {
             code: reply.error_code.unwrap_or_else(|| i64::from(status)),
             description: reply.description.unwrap_or_else(|| "the platform gives no reason".to_owned()),
             retry_after: reply.parameters.and_then(|parameters| parameters.retry_after),
         }),
-        Err(_) => Answer::NoResponse(format!("the platform answered {status} without a JSON object")),
+        Err(_) => CallOutcome::NoResponse(format!("the platform answered {status} without a JSON object")),
     }
 }
 
@@ -219,14 +219,16 @@ mod tests {
     #[test]
     fn answers() {
         let done = read(200, br#"{"ok":true,"result":{"message_id":7}}"#);
-        assert_eq!(done, Answer::Done(serde_json::json!({"message_id": 7})));
+        assert_eq!(done, CallOutcome::Done(serde_json::json!({"message_id": 7})));
         let busy = read(
             429,
             br#"{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":3}}"#,
         );
-        assert!(matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3)));
+        assert!(
+            matches!(&busy, CallOutcome::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3))
+        );
         assert_eq!(busy.error().unwrap(), "Too Many Requests (429)");
-        assert!(matches!(read(502, b"<html>"), Answer::NoResponse(_)));
-        assert!(matches!(read(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500));
+        assert!(matches!(read(502, b"<html>"), CallOutcome::NoResponse(_)));
+        assert!(matches!(read(500, br#"{"ok":false}"#), CallOutcome::Refused(refusal) if refusal.code == 500));
     }
 }

@@ -36,9 +36,8 @@ pub(crate) struct App {
     pub(crate) api: Option<Api>,
     pub(crate) store: Pool,
     pub(crate) model: Pool,
-    /// Notified when a turn begins or continues after an approval was decided, as `drafts` is.
+    /// Notified when a turn begins or continues after an approval was decided.
     pub(crate) typing: Notify,
-    pub(crate) drafts: Notify,
     pub(crate) polling: AtomicBool,
 }
 
@@ -87,12 +86,6 @@ impl App {
         }
     }
 
-    /// Notifies the tasks that follow running turns. Called when a turn begins or continues after an approval was decided.
-    pub(crate) fn notify_turn_begin(&self) {
-        self.typing.notify_one();
-        self.drafts.notify_one();
-    }
-
     /// Makes a change, and retries for as long as the store is away, so that the known outcome of a message is not lost.
     pub(crate) async fn change_until_done<O: Op>(&self, args: &O::Args, stop: &Stop) -> Result<O::Reply, Error> {
         loop {
@@ -117,22 +110,6 @@ impl App {
     /// Records that what failed before works again.
     pub(crate) async fn record_recovery(&self) {
         _ = self.store.call::<MessengerFault>(&Fault { message: None }, READ_TIMEOUT).await;
-    }
-}
-
-/// Runs `work` at the start and after each notification of `begun`, until it is told to stop. `work` ends when no turn runs.
-pub(crate) async fn on_each_turn<F: Future<Output = ()>>(begun: &Notify, mut stop: Stop, work: impl Fn() -> F) {
-    // Turns that began before this process did.
-    begun.notify_one();
-    loop {
-        tokio::select! {
-            () = stop.stopped() => return,
-            () = begun.notified() => {}
-        }
-        tokio::select! {
-            () = stop.stopped() => return,
-            () = work() => {}
-        }
     }
 }
 

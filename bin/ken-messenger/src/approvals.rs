@@ -23,7 +23,6 @@ use tokio::time::sleep;
 
 use crate::api::{Api, CALL_TIMEOUT};
 use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT, RETRY_PAUSE};
-use crate::drafts::{self, Turns};
 use crate::hmac;
 use crate::request::Shown;
 use crate::update::Press;
@@ -75,10 +74,6 @@ async fn follow(app: &App) {
 async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> Result<(), Error> {
     let mut new = Vec::new();
     let is_new = |approval: &Approval| !shown.contains(&approval.request_id);
-    if app.settings.stream && pending.iter().any(is_new) {
-        // The text that leads to a request is shown before it.
-        drafts::put_new(app, &mut Turns::new()).await?;
-    }
     for approval in pending.iter().filter(|approval| is_new(approval)) {
         // The list leaves out the actions of the later requests if they are long.
         let whole = get(app, &approval.request_id).await?;
@@ -104,7 +99,7 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
                 app.put(&message).await?;
             }
             shown.remove(&id);
-            app.notify_turn_begin();
+            app.typing.notify_one();
         }
     }
     Ok(())

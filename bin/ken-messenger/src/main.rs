@@ -4,7 +4,6 @@
 mod api;
 mod app;
 mod approvals;
-mod drafts;
 mod hmac;
 mod html;
 mod piece;
@@ -13,7 +12,6 @@ mod receive;
 mod request;
 mod send;
 mod settings;
-mod show;
 mod split;
 mod typing;
 mod update;
@@ -31,7 +29,7 @@ use ken_wire::{Pool, Table};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::api::{Answer, Api, CALL_TIMEOUT};
+use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
 use crate::app::App;
 use crate::settings::{Mode, Settings};
 
@@ -53,7 +51,6 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
         store: Pool::new(start.places.socket("store")),
         model: Pool::new(start.places.socket("model")),
         typing: Notify::new(),
-        drafts: Notify::new(),
         polling: AtomicBool::new(false),
         settings,
     });
@@ -64,9 +61,6 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
             start.tasks.spawn(send::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(typing::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(approvals::run(app.clone(), stop()));
-            if app.settings.stream {
-                start.tasks.spawn(drafts::run(app.clone(), stop()));
-            }
             if app.settings.mode == Mode::Poll {
                 start.tasks.spawn(poll::run(app.clone(), api.clone(), stop()));
             }
@@ -105,8 +99,8 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
         ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::UPDATE_KINDS}))
     };
     match api.call(method, fields, CALL_TIMEOUT).await {
-        Answer::Done(_) => Ok(()),
-        Answer::Refused(refusal) if (400..500).contains(&refusal.code) => {
+        CallOutcome::Done(_) => Ok(()),
+        CallOutcome::Refused(refusal) if (400..500).contains(&refusal.code) => {
             let message = format!("the platform refuses: {} ({})", refusal.description, refusal.code);
             Err(Error::invalid("/url", message))
         }

@@ -1,9 +1,9 @@
 //! One piece of a message: the request that sends it, and its outcome.
 
-use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, OutboxShow, PieceEnd, PutMessage, ShowMessage};
+use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, PieceEnd, PutMessage};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Api, CALL_TIMEOUT, id, set};
+use crate::api::{Api, CALL_TIMEOUT, CallOutcome, id, set};
 use crate::app::{ATTEMPT_TIMEOUT, App};
 use crate::html::html;
 use crate::split::{PIECE_UNITS, units};
@@ -29,31 +29,14 @@ pub(crate) struct Piece<'a> {
     pub(crate) tries: u32,
 }
 
-/// How the store records that a piece is about to be sent.
-pub(crate) enum Mark<'a> {
-    Attempt(&'a App, AttemptPiece),
-    Show(&'a App, ShowMessage),
-    /// No record: an edit may be repeated.
-    Edit,
-}
-
-impl Mark<'_> {
-    /// Returns false if the store does not record it in time. The platform closes a connection that waits for its request too long.
-    async fn set(&self) -> bool {
-        match self {
-            Mark::Attempt(app, args) => {
-                app.store.change::<OutboxAttempt>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
-            }
-            Mark::Show(app, args) => {
-                app.store.change::<OutboxShow>(args, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
-            }
-            Mark::Edit => true,
-        }
-    }
+/// Marks a piece in the store as one that is about to be sent. Returns false if the store does not do so in time: the platform closes a
+/// connection that waits for its request too long.
+async fn mark(app: &App, attempt: &AttemptPiece) -> bool {
+    app.store.change::<OutboxAttempt>(attempt, ATTEMPT_TIMEOUT, ATTEMPT_TIMEOUT).await.is_ok()
 }
 
 /// Sends one piece: as HTML, and as plain text where the platform refuses that.
-pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> PieceEnd {
+pub(crate) async fn send(app: &App, api: &Api, piece: &Piece<'_>, attempt: &AttemptPiece) -> PieceEnd {
     let (method, mut fields) = request(piece);
     let formatted = html(piece.text);
     // The limit counts the text without its tags.
@@ -61,13 +44,13 @@ pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> Piece
         let mut fields = fields.clone();
         set(&mut fields, "text", formatted);
         set(&mut fields, "parse_mode", "HTML");
-        match api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await {
-            Answer::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
+        match api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await {
+            CallOutcome::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, piece.tries),
         }
     }
     set(&mut fields, "text", piece.text);
-    end(api.call_after(method, fields, CALL_TIMEOUT, mark.set()).await, piece.tries)
+    end(api.call_after(method, fields, CALL_TIMEOUT, mark(app, attempt)).await, piece.tries)
 }
 
 /// The method and its fields other than the text.
@@ -128,20 +111,20 @@ fn is_unchanged(description: &str) -> bool {
 }
 
 /// The outcome of a request after `tries` failed attempts.
-pub(crate) fn end(answer: Answer, tries: u32) -> PieceEnd {
+pub(crate) fn end(answer: CallOutcome, tries: u32) -> PieceEnd {
     let error = answer.error().unwrap_or_default();
     match answer {
-        Answer::Done(result) => {
+        CallOutcome::Done(result) => {
             PieceEnd::Sent { message_id: result.get("message_id").and_then(Value::as_i64).map(|id| id.to_string()) }
         }
-        Answer::NoResponse(_) => PieceEnd::Unknown { error },
-        Answer::NotSent(_) => PieceEnd::Later { after_ms: pause_ms(tries), error },
-        Answer::Refused(refusal) if refusal.code == 429 => {
+        CallOutcome::NoResponse(_) => PieceEnd::Unknown { error },
+        CallOutcome::NotSent(_) => PieceEnd::Later { after_ms: pause_ms(tries), error },
+        CallOutcome::Refused(refusal) if refusal.code == 429 => {
             PieceEnd::Later { after_ms: refusal.retry_after.unwrap_or(RATE_PAUSE_S).saturating_mul(1_000), error }
         }
-        Answer::Refused(refusal) if refusal.code >= 500 => PieceEnd::Later { after_ms: pause_ms(tries), error },
-        Answer::Refused(refusal) if is_unchanged(&refusal.description) => PieceEnd::Sent { message_id: None },
-        Answer::Refused(_) => PieceEnd::Failed { error },
+        CallOutcome::Refused(refusal) if refusal.code >= 500 => PieceEnd::Later { after_ms: pause_ms(tries), error },
+        CallOutcome::Refused(refusal) if is_unchanged(&refusal.description) => PieceEnd::Sent { message_id: None },
+        CallOutcome::Refused(_) => PieceEnd::Failed { error },
     }
 }
 
@@ -157,7 +140,7 @@ mod tests {
 
     fn refused(code: i64, retry_after: Option<u64>) -> PieceEnd {
         let refusal = Refusal { code, description: "no".into(), retry_after };
-        end(Answer::Refused(refusal), 2)
+        end(CallOutcome::Refused(refusal), 2)
     }
 
     #[test]
@@ -169,10 +152,10 @@ mod tests {
         assert_eq!(later(&refused(429, Some(7))), Some(7_000));
         assert_eq!(later(&refused(429, None)), Some(5_000));
         assert_eq!(later(&refused(502, None)), Some(4_000));
-        assert_eq!(later(&end(Answer::NotSent("x".into()), 30)), Some(60_000));
+        assert_eq!(later(&end(CallOutcome::NotSent("x".into()), 30)), Some(60_000));
         assert!(matches!(refused(403, None), PieceEnd::Failed { .. }));
-        assert!(matches!(end(Answer::NoResponse("x".into()), 0), PieceEnd::Unknown { .. }));
-        let sent = end(Answer::Done(json!({"message_id": 5})), 0);
+        assert!(matches!(end(CallOutcome::NoResponse("x".into()), 0), PieceEnd::Unknown { .. }));
+        let sent = end(CallOutcome::Done(json!({"message_id": 5})), 0);
         assert_eq!(sent, PieceEnd::Sent { message_id: Some("5".into()) });
     }
 

@@ -8,7 +8,7 @@ use ken_service::Stop;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Answer, Api, CALL_TIMEOUT};
+use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
 use crate::app::{App, RETRY_PAUSE, is_retryable};
 use crate::receive::take;
 
@@ -43,9 +43,9 @@ async fn poll(app: &App, api: &Api) {
         let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS, "offset": offset});
         let started = Instant::now();
         let answer = api.call("getUpdates", without_null(fields), ANSWER_TIMEOUT).await;
-        app.polling.store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
+        app.polling.store(matches!(answer, CallOutcome::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
-            Answer::Done(updates) => {
+            CallOutcome::Done(updates) => {
                 pause = FIRST_PAUSE;
                 if std::mem::take(&mut has_failed) {
                     app.record_recovery().await;
@@ -66,7 +66,7 @@ async fn poll(app: &App, api: &Api) {
                 }
                 continue;
             }
-            Answer::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
+            CallOutcome::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
             _ => None,
         };
         has_failed = true;

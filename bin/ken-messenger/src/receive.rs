@@ -183,7 +183,7 @@ fn inbound(app: &App, message: &Message, text: String, raw: &Value) -> Result<In
 async fn reply_at_once(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
     let text = match received.done {
         Effect::Prompted { .. } => {
-            app.notify_turn_begin();
+            app.typing.notify_one();
             return Ok(());
         }
         Effect::Commanded(command) if command.submission.is_some() => return Ok(()),

@@ -18,8 +18,7 @@ use tokio::time::sleep;
 
 use crate::api::Api;
 use crate::app::{ATTEMPT_TIMEOUT, App, NAME, RETRY_PAUSE};
-use crate::piece::{Mark, OUTCOME_UNKNOWN, Piece, send};
-use crate::show::show;
+use crate::piece::{OUTCOME_UNKNOWN, Piece, send};
 use crate::split::{PIECE_UNITS, split};
 
 /// How many chats are written to at the same time.
@@ -74,15 +73,8 @@ async fn claim_due(app: &App, held: &BTreeSet<i64>, free: usize) -> DueList {
     }
 }
 
-async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
-    match due.shown.clone() {
-        Some(shown) => show(app, api, &due, shown, &stop).await,
-        None => send_pieces(app, api, due, stop).await,
-    }
-}
-
 /// Sends the remaining pieces of a message, and stops at the first that is not accepted.
-async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
+async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
     let pieces = split(&due.message.text, PIECE_UNITS);
     let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
     let mut first = due.piece;
@@ -98,7 +90,6 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
     // A person must not press a button below a text of which a part may be missing.
     let mut is_doubtful = due.doubtful || due.in_doubt;
     for (piece, text) in (0..).zip(&pieces).skip(first as usize) {
-        let mark = Mark::Attempt(app, AttemptPiece { id: due.id, piece });
         let request = Piece {
             message: &due.message,
             text,
@@ -107,7 +98,7 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
             has_buttons: piece + 1 == count && !is_doubtful,
             tries: due.tries,
         };
-        let end = send(api, &request, &mark).await;
+        let end = send(app, api, &request, &AttemptPiece { id: due.id, piece }).await;
         let goes_on = matches!(end, PieceEnd::Sent { .. } | PieceEnd::Unknown { .. });
         is_doubtful |= matches!(end, PieceEnd::Unknown { .. });
         settle(app, &due, piece, count, end, &stop).await;

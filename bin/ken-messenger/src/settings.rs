@@ -34,8 +34,6 @@ pub(crate) struct Settings {
     pub(crate) mention_patterns: Vec<String>,
     /// Whether unknown users get a code.
     pub(crate) pairing_codes: bool,
-    /// Whether an answer is shown while it is being written.
-    pub(crate) stream: bool,
 }
 
 /// The bot token and the secret of the webhook. Neither is ever printed.
@@ -70,7 +68,6 @@ impl Settings {
             ),
             mention_patterns: list("MESSENGER_MENTION_PATTERNS").into_iter().map(lower).collect(),
             pairing_codes: flag("MESSENGER_PAIRING_CODES", &value)?,
-            stream: flag("MESSENGER_STREAM", &value)?,
         })
     }
 
@@ -185,12 +182,9 @@ mod tests {
         assert_eq!(settings.mention_patterns, ["hey ken", "ken:"]);
         assert_eq!((settings.mode, settings.pairing_codes), (Mode::Poll, true));
         assert_eq!(settings.api_url, "http://127.0.0.1:1");
-        for (name, bad) in [
-            ("MESSENGER_MODE", "push"),
-            ("MESSENGER_API_BASE_URL", "ftp://x"),
-            ("MESSENGER_PAIRING_CODES", "yes"),
-            ("MESSENGER_STREAM", "1"),
-        ] {
+        for (name, bad) in
+            [("MESSENGER_MODE", "push"), ("MESSENGER_API_BASE_URL", "ftp://x"), ("MESSENGER_PAIRING_CODES", "yes")]
+        {
             assert_eq!(read(&[(name, bad)]).err().unwrap().at.as_deref(), Some(name));
         }
     }

@@ -5,7 +5,7 @@ use unicode_segmentation::UnicodeSegmentation;
 /// The longest message of the platform, in UTF-16 code units.
 pub(crate) const PIECE_UNITS: usize = 4_096;
 /// The longest line that counts as the opening of a code fence, in bytes: it is repeated in the next piece.
-const OPENING_BYTES: usize = 64;
+const MAX_OPENING_BYTES: usize = 64;
 
 /// Cuts Markdown into pieces of at most `limit` UTF-16 units: at a paragraph, else at a line, else at a word, never inside
 /// a character. A code fence that does not fit into one piece is closed at the cut and opened again.
@@ -72,7 +72,7 @@ impl Fence {
         let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
         let marker: String = text.chars().take_while(|next| *next == letter).collect();
         let info = text.get(marker.len()..).unwrap_or_default();
-        let is_fence = marker.len() >= 3 && text.len() <= OPENING_BYTES && !(letter == '`' && info.contains('`'));
+        let is_fence = marker.len() >= 3 && text.len() <= MAX_OPENING_BYTES && !(letter == '`' && info.contains('`'));
         is_fence.then(|| Fence { marker, line: text.to_owned() })
     }
 
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_length_of_a_line_that_opens_a_fence() {
-        for (length, opens) in [(OPENING_BYTES, true), (OPENING_BYTES + 1, false)] {
+        for (length, opens) in [(MAX_OPENING_BYTES, true), (MAX_OPENING_BYTES + 1, false)] {
             let line = format!("```{}", "x".repeat(length - 3));
             assert_eq!(Fence::opened_by(&line).is_some(), opens, "{length}");
         }

@@ -11,18 +11,29 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::api::{Api, CALL_TIMEOUT, id, set};
-use crate::app::{App, READ_TIMEOUT, on_each_turn};
+use crate::app::{App, READ_TIMEOUT};
 
 /// The delay before the indicator is shown: shorter turns are not indicated.
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 /// How often the indicator is renewed: the platform shows it for five seconds.
 const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 /// The maximum number of chats that show the indicator.
-const CHATS: usize = 20;
+const MAX_CHATS: usize = 20;
 
 /// Checks for running turns when one begins, and for as long as there are any.
-pub(crate) async fn run(app: Arc<App>, api: Api, stop: Stop) {
-    on_each_turn(&app.typing, stop, || show_while_busy(&app, &api)).await;
+pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
+    // Turns that began before this process did.
+    app.typing.notify_one();
+    let show = async {
+        loop {
+            app.typing.notified().await;
+            show_while_busy(&app, &api).await;
+        }
+    };
+    tokio::select! {
+        () = stop.stopped() => {}
+        () = show => {}
+    }
 }
 
 async fn show_while_busy(app: &App, api: &Api) {
@@ -41,7 +52,7 @@ async fn show_while_busy(app: &App, api: &Api) {
 
 async fn show(api: &Api, chats: &[BusyChat]) {
     let mut calls = JoinSet::new();
-    for chat in chats.iter().take(CHATS) {
+    for chat in chats.iter().take(MAX_CHATS) {
         let (api, fields) = (api.clone(), action(chat));
         calls.spawn(async move { api.call("sendChatAction", fields, CALL_TIMEOUT).await });
     }

@@ -25,9 +25,9 @@ const WITHOUT_TEXT: [(&str, &str); 11] = [
     ("poll", "a poll"),
 ];
 /// The longest name that is kept, in characters.
-const NAME_CHARACTERS: usize = 256;
+const MAX_NAME_CHARACTERS: usize = 256;
 /// The longest quoted text that is kept, in characters: that of one message of the platform.
-const QUOTED_CHARACTERS: usize = 4096;
+const MAX_QUOTED_CHARACTERS: usize = 4096;
 
 /// An update, normalised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +214,7 @@ fn forwarded(fields: &Value) -> Option<String> {
         name?.as_str().map(str::to_owned)
     };
     let known = of_origin.or(of_fields).or_else(hidden);
-    Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(NAME_CHARACTERS).collect())
+    Some(known.unwrap_or_else(|| "somebody".to_owned()).chars().take(MAX_NAME_CHARACTERS).collect())
 }
 
 /// The text that a message replies to. In a topic of a group, every message replies to the one that opened the topic, which
@@ -223,7 +223,7 @@ fn quoted(fields: &Value) -> Option<Quoted> {
     let original = fields.get("reply_to_message").or_else(|| fields.get("external_reply"))?;
     let part = fields.pointer("/quote/text");
     let text = [part, original.get("text"), original.get("caption")].into_iter().flatten().find_map(Value::as_str)?;
-    let text: String = text.chars().take(QUOTED_CHARACTERS).collect();
+    let text: String = text.chars().take(MAX_QUOTED_CHARACTERS).collect();
     let mut senders = ["from", "sender_chat"].iter().filter_map(|field| original.get(*field));
     let author = senders.find_map(|sender| Some((id(sender)?, name(sender))));
     Some(Quoted { text, author }).filter(|quoted| !quoted.text.trim().is_empty())
@@ -269,7 +269,7 @@ fn name(sender: &Value) -> Option<String> {
     let part = |name: &str| sender.get(name).and_then(Value::as_str).map(str::trim).filter(|part| !part.is_empty());
     let full: Vec<&str> = ["first_name", "last_name"].iter().filter_map(|name| part(name)).collect();
     let shown = if full.is_empty() { part("title").or_else(|| part("username"))?.to_owned() } else { full.join(" ") };
-    let shown: String = shown.chars().filter(|letter| !letter.is_control()).take(NAME_CHARACTERS).collect();
+    let shown: String = shown.chars().filter(|letter| !letter.is_control()).take(MAX_NAME_CHARACTERS).collect();
     Some(shown).filter(|shown| !shown.is_empty())
 }
 
@@ -394,8 +394,8 @@ mod tests {
             message[field] = other;
         }
         assert_eq!(quoted(&message), None);
-        message["reply_to_message"] = json!({"caption": "é".repeat(QUOTED_CHARACTERS + 1)});
-        assert_eq!(quoted(&message), Some(Quoted { text: "é".repeat(QUOTED_CHARACTERS), author: None }));
+        message["reply_to_message"] = json!({"caption": "é".repeat(MAX_QUOTED_CHARACTERS + 1)});
+        assert_eq!(quoted(&message), Some(Quoted { text: "é".repeat(MAX_QUOTED_CHARACTERS), author: None }));
     }
 
     #[test]

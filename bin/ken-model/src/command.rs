@@ -132,7 +132,7 @@ fn list(configured: &str, setup: &Setup<'_>, as_json: bool) -> Result<ExitCode, 
             Ok(models) => models.iter().try_for_each(|model| show(&format!("{name}/{model}"), as_json))?,
             Err(error) => {
                 // It is not a failure if a provider is not configured.
-                all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
+                all_answered &= !endpoint.is_usable();
                 if as_json {
                     write(&json!({"provider": name, "error": error}).to_string())?
                 } else {

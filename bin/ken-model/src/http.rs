@@ -24,7 +24,7 @@ pub(crate) const END_TIMEOUT: Duration = Duration::from_millis(250);
 /// The maximum number of connections of a provider that are kept for later calls.
 const MAX_IDLE: usize = 3;
 /// The maximum size of an answer that is not streamed, and of the body of an error, in bytes.
-const BODY_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_BODY_BYTES: u64 = 16 * 1024 * 1024;
 const ERROR_BYTES: u64 = 64 * 1024;
 
 /// Makes the calls of one provider, and keeps its connections open between them.
@@ -142,7 +142,7 @@ fn with_headers<B>(request: RequestBuilder<B>, headers: &[Header<impl AsRef<str>
 /// Returns the whole body as text. Fails if it exceeds the limit for its status.
 pub(crate) fn text(response: Response<Body>) -> Result<String, Error> {
     let is_answer = response.status().is_success();
-    let limit = if is_answer { BODY_BYTES } else { ERROR_BYTES };
+    let limit = if is_answer { MAX_BODY_BYTES } else { ERROR_BYTES };
     let mut bytes = Vec::new();
     let mut reader = response.into_body().into_reader().take(limit);
     reader.read_to_end(&mut bytes).map_err(broken)?;

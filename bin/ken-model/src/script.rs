@@ -122,12 +122,12 @@ enum Step {
         class: Class,
         message: String,
     },
-    Stop(Stop),
+    Stop(ScriptedStop),
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Stop {
+enum ScriptedStop {
     Stop,
     Length,
 }
@@ -184,8 +184,8 @@ impl Replay<'_> {
             Step::Error { class, message } => Err(Error::new(class.code(), message)),
             Step::Stop(stop) => {
                 self.stop = Some(match stop {
-                    Stop::Stop => StopReason::Stop,
-                    Stop::Length => StopReason::Length,
+                    ScriptedStop::Stop => StopReason::Stop,
+                    ScriptedStop::Length => StopReason::Length,
                 });
                 Ok(())
             }

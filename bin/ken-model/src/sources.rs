@@ -8,7 +8,7 @@ use ken_types::ops::model::{Generate, Source};
 /// The estimated number of tokens of the two lines around a source.
 pub(crate) const LINES_TOKENS: u64 = 40;
 /// The maximum size of a title and of an origin, in bytes.
-const TITLE_BYTES: usize = 300;
+const MAX_TITLE_BYTES: usize = 300;
 
 /// Returns what stands before a message of the user.
 pub(crate) fn time(now: &str) -> String {
@@ -43,7 +43,7 @@ fn fenced(request: &Generate) -> Option<String> {
 
 fn fenced_source(fence: &Fence, source: &Source) -> String {
     // Escaped, so that the label is one line, and that a title cannot go on as an origin.
-    let shown = |text: &str| ken_text::head(text, TITLE_BYTES).escape_debug().to_string();
+    let shown = |text: &str| ken_text::head(text, MAX_TITLE_BYTES).escape_debug().to_string();
     let mut label = format!("[{}] \"{}\"", shown(&source.id), shown(&source.title));
     if !source.origin.is_empty() {
         label.push_str(&format!(": {}", shown(&source.origin)));

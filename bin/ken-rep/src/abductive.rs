@@ -63,12 +63,12 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replie
         &document.hypotheses
     };
     let mut search = Search::new(document, hypotheses)?;
-    let (ranked, is_cut) = search.run()?;
+    let (ranked, is_truncated) = search.run()?;
     let mut issues = std::mem::take(&mut search.contradictions);
     let best = ranked.first().cloned();
     let (chain, conclusions) = search.chain(best.as_ref())?;
     let confidence: Vec<f64> = conclusions.iter().map(|_| best.as_ref().map_or(0.0, |best| best.confidence)).collect();
-    issues.extend(warnings(best.as_ref(), &search.refuted_texts(), is_cut));
+    issues.extend(warnings(best.as_ref(), &search.refuted_texts(), is_truncated));
     let found = Found {
         explanation: search.explain(best.as_ref(), &ranked),
         conclusions: &conclusions,
@@ -99,7 +99,7 @@ fn ranking_text(best: &Explanation, ranked: &[Explanation]) -> String {
     format!("\"{names}\" explains {of} of {}{rest}", format_count(of + best.unexplained.len(), "observation"))
 }
 
-fn warnings(best: Option<&Explanation>, refuted: &[&str], is_cut: bool) -> Vec<Issue> {
+fn warnings(best: Option<&Explanation>, refuted: &[&str], is_truncated: bool) -> Vec<Issue> {
     let warning = |kind, at: &str, message: String| Issue {
         kind,
         severity: "warning",
@@ -115,7 +115,7 @@ fn warnings(best: Option<&Explanation>, refuted: &[&str], is_cut: bool) -> Vec<I
         warning("refuted", "/hypotheses", format!("\"{text}\" would explain something, but the observations refute it"))
     });
     issues.extend(refuted);
-    if is_cut {
+    if is_truncated {
         issues.push(warning("search_cut", "/hypotheses", "too many sets of hypotheses to try them all".to_owned()));
     }
     issues
@@ -238,14 +238,14 @@ impl<'a> Search<'a> {
     fn run(&mut self) -> Result<(Vec<Explanation>, bool), Error> {
         let mut tried: Vec<(Vec<usize>, BTreeSet<usize>)> = Vec::new();
         let mut tries = 0;
-        let mut is_cut = false;
+        let mut is_truncated = false;
         let mut sets: Vec<Vec<usize>> = (0..self.literals.len()).map(|member| vec![member]).collect();
         for _ in 0..MAX_SET {
             let mut open = Vec::new();
             for set in std::mem::take(&mut sets) {
                 tries += 1;
-                is_cut |= tries > MAX_TRIES || tries * (self.theory.rule_count() + 1) > MAX_WORK;
-                if is_cut {
+                is_truncated |= tries > MAX_TRIES || tries * (self.theory.rule_count() + 1) > MAX_WORK;
+                if is_truncated {
                     break;
                 }
                 let Some(covered) = self.coverage(&set)? else {
@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
             }
             sets = self.with_one_more(&open, &tried);
         }
-        Ok((self.rank(tried), is_cut))
+        Ok((self.rank(tried), is_truncated))
     }
 
     /// Returns the observations that a set of hypotheses explains: those that follow from it and are not themselves

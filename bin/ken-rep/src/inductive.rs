@@ -18,7 +18,7 @@ const MAX_PAIRED_TERMS: usize = 24;
 
 /// The maximum size of the observations that are cited by all generalisations together, in bytes, and likewise by all
 /// trends. Without it, many long observations with the same words could fill the memory.
-const MAX_CITED: usize = 32 * 1024 * 1024;
+const MAX_CITED_BYTES: usize = 32 * 1024 * 1024;
 
 /// A term, or a pair of terms, and the observations that contain it.
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Replie
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
 
-/// Removes the least supported generalisations if they would exceed [`MAX_CITED`]. Returns a warning if any were
+/// Removes the least supported generalisations if they would exceed [`MAX_CITED_BYTES`]. Returns a warning if any were
 /// removed.
 fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<Issue> {
     let sizes = generalisations.iter().map(|found| {
@@ -78,7 +78,7 @@ fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<
     issue
 }
 
-/// Removes the last trends if they would exceed [`MAX_CITED`]. Returns a warning if any were removed.
+/// Removes the last trends if they would exceed [`MAX_CITED_BYTES`]. Returns a warning if any were removed.
 fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
     let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
     let issue = search_cut(fits, trends.len(), "trends");
@@ -95,7 +95,7 @@ fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     let mut cited = 0;
     let fits = |size: &usize| {
         cited += size;
-        cited <= MAX_CITED
+        cited <= MAX_CITED_BYTES
     };
     sizes.take_while(fits).count()
 }

@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::sys::time::TimeSpec;
 
 /// The longest path with its final NUL, in bytes (PATH_MAX of <limits.h>).
-const PATH_BYTES: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 pub(crate) fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
@@ -102,9 +102,9 @@ impl Caller {
     }
 
     pub(crate) fn text(&self, address: u64) -> Result<PathBuf, Errno> {
-        let mut bytes = vec![0; PATH_BYTES];
+        let mut bytes = vec![0; MAX_PATH_BYTES];
         // Read up to the end of the page first: the next page may not be readable.
-        let first = PATH_BYTES - (address as usize % PATH_BYTES);
+        let first = MAX_PATH_BYTES - (address as usize % MAX_PATH_BYTES);
         let (head, tail) = bytes.split_at_mut(first);
         let mut count = self.memory(address, head)?;
         if !head.contains(&0) && count == first {

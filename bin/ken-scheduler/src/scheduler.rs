@@ -28,7 +28,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of attempts of an update, which fails while other callers change the same schedule.
 const MAX_ATTEMPTS: u32 = 20;
 /// The maximum time for which a caller can wait for the end of a run, in milliseconds.
-const WAIT_MS: u64 = 600_000;
+const MAX_WAIT_MS: u64 = 600_000;
 /// If the last recorded slot is further in the future than this, in milliseconds, the clock was wrong when it was
 /// recorded.
 const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
@@ -236,7 +236,7 @@ impl Scheduler {
         let mut changes = self.changes.subscribe();
         let start = StartRun { slug: args.slug.clone(), owner: args.owner, run_id: args.run_id.clone() };
         let mut run = self.change::<SchedulesStart>(&start).await?;
-        let until = Instant::now() + Duration::from_millis(args.wait_ms.min(WAIT_MS));
+        let until = Instant::now() + Duration::from_millis(args.wait_ms.min(MAX_WAIT_MS));
         let one = OneScheduleRun { slug: args.slug, run_id: args.run_id };
         while !run.status.is_terminal() && timeout_at(until.min(deadline), changes.changed()).await.is_ok() {
             run = self.store.call::<SchedulesRunGet>(&one, CALL_TIMEOUT).await?;

@@ -309,9 +309,9 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         let sessions: Vec<SessionId> = (0..SHARED).map(|number| SessionId(format!("tui-{round}-{number}"))).collect();
         database.begin().unwrap();
         let mut each = |database: &mut dyn Writer, work: &mut dyn FnMut(&dyn Tables, &mut Change)| {
-            database.mark().unwrap();
+            database.savepoint().unwrap();
             work(database.tables(), &mut change);
-            database.keep().unwrap();
+            database.release().unwrap();
             change.effects.clear();
         };
         let create =

@@ -59,6 +59,7 @@ fn write(from: &Path, part: &Path) -> Result<(), Error> {
 }
 
 fn keep(part: &Path, to: &Path) -> io::Result<()> {
+    // The content before the name, and the name in its folder last: after a loss of power the name leads to a whole copy or to nothing.
     File::open(part)?.sync_all()?;
     std::fs::rename(part, to)?;
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());

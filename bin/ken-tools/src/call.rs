@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 64;
 
 /// The maximum size of a tool's standard output, in bytes. A tool that writes more is killed. A text can be as long as
 /// a blob. The limit for JSON is lower, because a parsed document takes many times its length in memory.
-const MAX_TEXT: usize = 16 * 1024 * 1024;
+const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 const MAX_JSON: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
@@ -143,7 +143,7 @@ impl Caller {
 
 fn max_output(entry: &Entry) -> usize {
     match entry.writes {
-        OutputFormat::Text => MAX_TEXT,
+        OutputFormat::Text => MAX_TEXT_BYTES,
         OutputFormat::Json => MAX_JSON,
     }
 }

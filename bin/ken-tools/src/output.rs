@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 const HEAD_BYTES: usize = 24 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
 /// The maximum size of a result's value that is recorded in addition to its text, in bytes of JSON.
-const DETAILS_BYTES: usize = 128 * 1024;
+const MAX_DETAILS_BYTES: usize = 128 * 1024;
 /// The timeout for storing one piece.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -79,7 +79,7 @@ impl Outputs {
 
 /// Returns the value of a result, or null if it is too long to be recorded. `bytes` is its length as JSON.
 pub(crate) fn details(value: Value, bytes: usize) -> Value {
-    if bytes <= DETAILS_BYTES { value } else { Value::Null }
+    if bytes <= MAX_DETAILS_BYTES { value } else { Value::Null }
 }
 
 /// Puts a text, or other bytes, into the store, piece by piece.
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(Outputs(None).show(&text).await.text, text);
         let cut = Outputs(None).show(&format!("{text}x")).await.text;
         assert!(cut.contains("[cut: bytes 24576 to 24577 of 32769 are left out here.]"), "{}", cut.len());
-        assert_eq!(details(json!(1), DETAILS_BYTES), json!(1));
-        assert_eq!(details(json!(1), DETAILS_BYTES + 1), Value::Null);
+        assert_eq!(details(json!(1), MAX_DETAILS_BYTES), json!(1));
+        assert_eq!(details(json!(1), MAX_DETAILS_BYTES + 1), Value::Null);
     }
 }

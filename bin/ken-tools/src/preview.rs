@@ -12,11 +12,11 @@ use crate::output::{self, Outputs};
 
 /// The maximum size of the output of a tool's preview command, in bytes. The diff is a part of it, and has at most
 /// [`BLOB_BYTES`] without the escapes of JSON.
-const MAX_OUTPUT: usize = 24 * 1024 * 1024;
+const MAX_OUTPUT_BYTES: usize = 24 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 /// The maximum sizes of what a request shows of the diff, of the action and of each other text, in bytes of JSON.
 /// Together they fit into a request for approval.
-const DIFF_BYTES: usize = 128 * 1024;
+const MAX_DIFF_BYTES: usize = 128 * 1024;
 const ACTION_BYTES: usize = 64 * 1024;
 const TEXT_BYTES: usize = 2 * 1024;
 
@@ -60,8 +60,8 @@ fn with_origins(reason: &str, outside: &Outside) -> String {
 
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
-    let ended = call.process(command, false, MAX_OUTPUT).await?;
-    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT)?)?;
+    let ended = call.process(command, false, MAX_OUTPUT_BYTES).await?;
+    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
     let known = default_preview(call);
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
@@ -173,7 +173,7 @@ pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Pre
     let Some((diff, store)) = preview.diff.as_deref().zip(outputs.0.as_ref()) else {
         return Ok(preview);
     };
-    let shown = beginning(diff, DIFF_BYTES);
+    let shown = beginning(diff, MAX_DIFF_BYTES);
     if shown.len() == diff.len() {
         return Ok(preview);
     }

@@ -20,7 +20,7 @@ use crate::entry::{Confinement, Entry, Permissions};
 use crate::reach;
 
 /// The maximum number of bytes that are kept of the beginning of standard error.
-const MAX_ERRORS: usize = 4 * 1024;
+const MAX_ERRORS_BYTES: usize = 4 * 1024;
 /// How much longer than the tool's timeout the sandbox can take. It is more than the time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -93,12 +93,12 @@ where
 /// The variable that tells a tool that it has to ask.
 const GATE: &str = "KEN_GATE";
 /// The maximum length of its question, in bytes.
-const MAX_QUESTION: u64 = 64 * 1024;
+const MAX_QUESTION_BYTES: u64 = 64 * 1024;
 
 /// Reads the question of a tool; `None` if it ends without one.
 async fn line(from: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let mut line = String::new();
-    let read = from.take(MAX_QUESTION).read_line(&mut line).await;
+    let read = from.take(MAX_QUESTION_BYTES).read_line(&mut line).await;
     read.ok().filter(|_| line.ends_with('\n')).map(|_| line)
 }
 
@@ -258,11 +258,11 @@ async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {
         let mut buffer = [0; 4096];
-        let max = MAX_ERRORS + ken_service::longest_secret();
+        let max = MAX_ERRORS_BYTES + ken_service::longest_secret();
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             let room = max.saturating_sub(kept.len());
             kept.extend(buffer.iter().take(count.min(room)));
         }
     }
-    ken_service::redacted_head(&kept, MAX_ERRORS).trim().to_owned()
+    ken_service::redacted_head(&kept, MAX_ERRORS_BYTES).trim().to_owned()
 }

@@ -5,8 +5,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use ken_client::History;
 use ken_client::chat::Image;
@@ -97,13 +95,11 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     let read = file.take(IMAGE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| wrong(error.to_string()))?;
     let name = expanded.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if let Some(media_type) = picture(&bytes) {
+    if let Some(image) = Image::of_bytes(&bytes) {
         if bytes.len() as u64 > IMAGE_BYTES {
             return Err(wrong("a picture of more than 10 MiB".to_owned()));
         }
-        let (media_type, data) = (media_type.to_owned(), STANDARD.encode(bytes));
-        let content = Content::Image(Image { media_type, data });
-        return Ok(Attachment { name, content });
+        return Ok(Attachment { name, content: Content::Image(image) });
     }
     if bytes.len() > TEXT_BYTES {
         return Err(wrong("a text of more than 128 KiB".to_owned()));
@@ -117,19 +113,8 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     }
 }
 
-/// Returns the media type of an image by its first bytes, or `None` if it is not a supported image.
-fn picture(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
-}
-
 /// The maximum number of files that are listed.
-const LISTED: usize = 20_000;
+const MAX_LISTED: usize = 20_000;
 
 /// Lists the files below a folder, relative to it, without hidden ones and those that git ignores. Links are not followed. Returns
 /// also whether there are more.
@@ -138,9 +123,9 @@ pub(crate) fn listed(folder: &Path) -> (Vec<String>, bool) {
     let files = walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let paths = files.filter_map(|entry| entry.path().strip_prefix(folder).ok()?.to_str().map(str::to_owned));
     // A name with control characters cannot be shown as it is.
-    let mut paths: Vec<String> = paths.filter(|path| !path.contains(char::is_control)).take(LISTED + 1).collect();
-    let cut = paths.len() > LISTED;
-    paths.truncate(LISTED);
+    let mut paths: Vec<String> = paths.filter(|path| !path.contains(char::is_control)).take(MAX_LISTED + 1).collect();
+    let cut = paths.len() > MAX_LISTED;
+    paths.truncate(MAX_LISTED);
     (paths, cut)
 }
 
@@ -197,7 +182,7 @@ mod tests {
         let start = std::time::Instant::now();
         let (paths, cut) = listed(folder.path());
         assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
-        assert!(cut && paths.len() == LISTED, "{}", paths.len());
-        assert_eq!((paths[0].as_str(), paths[LISTED - 1].as_str()), ("f00000", "f19999"));
+        assert!(cut && paths.len() == MAX_LISTED, "{}", paths.len());
+        assert_eq!((paths[0].as_str(), paths[MAX_LISTED - 1].as_str()), ("f00000", "f19999"));
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_tool::find_program;
+use ken_types::Error;
 use ken_types::error::JSON_ERRORS;
 use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
-use ken_types::{Code, Error};
 use ken_wire::blocking::Client;
 use serde_json::Value;
 
@@ -76,24 +76,26 @@ impl Finder {
         if let Some(base) = &self.base {
             return Gateway::at(Endpoint::new(base).with_secret(self.secret.clone()));
         }
-        if let Err(error) = self.url() {
-            let is_stopped = error.code == Code::Unavailable && error.message == STOPPED;
-            if !is_stopped || !self.may_start {
-                return Err(error);
-            }
+        if self.may_start && self.kend().is_err() {
             say("nothing runs: starting the system");
             self.start()?;
+        } else {
+            self.url()?;
         }
         let finder = self.clone();
         Gateway::located(move || Ok(Endpoint::new(&finder.url()?).with_secret(finder.secret.clone())))
     }
 
-    fn url(&self) -> Result<String, Error> {
+    fn kend(&self) -> Result<Client, Error> {
         let places = self.places.as_ref().ok_or_else(|| Error::internal("no places"))?;
-        let mut kend = Client::connect(&places.socket("kend"), "kend").map_err(|_| {
-            Error::unavailable(STOPPED)
+        Client::connect(&places.socket("kend"), "kend").map_err(|_| {
+            Error::unavailable("ken is not running")
                 .hint("start it with `ken up`; a system below a folder is named by --home or KEN_HOME")
-        })?;
+        })
+    }
+
+    fn url(&self) -> Result<String, Error> {
+        let mut kend = self.kend()?;
         let args = serde_json::to_value(StatusArgs::default()).unwrap_or_default();
         let status = kend.call("parts.status", &args, Some(STATUS), |_| Ok(()))?;
         let status: SystemStatus = serde_json::from_value(status)
@@ -137,8 +139,6 @@ impl Finder {
         Err(refusal(&why))
     }
 }
-
-const STOPPED: &str = "ken is not running";
 
 /// Returns the error that `ken up` printed on standard error.
 fn refusal(stderr: &str) -> Error {

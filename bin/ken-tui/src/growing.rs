@@ -8,7 +8,7 @@ use crate::markdown::{self, Rendered};
 
 /// The maximum size of an open block that is rendered each time, in bytes. The lines of a longer one stay unrendered until the
 /// answer is complete.
-const MAX_OPEN: usize = 32 * 1024;
+const MAX_OPEN_BYTES: usize = 32 * 1024;
 
 /// How much of a growing text is finished.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Size {
 impl Growing {
     /// Brings the lines up to date with the text.
     pub(crate) fn draw(&mut self, text: &str, columns: u16, drawn: &mut Rendered) {
-        if self.plain.is_none() && text.len() - self.open > MAX_OPEN {
+        if self.plain.is_none() && text.len() - self.open > MAX_OPEN_BYTES {
             drawn.lines.truncate(self.finished.lines);
             if !drawn.lines.is_empty() {
                 drawn.lines.push(Line::default());

@@ -56,7 +56,7 @@ pub(crate) type KnownColours = HashMap<u64, Option<Lines>>;
 
 /// The maximum number of code blocks that wait for their colours. Results that nobody takes are dropped at twice this
 /// number.
-const PIECES: usize = 64;
+const MAX_PIECES: usize = 64;
 
 /// A code block in the form in which [`filter`] reads it: its language and its lines.
 type Piece = (String, Vec<String>);
@@ -79,7 +79,7 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 /// are only freed when a process ends, and a fault in the parser must not end the client. Without this call, colours
 /// are computed synchronously.
 pub(crate) fn in_background(on_finished: impl Fn() + Send + 'static) -> io::Result<()> {
-    let (wanted, pieces) = sync_channel(PIECES);
+    let (wanted, pieces) = sync_channel(MAX_PIECES);
     let background = BACKGROUND.get_or_init(|| Background { wanted, pieces: Mutex::default() });
     std::thread::Builder::new().spawn(move || {
         while let Ok((key, piece)) = pieces.recv() {
@@ -175,7 +175,7 @@ impl Background {
     fn keep(&self, key: u64, coloured: Option<Lines>) {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         // Drop results that nobody has taken, because their code is no longer on the screen.
-        if pieces.len() > 2 * PIECES {
+        if pieces.len() > 2 * MAX_PIECES {
             pieces.retain(|_, progress| matches!(progress, Progress::Waiting));
         }
         pieces.insert(key, Progress::Done(coloured));
@@ -284,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_piece_is_queued_once_and_a_text_of_many_pieces_gets_all_its_colours() {
-        let (wanted, queue) = sync_channel(PIECES);
+        let (wanted, queue) = sync_channel(MAX_PIECES);
         let background = Background { wanted, pieces: Mutex::default() };
-        let count = 5 * PIECES as u64;
+        let count = 5 * MAX_PIECES as u64;
         let (mut known, mut coloured) = (KnownColours::new(), 0);
         for _ in 0..count {
             // Drawing takes the finished colours and requests the others. Then the queue is processed.
@@ -308,9 +308,9 @@ mod tests {
 
     #[test]
     fn colours_that_nobody_takes_do_not_pile_up() {
-        let (wanted, _queue) = sync_channel(PIECES);
+        let (wanted, _queue) = sync_channel(MAX_PIECES);
         let background = Background { wanted, pieces: Mutex::default() };
         (0..10_000).for_each(|key| background.keep(key, None));
-        assert!(background.pieces.lock().unwrap().len() <= 2 * PIECES + 1);
+        assert!(background.pieces.lock().unwrap().len() <= 2 * MAX_PIECES + 1);
     }
 }

@@ -6,9 +6,9 @@ use ratatui_textarea::{Input, Key};
 /// The sequence that ends pasted text.
 const PASTE_END: &[u8] = b"\x1b[201~";
 /// The maximum size of pasted text, in bytes. The gateway refuses prompts of this size anyway.
-const MAX_PASTE: usize = 2 * 1024 * 1024;
+const MAX_PASTE_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum length of a control sequence, in bytes.
-const MAX_SEQUENCE: usize = 64;
+const MAX_SEQUENCE_BYTES: usize = 64;
 
 /// An event from the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl Decoder {
             None => {
                 // Keep the last bytes, because they may be the start of the end sequence.
                 let kept = self.bytes.len().saturating_sub(PASTE_END.len());
-                if kept > MAX_PASTE {
-                    self.bytes.drain(MAX_PASTE..kept);
+                if kept > MAX_PASTE_BYTES {
+                    self.bytes.drain(MAX_PASTE_BYTES..kept);
                 }
                 None
             }
@@ -175,7 +175,7 @@ fn sequence(bytes: &[u8]) -> Found {
         };
     }
     let Some(end) = bytes.iter().position(|byte| !matches!(byte, 0x20..=0x3f)) else {
-        return if bytes.len() > MAX_SEQUENCE { Found::Event(bytes.len() + 2, None) } else { Found::Part };
+        return if bytes.len() > MAX_SEQUENCE_BYTES { Found::Event(bytes.len() + 2, None) } else { Found::Part };
     };
     let (parameters, last) = (bytes.get(..end).unwrap_or_default(), bytes.get(end).copied());
     let taken = end + 3;
@@ -331,14 +331,14 @@ mod tests {
         for _ in 0..100 {
             decoder.push(b"1;1;1;1;1;");
         }
-        assert!(decoder.bytes.len() <= MAX_SEQUENCE + 12);
+        assert!(decoder.bytes.len() <= MAX_SEQUENCE_BYTES + 12);
         assert!(decoder.flush().is_none());
         decoder.push(b"\x1b[200~");
         for _ in 0..4 {
-            decoder.push(&vec![b'p'; MAX_PASTE]);
+            decoder.push(&vec![b'p'; MAX_PASTE_BYTES]);
         }
         let events = decoder.push(b"\x1b[201~x");
-        assert!(matches!(&events[0], Event::Paste(text) if text.len() <= MAX_PASTE + PASTE_END.len()));
+        assert!(matches!(&events[0], Event::Paste(text) if text.len() <= MAX_PASTE_BYTES + PASTE_END.len()));
         assert_eq!(name(&events[1]), "x");
     }
 }

@@ -28,13 +28,13 @@ use crate::view::view;
 use crate::{clipboard, highlight};
 
 /// The maximum number of queued messages. A sender waits while the queue is full.
-const MESSAGES: usize = 256;
+const MAX_MESSAGES: usize = 256;
 /// The minimum time between two frames while text is streamed.
 const FRAME: Duration = Duration::from_millis(16);
 /// How long to wait for the rest of a control sequence before its first byte counts as the escape key.
 const SEQUENCE: Duration = Duration::from_millis(10);
 /// The maximum number of bytes per read from the terminal.
-const INPUT: usize = 4096;
+const MAX_READ_BYTES: usize = 4096;
 
 pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error> {
     let failed = |error: io::Error| Error::internal(format!("the terminal: {error}"));
@@ -42,7 +42,7 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (wake, woken) = UnixStream::pair().map_err(failed)?;
     wake.set_nonblocking(true).and_then(|()| woken.set_nonblocking(true)).map_err(failed)?;
-    let (sender, messages) = sync_channel(MESSAGES);
+    let (sender, messages) = sync_channel(MAX_MESSAGES);
     let port = Port { messages: sender, wake: Arc::new(wake) };
     let (model, effects) = Model::new(selector, Instant::now());
     let mut app = App {
@@ -315,7 +315,7 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
 
 /// Reads what the terminal has sent. Fails if the terminal has been closed.
 fn read_terminal() -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; INPUT];
+    let mut bytes = vec![0; MAX_READ_BYTES];
     // This bypasses the buffer of `Stdin`, because poll(2) does not see what is in it.
     match nix::unistd::read(io::stdin(), &mut bytes) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -163,12 +163,12 @@ impl Found {
         let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
         let sets: BTreeSet<Vec<String>> =
             suspects.rules.iter().filter(can_apply).map(|rule| examples(base, rule)).collect();
-        let mut is_cut = suspects.is_cut || sets.len() > MAX_ASSUMED;
+        let mut is_truncated = suspects.is_truncated || sets.len() > MAX_ASSUMED;
         let mut left = MAX_WORK;
         let mut theory = base.theory();
         for assuming in sets.iter().take(MAX_ASSUMED) {
             if left == 0 {
-                is_cut = true;
+                is_truncated = true;
                 break;
             }
             let mut given = Vec::new();
@@ -179,7 +179,7 @@ impl Found {
             left = left.saturating_sub(base.derivation_work() + closure.work());
             self.add(base, &theory, &closure, assuming, severity, seen);
         }
-        if is_cut {
+        if is_truncated {
             self.issues.push(Issue::warning("search_cut", "/rules", "too many rules to assume the premises of each"));
         }
         Ok(())

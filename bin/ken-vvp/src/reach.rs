@@ -17,13 +17,13 @@ const MAX_WORK: usize = 20_000_000;
 pub(crate) struct Suspects<'b, 'v> {
     pub(crate) rules: Vec<&'b Rule<'v>>,
     /// Whether the search was stopped before all rules were examined.
-    pub(crate) is_cut: bool,
+    pub(crate) is_truncated: bool,
 }
 
 /// Returns the rules with premises that may lead to a contradiction. If a rule has variables and a statement is
 /// negated, these are all rules, because with variables the wording alone does not show what follows.
 pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
-    let mut suspects = Suspects { rules: Vec::new(), is_cut: false };
+    let mut suspects = Suspects { rules: Vec::new(), is_truncated: false };
     let with_premises = || base.rules.iter().filter(|rule| !rule.body.is_empty());
     let denies = |rule: &Rule<'_>| rule.head.is_denial() || rule.body.iter().any(|claim| claim.is_denial());
     if !base.rules.iter().any(denies) {
@@ -37,7 +37,7 @@ pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
     let crossing = ways.before_crossings(base);
     for rule in with_premises() {
         if ways.work > MAX_WORK {
-            suspects.is_cut = true;
+            suspects.is_truncated = true;
             break;
         }
         let crosses = |claim: &Claim| crossing.get(claim.index()) == Some(&true);

@@ -16,7 +16,7 @@ const MAX_AGE: Duration = Duration::from_secs(3_600);
 /// The maximum size of all entries together, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The maximum size of one entry, in bytes.
-const ENTRY_BYTES: u64 = 2 * 1024 * 1024;
+const MAX_ENTRY_BYTES: u64 = 2 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
@@ -46,7 +46,7 @@ impl Cache {
         let path = self.path(kind, key)?;
         let about = fs::metadata(&path).ok()?;
         let age = SystemTime::now().duration_since(about.modified().ok()?).ok()?;
-        if age > MAX_AGE || about.len() > ENTRY_BYTES {
+        if age > MAX_AGE || about.len() > MAX_ENTRY_BYTES {
             return None;
         }
         serde_json::from_slice(&fs::read(path).ok()?).ok()
@@ -57,7 +57,7 @@ impl Cache {
         let Ok(bytes) = serde_json::to_vec(value) else {
             return;
         };
-        if bytes.len() as u64 > ENTRY_BYTES {
+        if bytes.len() as u64 > MAX_ENTRY_BYTES {
             return;
         }
         // The file is written under another name and renamed, so that a reader never sees a part of it. Two writers of

@@ -17,9 +17,9 @@ use crate::page_text;
 use crate::robots::Robots;
 
 /// The maximum number of bytes that are read of a page.
-const PAGE_BYTES: usize = 2 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum number of bytes that are read of a robots.txt (RFC 9309, 2.5).
-const ROBOTS_BYTES: usize = 500 * 1024;
+const MAX_ROBOTS_BYTES: usize = 500 * 1024;
 /// How long the rules of a server are kept, and of how many servers.
 const ROBOTS_AGE: Duration = Duration::from_secs(3_600);
 const MAX_ROBOTS: usize = 64;
@@ -91,7 +91,7 @@ impl Fetcher {
                 return Err(Error::forbidden(message));
             }
             let headers = [("accept", "text/html, text/plain;q=0.9, */*;q=0.1")];
-            let received = self.http.get(url.as_str(), &headers, PAGE_BYTES, until)?;
+            let received = self.http.get(url.as_str(), &headers, MAX_PAGE_BYTES, until)?;
             match redirection(&url, &received)? {
                 Some(next) => url = next,
                 None => return page(&url, received, until),
@@ -138,7 +138,7 @@ impl Fetcher {
         at.set_query(None);
         for _ in 0..=REDIRECTS {
             let headers = [("accept", "text/plain")];
-            let received = self.http.get(at.as_str(), &headers, ROBOTS_BYTES, until)?;
+            let received = self.http.get(at.as_str(), &headers, MAX_ROBOTS_BYTES, until)?;
             if let Some(next) = redirection(&at, &received)? {
                 at = next;
                 continue;

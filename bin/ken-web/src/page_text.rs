@@ -15,7 +15,7 @@ const WIDTH: usize = 120;
 /// The command that renders a page.
 pub(crate) const RENDER: &str = "render";
 /// The maximum size of a page's text, in bytes.
-const MAX_TEXT: usize = 1024 * 1024;
+const MAX_TEXT_BYTES: usize = 1024 * 1024;
 /// The stack of the rendering thread, in bytes. Rendering recurses into nested elements.
 const STACK: usize = 256 * 1024 * 1024;
 /// The maximum nesting of elements. A page that nests them deeper is refused.
@@ -61,7 +61,7 @@ fn rendered_apart(html: String, left: Duration) -> Result<String, Error> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut text = String::new();
-        let read = stdout.map(|stdout| stdout.take(4 * MAX_TEXT as u64).read_to_string(&mut text));
+        let read = stdout.map(|stdout| stdout.take(4 * MAX_TEXT_BYTES as u64).read_to_string(&mut text));
         sender.send(read.transpose().map(|_| text))
     });
     let read = receiver.recv_timeout(left);
@@ -132,7 +132,7 @@ fn is_shallow(page: &RcDom, max: usize) -> bool {
 
 /// Returns the paragraphs of a text: lines are joined, and invisible characters are removed.
 pub(crate) fn of_plain(text: &str) -> String {
-    let text = ken_text::head(text, 4 * MAX_TEXT);
+    let text = ken_text::head(text, 4 * MAX_TEXT_BYTES);
     let mut joined = String::new();
     let mut after_blank = true;
     for line in text.lines() {
@@ -151,11 +151,11 @@ pub(crate) fn of_plain(text: &str) -> String {
         }
         joined.push_str(&line);
         after_blank = false;
-        if joined.len() > MAX_TEXT {
+        if joined.len() > MAX_TEXT_BYTES {
             break;
         }
     }
-    ken_text::head(&joined, MAX_TEXT).to_owned()
+    ken_text::head(&joined, MAX_TEXT_BYTES).to_owned()
 }
 
 fn is_item(line: &str) -> bool {

@@ -14,12 +14,12 @@ use crate::http::{Http, Received};
 use crate::page_text::{line, snippet};
 
 /// The maximum number of bytes that are read of a provider's response.
-const ANSWER_BYTES: usize = 2 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 const TITLE_CHARACTERS: usize = 300;
 /// The maximum length of a result's text, in characters. Some providers send the content of the page, most send one
 /// line.
-const SNIPPET_CHARACTERS: usize = 4_000;
+const MAX_SNIPPET_CHARACTERS: usize = 4_000;
 const QUERY_CHARACTERS: usize = 400;
 
 /// A page that was found.
@@ -117,7 +117,7 @@ impl Provider {
         };
         let get = |mut url: Url, parameter: (&str, &str), headers: &[(&str, &str)]| {
             url.query_pairs_mut().append_pair("q", query).append_pair(parameter.0, parameter.1);
-            http.get(url.as_str(), headers, ANSWER_BYTES, until)
+            http.get(url.as_str(), headers, MAX_ANSWER_BYTES, until)
         };
         let accept = ("accept", "application/json");
         let (received, place, text) = match self {
@@ -133,7 +133,7 @@ impl Provider {
                 let body = serde_json::json!({"query": query, "max_results": count.min(10)});
                 let url = at("/api/web_search");
                 let headers = [("authorization", bearer.as_str())];
-                let received = http.post(url.as_str(), &headers, &body, ANSWER_BYTES, until)?;
+                let received = http.post(url.as_str(), &headers, &body, MAX_ANSWER_BYTES, until)?;
                 (received, "/results", "content")
             }
         };
@@ -163,7 +163,7 @@ impl Provider {
             status => return Err(Error::unavailable(format!("{name} answered {status}"))),
         }
         if received.cut {
-            let message = format!("{name} sent more than {ANSWER_BYTES} bytes");
+            let message = format!("{name} sent more than {MAX_ANSWER_BYTES} bytes");
             return Err(Error::too_large(message));
         }
         json::parse(&received.body, MAX_DEPTH)
@@ -179,7 +179,7 @@ fn hit(result: &Value, text: &str) -> Option<Hit> {
     Some(Hit {
         url: web_url(field("url")).ok()?.to_string(),
         title: snippet(field("title"), TITLE_CHARACTERS),
-        snippet: snippet(field(text), SNIPPET_CHARACTERS),
+        snippet: snippet(field(text), MAX_SNIPPET_CHARACTERS),
     })
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use crate::client::{KEND, call};
 use crate::output::{Outcome, print_coloured, print_line, wants_colour};
 
-const LINES: usize = 50;
+const DEFAULT_LINES: usize = 50;
 const CHUNK: usize = 64 * 1024;
 /// How often `--follow` reads the files again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -150,7 +150,7 @@ struct Filter {
 
 impl Filter {
     fn new(logs: &Logs) -> Filter {
-        let default = if logs.since.is_some() { usize::MAX } else { LINES };
+        let default = if logs.since.is_some() { usize::MAX } else { DEFAULT_LINES };
         Filter { lines: logs.lines.unwrap_or(default), since: logs.since, level: logs.level }
     }
 

@@ -17,7 +17,7 @@ use crate::ids::{field, items};
 use crate::output::{Outcome, fail_each, print_json, print_line, print_table};
 
 /// The maximum size of a rule's file, in bytes.
-const RULE_BYTES: u64 = 64 * 1024;
+const MAX_RULE_BYTES: u64 = 64 * 1024;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = r#"Examples:
@@ -148,9 +148,9 @@ fn read(file: &PathBuf) -> Result<Rule, Error> {
         "-" => Box::new(std::io::stdin()),
         _ => Box::new(ken_tool::open_regular(file).map_err(unreadable)?),
     };
-    input.take(RULE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > RULE_BYTES {
-        return Err(Error::too_large(format!("{name}: a rule has at most {RULE_BYTES} bytes")));
+    input.take(MAX_RULE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_RULE_BYTES {
+        return Err(Error::too_large(format!("{name}: a rule has at most {MAX_RULE_BYTES} bytes")));
     }
     Rule::parse(&text).map_err(|error| {
         let place = error.at.as_deref().unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::progress::during;
 use crate::{approvals, knowledge, named_session, turn};
 
 /// The maximum number of exchanges that are shown of a session.
-const EXCHANGES: u32 = 100;
+const MAX_EXCHANGES: u32 = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
@@ -167,13 +167,13 @@ fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
 /// Prints a conversation: each prompt after `> `, each answer unchanged, and the id of the turn.
 fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
     let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
-    let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;
+    let page = gateway.transcript(&identity, field(session, "sessionId"), MAX_EXCHANGES)?;
     let exchanges = items(&page, "exchanges");
     if as_json {
         return exchanges.iter().try_for_each(print_json);
     }
     if page.pointer("/page/hasOlder") == Some(&json!(true)) {
-        print_line(&format!("(the last {EXCHANGES} exchanges)"))?;
+        print_line(&format!("(the last {MAX_EXCHANGES} exchanges)"))?;
     }
     for exchange in exchanges {
         let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::undo;
 const MAX_APPROVALS: usize = 100;
 /// The maximum length of one argument of a call, and of an error, on the page, in characters. The remedy is at the end of an
 /// error.
-const MAX_SHOWN: usize = 80;
+const MAX_SHOWN_CHARACTERS: usize = 80;
 const MAX_ERROR: usize = 300;
 /// The length of the beginning of an id of a commit that is shown.
 const SHORT_COMMIT: usize = 10;
@@ -438,7 +438,7 @@ fn arguments_line(arguments: &Value) -> String {
 }
 
 fn short(text: &str) -> String {
-    shortened(text, MAX_SHOWN)
+    shortened(text, MAX_SHOWN_CHARACTERS)
 }
 
 fn shortened(text: &str, max: usize) -> String {

@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use crate::connection::{Connection, Open};
 use crate::logs::CHUNK;
-use crate::ops::{self, Answer};
+use crate::ops::{self, OpReply};
 use crate::sockets::bind_unix;
 use crate::system::System;
 
@@ -134,8 +134,8 @@ fn take(connection: &mut Connection, line: &[u8], system: &mut System, now: Inst
         }
         Ok(Request::Call { id, op, args, deadline }) => match ops::call(system, &op, args, now) {
             Err(error) => connection.refuse(Some(id), &error),
-            Ok(Answer::Now(value)) => connection.finish(id, Ok(value)),
-            Ok(Answer::Later(pending, timeout)) => {
+            Ok(OpReply::Now(value)) => connection.finish(id, Ok(value)),
+            Ok(OpReply::Later(pending, timeout)) => {
                 let requested = timeout.map(|ms| Duration::from_millis(ms.min(WIRE_DEADLINE_MAX_MS)));
                 let limit = requested.unwrap_or(deadline);
                 connection.open.push(Open { id, deadline: pending.has_deadline().then(|| now + limit), pending });

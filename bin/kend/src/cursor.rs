@@ -7,9 +7,9 @@ use std::io::{Read, Seek, SeekFrom};
 use crate::logs::{CHUNK, Rotating, open_to_read};
 
 /// The maximum number of bytes that are searched backwards for the first requested line.
-const MAX_SEARCHED: u64 = 16 * 1024 * 1024;
+const MAX_SEARCHED_BYTES: u64 = 16 * 1024 * 1024;
 /// The maximum length of a line, in bytes. A longer line is returned in pieces.
-const MAX_LINE: usize = 256 * 1024;
+const MAX_LINE_BYTES: usize = 256 * 1024;
 
 /// A position in a log.
 pub(crate) struct Cursor {
@@ -23,7 +23,7 @@ impl Cursor {
     /// Returns the position `lines` lines before the end, or the start of the oldest file if there are fewer lines.
     pub(crate) fn last(log: &Rotating, lines: u32) -> Cursor {
         let mut missing = u64::from(lines);
-        let mut budget = MAX_SEARCHED;
+        let mut budget = MAX_SEARCHED_BYTES;
         let mut best = Cursor { file: None, rotation: log.rotations(), rest: Vec::new() };
         for age in 0..=u64::from(log.keep()) {
             let Some(mut file) = open_to_read(&log.path(age)) else {
@@ -83,7 +83,7 @@ impl Cursor {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(piece);
-            if piece.ends_with(b"\n") || self.rest.len() >= MAX_LINE {
+            if piece.ends_with(b"\n") || self.rest.len() >= MAX_LINE_BYTES {
                 let line = String::from_utf8_lossy(&self.rest);
                 // ken-wire(5) does not allow NUL characters in a line.
                 lines.push(line.trim_end_matches('\n').replace('\0', "\u{fffd}"));

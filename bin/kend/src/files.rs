@@ -8,11 +8,11 @@ use ken_types::Error;
 use crate::problem::Problem;
 
 /// The maximum size of a configuration file, in bytes.
-const LIMIT_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Returns the text of a file, or `None` if there is no such file.
 pub(crate) fn read(path: &Path, others: Others) -> Result<Option<String>, Problem> {
-    let bytes = ken_trusted::find(path, others, LIMIT_BYTES);
+    let bytes = ken_trusted::find(path, others, MAX_FILE_BYTES);
     let text = bytes.map_err(|error| problem(path, error))?.map(String::from_utf8);
     let text = text.transpose();
     text.map_err(|error| Problem::whole(path, format!("cannot be read: {error}")))

@@ -14,7 +14,7 @@ use nix::unistd::pipe2;
 /// left in it.
 pub(crate) const CHUNK: usize = 64 * 1024;
 /// The maximum number of bytes of the last line that are kept for messages.
-const LAST_LINE: usize = 1024;
+const MAX_LAST_LINE_BYTES: usize = 1024;
 
 /// A log file that is renamed to `.1`, `.2` and so on when it is full.
 pub(crate) struct Rotating {
@@ -169,7 +169,7 @@ impl Log {
         let mut lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         if let Some(line) = lines.next_back() {
             self.last.clear();
-            self.last.extend_from_slice(line.get(..LAST_LINE).unwrap_or(line));
+            self.last.extend_from_slice(line.get(..MAX_LAST_LINE_BYTES).unwrap_or(line));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::sockets::bind_unix;
 
 /// The maximum size of a datagram, in bytes. The rest of a longer one is dropped; those of sd_notify(3) are far
 /// shorter.
-const MAX_DATAGRAM: usize = 4096;
+const MAX_DATAGRAM_BYTES: usize = 4096;
 /// The maximum number of datagrams read in one round of the loop.
 const MAX_DATAGRAMS: usize = 64;
 
@@ -49,7 +49,7 @@ impl Notify {
 
     /// Reads one datagram. Returns `None` if there is none, and `Some(None)` if the sender is unknown.
     fn read_one(&self) -> Option<Option<(Pid, Report)>> {
-        let mut text = [0; MAX_DATAGRAM];
+        let mut text = [0; MAX_DATAGRAM_BYTES];
         let mut slices = [IoSliceMut::new(&mut text)];
         let mut space = nix::cmsg_space!(UnixCredentials);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;

@@ -40,7 +40,7 @@ const NAMES: [&str; 12] = [
 const MAX_LINES: u32 = 10_000;
 
 /// The result of calling an operation.
-pub(crate) enum Answer {
+pub(crate) enum OpReply {
     Now(Value),
     /// The reply follows later. The number is the caller's timeout in milliseconds, if it set one.
     Later(Pending, Option<u64>),
@@ -67,7 +67,7 @@ pub(crate) fn deadline_error(pending: &Pending, system: &System, now: Instant) -
 }
 
 /// Carries a request out. Returns its reply, or what the reply has to wait for.
-pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> Result<Answer, Error> {
+pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> Result<OpReply, Error> {
     match op {
         "service.info" => read_args(args).and_then(|Nothing {}| answer(&info())),
         "service.ping" => read_args(args).and_then(|Nothing {}| answer(&Nothing {})),
@@ -79,7 +79,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
         "parts.kill" => send_signal(system, &read_args(args)?),
         "parts.wait_ready" => {
             let args: WaitReadyArgs = read_args(args)?;
-            Ok(Answer::Later(Pending::AllReady, args.timeout_ms))
+            Ok(OpReply::Later(Pending::AllReady, args.timeout_ms))
         }
         "parts.logs" => logs(system, read_args(args)?),
         "kend.reload" => {
@@ -95,14 +95,14 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
                 system.journal.warn(None, "stopped by `ken down`");
             }
             system.stop("`ken down`");
-            Ok(Answer::Later(Pending::Down, None))
+            Ok(OpReply::Later(Pending::Down, None))
         }
         _ => Err(Error::not_found(format!("kend has no operation `{op}`")).hint("service.info lists what there is")),
     }
 }
 
-fn answer(value: &impl Serialize) -> Result<Answer, Error> {
-    written(value).map(Answer::Now)
+fn answer(value: &impl Serialize) -> Result<OpReply, Error> {
+    written(value).map(OpReply::Now)
 }
 
 fn info() -> Info {
@@ -124,7 +124,7 @@ fn stats(system: &System) -> Value {
     })
 }
 
-fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<Answer, Error> {
+fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<OpReply, Error> {
     let mut all = system.status(now);
     if let Some(name) = &args.name {
         all.parts.retain(|part| part.name == *name);
@@ -160,7 +160,7 @@ fn check_wait(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
     }
 }
 
-fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now: Instant) -> Result<Answer, Error> {
+fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now: Instant) -> Result<OpReply, Error> {
     let name = args.name;
     system.reload_if_changed();
     let starts = find(system, &name)?.starts;
@@ -170,19 +170,19 @@ fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now:
     let part = find(system, &name)?;
     let after = if part.restart_wanted { starts } else { 0 };
     match args.wait {
-        Some(_) => Ok(Answer::Later(Pending::Ready { name, after }, args.timeout_ms)),
+        Some(_) => Ok(OpReply::Later(Pending::Ready { name, after }, args.timeout_ms)),
         None => answer(&system.part_status(&name, part, now)),
     }
 }
 
-fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<Answer, Error> {
+fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<OpReply, Error> {
     let name = args.name;
     find(system, &name)?;
     check_wait(args.wait, WaitFor::Stopped)?;
     let also = system.unwant(&name, args.dependents);
     system.advance(now);
     match args.wait {
-        Some(_) => Ok(Answer::Later(Pending::Stopped { name, also }, args.timeout_ms)),
+        Some(_) => Ok(OpReply::Later(Pending::Stopped { name, also }, args.timeout_ms)),
         None => {
             let part = system.part_status(&name, find(system, &name)?, now);
             answer(&Changed { part, also })
@@ -190,7 +190,7 @@ fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<Answer, Err
     }
 }
 
-fn send_signal(system: &mut System, args: &KillArgs) -> Result<Answer, Error> {
+fn send_signal(system: &mut System, args: &KillArgs) -> Result<OpReply, Error> {
     let text = args.signal.as_deref().unwrap_or("KILL");
     let signal = signal(text).ok_or_else(|| {
         Error::invalid("/args/signal", format!("there is no signal `{text}`")).hint("a name or a number, see signal(7)")
@@ -215,13 +215,13 @@ fn signal(text: &str) -> Option<Signal> {
     format!("SIG{name}").parse().ok()
 }
 
-fn logs(system: &System, args: LogsArgs) -> Result<Answer, Error> {
+fn logs(system: &System, args: LogsArgs) -> Result<OpReply, Error> {
     if args.lines > MAX_LINES {
         return Err(Error::invalid("/args/lines", format!("at most {MAX_LINES}")));
     }
     let log = system.log(&args.name).ok_or_else(|| unknown(system, &args.name))?;
     let pending = Pending::Logs { cursor: Cursor::last(log, args.lines), name: args.name, follow: args.follow };
-    Ok(Answer::Later(pending, None))
+    Ok(OpReply::Later(pending, None))
 }
 
 impl System {

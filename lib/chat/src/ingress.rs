@@ -116,7 +116,7 @@ pub struct Ingress {
 }
 
 /// The maximum length of the name of a model, in bytes.
-const MODEL_BYTES: usize = 256;
+const MAX_MODEL_BYTES: usize = 256;
 
 /// How long a message may wait in the store's queue. If the store has not begun to accept it by then, it never does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -352,7 +352,7 @@ const DEFAULT: &str = "default";
 /// Whether a text can be the name of a model.
 fn is_model(text: &str) -> bool {
     let is_plain = |letter: char| !letter.is_whitespace() && !letter.is_control();
-    text.len() <= MODEL_BYTES && text.contains('/') && text.chars().all(is_plain)
+    text.len() <= MAX_MODEL_BYTES && text.contains('/') && text.chars().all(is_plain)
 }
 
 /// Returns the list of the commands that do something for a connector, as Markdown.

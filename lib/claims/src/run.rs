@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use crate::patience::call_until_answered;
 
 /// The maximum size of an event without its message and attributes, in bytes.
-const ENVELOPE_BYTES: usize = 4 * 1024;
+const MAX_ENVELOPE_BYTES: usize = 4 * 1024;
 
 /// What earlier holders have recorded of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -158,7 +158,7 @@ impl Run {
     /// Records that a step is done. An output that is too long for an event is not recorded, so after a crash the step
     /// runs again.
     pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
-        let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
+        let fits = output.to_string().len() + MAX_ENVELOPE_BYTES <= EVENT_BYTES;
         let mark = Mark::Done { step: step.to_owned(), output: fits.then(|| output.clone()) };
         self.mark(format!("step {step} done"), mark).await
     }
@@ -173,7 +173,7 @@ impl Run {
     /// place.
     pub async fn log(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
         let bytes = message.len() + attributes.to_string().len();
-        if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
+        if bytes + MAX_ENVELOPE_BYTES <= EVENT_BYTES {
             return self.append(level, message, attributes).await;
         }
         self.append(level, "a line that was too long", json!({"bytes": bytes})).await

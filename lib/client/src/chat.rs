@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ken_types::id::Mint;
 use ken_types::uri::{encode_query, encode_segment};
 use ken_types::{Code, Error};
@@ -123,6 +125,20 @@ pub struct Image {
     pub media_type: String,
     /// The image in base64, at most 14 680 064 characters.
     pub data: String,
+}
+
+impl Image {
+    /// Returns `None` if the bytes do not begin as one of the four formats that models accept.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Image> {
+        let media_type = match bytes {
+            [0x89, b'P', b'N', b'G', ..] => "image/png",
+            [0xff, 0xd8, 0xff, ..] => "image/jpeg",
+            [b'G', b'I', b'F', b'8', ..] => "image/gif",
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "image/webp",
+            _ => return None,
+        };
+        Some(Image { media_type: media_type.to_owned(), data: STANDARD.encode(bytes) })
+    }
 }
 
 impl Prompt {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::gateway::{Attempts, Gateway};
 
 /// The maximum number of batches that wait for the caller. While there are as many, the connection is not read.
-const BATCHES: usize = 16;
+const MAX_BATCHES: usize = 16;
 
 /// The events of a stream after an offset, as they arrive. Reading continues after lost connections and restarts of the
 /// gateway.
@@ -31,7 +31,7 @@ struct Batch {
 impl Gateway {
     /// Returns the events of the stream at a path, after an offset (`-1` for all, `now` only for new ones).
     pub fn events(&self, target: &str, offset: &str) -> Events {
-        let (sender, batches) = sync_channel(BATCHES);
+        let (sender, batches) = sync_channel(MAX_BATCHES);
         let subscription =
             Subscription { gateway: self.clone(), target: target.to_owned(), offset: offset.to_owned(), to: sender };
         std::thread::spawn(move || subscription.run());

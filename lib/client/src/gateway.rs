@@ -16,7 +16,7 @@ use ureq::{Agent, Body};
 use crate::endpoint::Endpoint;
 
 /// The maximum size of a response, in bytes. The largest responses of the gateway are pages of a transcript.
-const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The read timeout. It is longer than any pause of a working gateway: a long poll takes 30 s, and a stream has a
 /// heartbeat every 15 s.
@@ -114,7 +114,7 @@ impl Gateway {
         target: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Result<Answer, Error> {
+    ) -> Result<CompleteResponse, Error> {
         let mut attempts = Attempts::new(self);
         loop {
             let error = match self.send(method, target, headers, body) {
@@ -167,7 +167,13 @@ impl Gateway {
     ///
     /// # Errors
     /// `unavailable` if there is no response, `invalid` if the arguments do not form a valid request.
-    pub fn send(&self, method: &Method, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, Error> {
+    pub fn send(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<CompleteResponse, Error> {
         let response = self.request(method, target, headers, body)?;
         self.read_answer(response)
     }
@@ -213,10 +219,10 @@ impl Gateway {
         self.reach.is_refused.load(Ordering::Relaxed) && !self.reach.has_answered.load(Ordering::Relaxed)
     }
 
-    fn read_answer(&self, response: Response<Body>) -> Result<Answer, Error> {
+    fn read_answer(&self, response: Response<Body>) -> Result<CompleteResponse, Error> {
         let (head, body) = response.into_parts();
-        let body = body.into_with_config().limit(ANSWER_BYTES).read_to_vec();
-        Ok(Answer {
+        let body = body.into_with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
+        Ok(CompleteResponse {
             status: head.status.as_u16(),
             headers: head.headers,
             body: body.map_err(|error| self.unreachable(&error))?,
@@ -271,13 +277,13 @@ impl Attempts {
 
 /// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CompleteResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl CompleteResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }

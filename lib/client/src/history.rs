@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-const ENTRIES: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 /// If the file has more lines than this, it is rewritten without the oldest ones.
-const LINES: usize = 4 * ENTRIES;
+const MAX_LINES: usize = 4 * MAX_ENTRIES;
 
 /// The history in the folder `tui` of a state directory.
 #[derive(Debug, Clone)]
@@ -50,8 +50,8 @@ impl History {
     pub fn prompts(&self) -> Vec<String> {
         let mut lines = self.lines().unwrap_or_default();
         let count = lines.len();
-        lines.drain(..count.saturating_sub(ENTRIES));
-        if count > LINES {
+        lines.drain(..count.saturating_sub(MAX_ENTRIES));
+        if count > MAX_LINES {
             // If this fails, the file stays longer.
             _ = self.write(&lines);
         }
@@ -124,12 +124,12 @@ mod tests {
         assert_eq!(history.prompts(), ["a\nb", "c", "an old line"]);
         history.forget("tui-1").unwrap();
         assert_eq!(history.prompts(), ["c", "an old line"]);
-        for number in 0..=LINES {
+        for number in 0..=MAX_LINES {
             history.add(&number.to_string(), "tui-3").unwrap();
         }
         let prompts = history.prompts();
-        assert_eq!((prompts.len(), prompts.last().unwrap().as_str()), (ENTRIES, "4000"));
-        assert_eq!(history.lines().unwrap().len(), ENTRIES);
+        assert_eq!((prompts.len(), prompts.last().unwrap().as_str()), (MAX_ENTRIES, "4000"));
+        assert_eq!(history.lines().unwrap().len(), MAX_ENTRIES);
         assert_eq!(history.prompts(), prompts);
         let about = fs::metadata(history.path()).unwrap();
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777, 0o600);

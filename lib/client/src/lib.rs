@@ -35,7 +35,7 @@ pub mod workspace;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
-pub use gateway::{Answer, Gateway, Method};
+pub use gateway::{CompleteResponse, Gateway, Method};
 pub use history::History;
 pub use live_text::{LiveText, message_text, progress_line, source_lines};
 pub use nearest::nearest;

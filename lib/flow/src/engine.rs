@@ -115,8 +115,8 @@ impl<'a> Run<'a> {
         let reported = self.report(&summary).await;
         let (status, error) = match (done, reported) {
             (Ok(()), Ok(())) => (Status::Completed, None),
-            (Err(Stop::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
-            (Err(Stop::Aborted(error)), _) => (Status::Aborted, Some(error)),
+            (Err(RunError::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
+            (Err(RunError::Aborted(error)), _) => (Status::Aborted, Some(error)),
         };
         Ended { status, error, results: self.results(&progress), summary }
     }
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
     /// Called after each step. If results are required to agree and the step's result disagrees with earlier ones, the
     /// step runs once more with the issues in its input. If they still disagree, or a later step disagrees, the run is
     /// aborted: there is one retry and one abort in a run.
-    async fn require_coherence(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
+    async fn require_coherence(&self, number: usize, progress: &mut Progress) -> Result<(), RunError> {
         let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
@@ -186,11 +186,11 @@ impl<'a> Run<'a> {
         retried
     }
 
-    async fn abort(&self, step: &Step, found: &Coherence, progress: &mut Progress) -> Result<(), Stop> {
+    async fn abort(&self, step: &Step, found: &Coherence, progress: &mut Progress) -> Result<(), RunError> {
         self.decide(Decision::Abort, step, found).await?;
         progress.actions.push(format!("aborted: after one retry the results of {} still disagree", step.id));
         let issues = found.issues.join("; ");
-        Err(Stop::Aborted(Error::conflict(format!("step {}: the results do not agree: {issues}", step.id))))
+        Err(RunError::Aborted(Error::conflict(format!("step {}: the results do not agree: {issues}", step.id))))
     }
 
     /// The issues among the results so far; `None` if there are none, if results are not required to agree, or in a branch.
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs items one after the other until one fails.
-    fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), Stop>> {
+    fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), RunError>> {
         Box::pin(async move {
             for item in items {
                 self.item(item, progress).await?;
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    async fn item(&self, item: &Item, progress: &mut Progress) -> Result<(), Stop> {
+    async fn item(&self, item: &Item, progress: &mut Progress) -> Result<(), RunError> {
         match item {
             Item::Step(step) => self.step(*step, progress).await,
             Item::Loop { rounds, items } => {
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
     /// Runs all items until each has ended. If several fail, returns the error of the first one in the file. No item sees
     /// the results of another, so the order in which they finish does not matter. The results are compared in the order of
     /// the file when all items have ended; in a nested group when the outermost one has.
-    async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Stop> {
+    async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), RunError> {
         let branches = items.iter().map(|item| {
             let mut own = progress.branch();
             async move {
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         all_done
     }
 
-    async fn step(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
+    async fn step(&self, number: usize, progress: &mut Progress) -> Result<(), RunError> {
         let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
@@ -362,16 +362,16 @@ impl<'a> Run<'a> {
 }
 
 /// Why a run stops before its last item.
-enum Stop {
+enum RunError {
     /// A step or the observer failed.
     Failed(Error),
     /// The results do not agree, although they are required to.
     Aborted(Error),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Failed(error)
+impl From<Error> for RunError {
+    fn from(error: Error) -> RunError {
+        RunError::Failed(error)
     }
 }
 

@@ -40,11 +40,11 @@ impl<S> Service<S> {
 impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> for Service<S> {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer<S>;
+    type Future = PendingResponse<S>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Answer<S> {
+    fn call(&self, request: http::Request<Incoming>) -> PendingResponse<S> {
         let (head, body) = request.into_parts();
-        let mut answer = Answer {
+        let mut answer = PendingResponse {
             id: self.listener.request_id(&head.headers),
             listener: self.listener.clone(),
             connection: self.connection.clone(),
@@ -59,7 +59,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
 }
 
 /// The response to one request while it is being made.
-pub(crate) struct Answer<S> {
+pub(crate) struct PendingResponse<S> {
     listener: Arc<Listener<S>>,
     connection: Arc<Connection>,
     id: HeaderValue,
@@ -72,7 +72,12 @@ pub(crate) struct Answer<S> {
 
 impl<S: Send + Sync + 'static> Service<S> {
     /// Makes the checks in the order of the contract: the request itself, shutdown, identity, rate, path, method.
-    fn begin(&self, answer: &mut Answer<S>, head: http::request::Parts, body: Incoming) -> Result<Work, Failure> {
+    fn begin(
+        &self,
+        answer: &mut PendingResponse<S>,
+        head: http::request::Parts,
+        body: Incoming,
+    ) -> Result<Work, Failure> {
         if let Some(refusal) = self.connection.take_refusal() {
             return Err(refusal);
         }
@@ -107,7 +112,7 @@ impl<S: Send + Sync + 'static> Service<S> {
     }
 }
 
-impl<S> Answer<S> {
+impl<S> PendingResponse<S> {
     /// Identifies the caller.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
         let (access, peer) = (&self.listener.access, self.connection.peer);
@@ -204,7 +209,7 @@ impl<S> Answer<S> {
     }
 }
 
-impl<S: Send + Sync + 'static> Future for Answer<S> {
+impl<S: Send + Sync + 'static> Future for PendingResponse<S> {
     type Output = Result<http::Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

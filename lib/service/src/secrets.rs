@@ -14,7 +14,7 @@ use crate::descriptor;
 
 const VARIABLE: &str = "KEN_SECRETS_FD";
 /// The maximum size of the memory file. kend passes less than this.
-const LIMIT_BYTES: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
 static FORMS: OnceLock<RedactedTexts> = OnceLock::new();
@@ -141,7 +141,7 @@ pub fn inherit() -> Result<(), Error> {
         return Ok(());
     };
     let mut text = String::new();
-    let read = File::from(fd).take(LIMIT_BYTES).read_to_string(&mut text);
+    let read = File::from(fd).take(MAX_FILE_BYTES).read_to_string(&mut text);
     read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
     let passed = PASSED.get_or_init(|| parse(&text));
     FORMS.get_or_init(|| RedactedTexts::of(passed.values().map(String::as_str)));

@@ -7,11 +7,11 @@ use crate::front_matter::split;
 use crate::head;
 
 /// The maximum length of a piece in bytes. A Markdown file that is not longer than this is a single piece.
-const PIECE_BYTES: usize = 4 * 1024;
+const MAX_PIECE_BYTES: usize = 4 * 1024;
 /// The maximum length of a title in characters.
-const TITLE_CHARACTERS: usize = 200;
+const MAX_TITLE_CHARACTERS: usize = 200;
 /// The maximum number of tags of a file, and the maximum length of a tag in characters.
-const TAGS: usize = 32;
+const MAX_TAGS: usize = 32;
 const TAG_CHARACTERS: usize = 64;
 
 /// A piece of a file.
@@ -37,7 +37,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let first_heading = || body.lines().find_map(heading).map(|(_, title)| title);
     let title = front.title.or_else(first_heading).unwrap_or_else(|| name.to_owned());
     let mut found = Vec::new();
-    if body.len() <= PIECE_BYTES {
+    if body.len() <= MAX_PIECE_BYTES {
         push(&mut found, &title, first_line, body, &front.tags);
         return found;
     }
@@ -101,12 +101,12 @@ fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[
 /// Returns the length in bytes of the first piece of a text: up to the last blank line that fits, or else the last line
 /// break, or else the last character.
 fn cut(text: &str) -> usize {
-    if text.len() <= PIECE_BYTES {
+    if text.len() <= MAX_PIECE_BYTES {
         return text.len();
     }
-    let fitting = head(text, PIECE_BYTES);
+    let fitting = head(text, MAX_PIECE_BYTES);
     // Prevents pieces of only a few lines, which would not be useful.
-    let late = |end: &usize| *end > PIECE_BYTES / 4;
+    let late = |end: &usize| *end > MAX_PIECE_BYTES / 4;
     let blank = fitting.rfind("\n\n").map(|at| at + 2).filter(late);
     let end = blank.or_else(|| fitting.rfind('\n').map(|at| at + 1)).filter(late);
     end.unwrap_or(fitting.len()).max(1)
@@ -121,9 +121,9 @@ fn lines(text: &str) -> usize {
 }
 
 fn shortened(title: &str) -> Cow<'_, str> {
-    match title.char_indices().nth(TITLE_CHARACTERS) {
+    match title.char_indices().nth(MAX_TITLE_CHARACTERS) {
         None => Cow::Borrowed(title),
-        Some(_) => Cow::Owned(title.chars().take(TITLE_CHARACTERS - 1).chain(['…']).collect()),
+        Some(_) => Cow::Owned(title.chars().take(MAX_TITLE_CHARACTERS - 1).chain(['…']).collect()),
     }
 }
 
@@ -184,7 +184,7 @@ fn title_and_tags(text: &str) -> (Front, &str) {
 impl Front {
     fn add(&mut self, tag: &str) {
         let tag = plain(tag).trim_start_matches('#');
-        let fits = !tag.is_empty() && tag.chars().count() <= TAG_CHARACTERS && self.tags.len() < TAGS;
+        let fits = !tag.is_empty() && tag.chars().count() <= TAG_CHARACTERS && self.tags.len() < MAX_TAGS;
         if fits && !self.tags.iter().any(|known| known == tag) {
             self.tags.push(tag.to_owned());
         }
@@ -240,7 +240,7 @@ mod tests {
     fn a_long_text_is_cut_between_paragraphs() {
         let text = "A line of some length that says something.\n".repeat(40) + "\n";
         let found = lines_of_text("notes.txt", &text.repeat(5));
-        assert!(found.len() >= 3 && found.iter().all(|one| one.text.len() <= PIECE_BYTES));
+        assert!(found.len() >= 3 && found.iter().all(|one| one.text.len() <= MAX_PIECE_BYTES));
         assert_eq!((found[1].line, found[1].title.as_str()), (83, "notes.txt"));
     }
 
@@ -251,8 +251,8 @@ mod tests {
             let text: String = parts.concat();
             for found in [sections("n", &text), lines_of_text("n", &text)] {
                 for one in &found {
-                    prop_assert!(one.text.len() <= PIECE_BYTES && !one.text.trim().is_empty());
-                    prop_assert!((1..=TITLE_CHARACTERS).contains(&one.title.chars().count()));
+                    prop_assert!(one.text.len() <= MAX_PIECE_BYTES && !one.text.trim().is_empty());
+                    prop_assert!((1..=MAX_TITLE_CHARACTERS).contains(&one.title.chars().count()));
                     let first = one.text.lines().next().unwrap();
                     let there = text.lines().nth(one.line - 1).unwrap_or_default();
                     prop_assert!(there.contains(first), "{:?} is not in {:?}", first, there);

@@ -124,7 +124,7 @@ pub fn main<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os())
 }
 
-/// Like [`main`], for a tool that is a subcommand of another, as in `ken-laws train`. [`Filter::NAME`] contains both words.
+/// Like [`main`], for a tool that is a subcommand of another, as in `ken-tools call`. [`Filter::NAME`] contains both words.
 pub fn subcommand<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os().skip(1))
 }

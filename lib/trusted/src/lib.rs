@@ -23,7 +23,7 @@ const OTHERS_WRITE: u32 = 0o022;
 /// The permission bit of a folder, such as /tmp, in which only the owner of a file can remove or rename it.
 const STICKY: u32 = 0o1000;
 /// The maximum size of `secrets.env`, in bytes.
-const SECRETS_BYTES: u64 = 1024 * 1024;
+const MAX_SECRETS_BYTES: u64 = 1024 * 1024;
 
 /// What users other than the owner are allowed to do with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn find(path: &Path, others: Others, max: u64) -> Result<Option<Vec<u8>>, Er
 /// to it. The error contains the path in `at`.
 pub fn secrets(path: &Path) -> Result<String, Error> {
     let at = path.display().to_string();
-    let found = find(path, Others::Nothing, SECRETS_BYTES);
+    let found = find(path, Others::Nothing, MAX_SECRETS_BYTES);
     let bytes = found.map_err(|error| Error { at: Some(at.clone()), ..error })?;
     String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
 }

@@ -340,7 +340,7 @@ impl StopReason {
     }
 
     /// Whether the message was cut off before the model finished it. Such a message is not sent to the model again.
-    pub fn is_cut(self) -> bool {
+    pub fn is_incomplete(self) -> bool {
         matches!(self, StopReason::Error | StopReason::Aborted | StopReason::Interrupted)
     }
 }

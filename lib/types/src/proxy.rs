@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const HTTPS: u16 = 443;
 const HTTP: u16 = 80;
 /// The maximum length of a host name (RFC 1035).
-const NAME_BYTES: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// `HOST` or `HOST:PORT`. The host is a name or an address; patterns are not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Host {
         };
         let port = port.map_or(Ok(HTTPS), |port| port.parse().map_err(|_| wrong()))?;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        let is_name = (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(plain);
+        let is_name = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(plain);
         if (is_name || name.parse::<IpAddr>().is_ok()) && port != 0 {
             Ok(Host { name: name.to_ascii_lowercase(), port })
         } else {

@@ -211,7 +211,7 @@ fn check_names<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str
 }
 
 /// The maximum length of the text of a directive, in bytes.
-const TEXT_BYTES: usize = 16 * 1024;
+const MAX_TEXT_BYTES: usize = 16 * 1024;
 const DIRECTIVES: usize = 64;
 
 impl Rule {
@@ -255,7 +255,7 @@ impl Rule {
                 Directive::MaxCost(max) if !(*max >= 0.0 && max.is_finite()) => {
                     return wrong("a cost is 0 or more");
                 }
-                Directive::Text(text) if text.trim().is_empty() || text.len() > TEXT_BYTES => {
+                Directive::Text(text) if text.trim().is_empty() || text.len() > MAX_TEXT_BYTES => {
                     return wrong("a text has 1 byte to 16 KiB");
                 }
                 _ => {}

@@ -4,7 +4,7 @@
 use crate::Error;
 
 /// The maximum size of an event's data. A larger event is an error.
-const LIMIT_BYTES: usize = 8 * 1024 * 1024;
+const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
 
 /// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,8 +39,8 @@ impl Parser {
                 _ => self.line.push(*byte),
             }
             self.after_cr = *byte == b'\r';
-            if self.line.len() + self.open.data.len() > LIMIT_BYTES {
-                let message = format!("an event of the stream has more than {LIMIT_BYTES} bytes");
+            if self.line.len() + self.open.data.len() > MAX_DATA_BYTES {
+                let message = format!("an event of the stream has more than {MAX_DATA_BYTES} bytes");
                 return Err(Error::unavailable(message));
             }
         }

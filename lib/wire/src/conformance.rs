@@ -20,10 +20,10 @@ pub struct Subject {
 }
 
 /// The result of a check. The error describes the observed behaviour that violates the protocol.
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// A check and its name.
-pub type Check = (&'static str, fn(&Subject) -> Verdict);
+pub type Check = (&'static str, fn(&Subject) -> CheckResult);
 
 /// All checks.
 pub const CHECKS: [Check; 13] = [
@@ -63,11 +63,11 @@ impl Peer {
         Ok(Peer { to, from: BufReader::new(from) })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Verdict {
+    fn send(&mut self, bytes: &[u8]) -> CheckResult {
         self.to.write_all(bytes).map_err(|error| format!("write: {error}"))
     }
 
-    fn request(&mut self, request: &Value) -> Verdict {
+    fn request(&mut self, request: &Value) -> CheckResult {
         self.send(format!("{request}\n").as_bytes())
     }
 
@@ -95,7 +95,7 @@ impl Peer {
         self.last_line()
     }
 
-    fn expect_closed(mut self) -> Verdict {
+    fn expect_closed(mut self) -> CheckResult {
         let mut rest = Vec::new();
         match self.from.read_to_end(&mut rest) {
             Ok(0) => Ok(()),
@@ -110,7 +110,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn expect(line: &Value, pointer: &str, wanted: &Value) -> Verdict {
+fn expect(line: &Value, pointer: &str, wanted: &Value) -> CheckResult {
     let found = line.pointer(pointer).unwrap_or(&Value::Null);
     if found == wanted { Ok(()) } else { Err(format!("{pointer} is {found} instead of {wanted} in {line}")) }
 }
@@ -119,7 +119,7 @@ fn ping(id: u64) -> Value {
     json!({"id": id, "op": "service.ping"})
 }
 
-fn answers_the_common_operations(subject: &Subject) -> Verdict {
+fn answers_the_common_operations(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     let info = peer.ask(&json!({"id": 1, "op": "service.info", "args": {}}))?;
     expect(&info, "/ok/wire", &json!(1))?;
@@ -136,20 +136,20 @@ fn answers_the_common_operations(subject: &Subject) -> Verdict {
     Ok(())
 }
 
-fn refuses_an_unknown_operation(subject: &Subject) -> Verdict {
+fn refuses_an_unknown_operation(subject: &Subject) -> CheckResult {
     let answer = Peer::connect(subject)?.ask(&json!({"id": 7, "op": "no.such", "args": {}}))?;
     expect(&answer, "/id", &json!(7))?;
     expect(&answer, "/error/code", &json!("not_found"))
 }
 
-fn names_an_unknown_field(subject: &Subject) -> Verdict {
+fn names_an_unknown_field(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     let answer = peer.ask(&json!({"id": 1, "op": "service.ping", "args": {"surplus": 1}}))?;
     expect(&answer, "/error/code", &json!("invalid"))?;
     expect(&answer, "/error/at", &json!("/args/surplus"))
 }
 
-fn survives_malformed_lines(subject: &Subject) -> Verdict {
+fn survives_malformed_lines(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     for bad in
         ["nonsense", "", "[]", "{\"id\":1", "{\"id\":1,\"id\":2,\"op\":\"service.ping\"}", "\u{0}", "{\"op\":\"x\"}"]
@@ -162,14 +162,14 @@ fn survives_malformed_lines(subject: &Subject) -> Verdict {
     expect(&peer.ask(&ping(9))?, "/id", &json!(9))
 }
 
-fn refuses_deep_nesting(subject: &Subject) -> Verdict {
+fn refuses_deep_nesting(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     let deep = format!("{{\"id\":1,\"op\":\"service.ping\",\"args\":{}{}}}\n", "[".repeat(64), "]".repeat(64));
     peer.send(deep.as_bytes())?;
     expect(&peer.line()?, "/error/code", &json!("invalid"))
 }
 
-fn closes_after_an_over_long_line(subject: &Subject) -> Verdict {
+fn closes_after_an_over_long_line(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     // The peer may close the connection before everything is written; only its reply matters.
     _ = peer.send(&vec![b'x'; WIRE_LINE_BYTES + 1]);
@@ -177,7 +177,7 @@ fn closes_after_an_over_long_line(subject: &Subject) -> Verdict {
     peer.expect_closed()
 }
 
-fn joins_single_bytes(subject: &Subject) -> Verdict {
+fn joins_single_bytes(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     for byte in format!("{}\n", ping(5)).bytes() {
         peer.send(&[byte])?;
@@ -186,7 +186,7 @@ fn joins_single_bytes(subject: &Subject) -> Verdict {
 }
 
 /// Sends requests in batches of the maximum number of open requests, because a daemon answers any more with `busy`.
-fn answers_pipelined_requests(subject: &Subject) -> Verdict {
+fn answers_pipelined_requests(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     let mut seen = std::collections::HashSet::new();
     let window = WIRE_OPEN_REQUESTS as u64;
@@ -208,7 +208,7 @@ fn slow_request(subject: &Subject, id: u64, deadline_ms: u64) -> Option<Value> {
     Some(json!({"id": id, "op": op, "args": args, "deadline_ms": deadline_ms}))
 }
 
-fn cancels(subject: &Subject) -> Verdict {
+fn cancels(subject: &Subject) -> CheckResult {
     let Some(slow) = slow_request(subject, 3, 10_000) else {
         return Ok(());
     };
@@ -220,7 +220,7 @@ fn cancels(subject: &Subject) -> Verdict {
     expect(&peer.ask(&ping(4))?, "/id", &json!(4))
 }
 
-fn keeps_deadlines(subject: &Subject) -> Verdict {
+fn keeps_deadlines(subject: &Subject) -> CheckResult {
     let Some(slow) = slow_request(subject, 3, 50) else {
         return Ok(());
     };
@@ -231,7 +231,7 @@ fn keeps_deadlines(subject: &Subject) -> Verdict {
     if took < Duration::from_secs(3) { Ok(()) } else { Err(format!("answered after {took:?}")) }
 }
 
-fn bounds_open_requests(subject: &Subject) -> Verdict {
+fn bounds_open_requests(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     for id in 0..WIRE_OPEN_REQUESTS as u64 {
         let Some(slow) = slow_request(subject, id, 10_000) else {
@@ -248,7 +248,7 @@ fn bounds_open_requests(subject: &Subject) -> Verdict {
     }
 }
 
-fn survives_a_peer_that_never_reads(subject: &Subject) -> Verdict {
+fn survives_a_peer_that_never_reads(subject: &Subject) -> CheckResult {
     let mut deaf = Peer::connect(subject)?;
     deaf.to.set_write_timeout(Some(Duration::from_millis(300))).map_err(text)?;
     let line = format!("{}\n", json!({"id": 1, "op": "service.info"})).repeat(100);
@@ -262,7 +262,7 @@ fn survives_a_peer_that_never_reads(subject: &Subject) -> Verdict {
     expect(&Peer::connect(subject)?.ask(&ping(2))?, "/id", &json!(2))
 }
 
-fn drops_a_begun_line(subject: &Subject) -> Verdict {
+fn drops_a_begun_line(subject: &Subject) -> CheckResult {
     let mut peer = Peer::connect(subject)?;
     peer.send(b"{\"id\":1,\"op\":\"service.ping\"")?;
     peer.to.shutdown(Shutdown::Write).map_err(text)?;

@@ -18,7 +18,7 @@ use crate::gate::ChangeGate;
 use crate::halves::{ReadHalf, WriteHalf, closed, split};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
-use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
+use crate::table::{ConnectionId, Daemon, FinalLine, RawCall, Table};
 
 /// How long a peer may read nothing before it is disconnected.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -245,7 +245,7 @@ impl Calls {
         Ok(())
     }
 
-    fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
+    fn spawn(&self, id: u64, deadline: Instant, answer: FinalLine, out: mpsc::Sender<Vec<u8>>) {
         let gate = ChangeGate::new(deadline);
         // The call is entered before its task can run, because the task removes it when it ends.
         let open = OpenCall { gate: gate.clone(), task: None };

@@ -68,8 +68,8 @@ pub(crate) struct RawCall {
 }
 
 /// The final line of a call.
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>;
-type Start<S> = Box<dyn Fn(Arc<S>, RawCall, &str) -> Result<Answer, Error> + Send + Sync>;
+pub(crate) type FinalLine = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>;
+type Start<S> = Box<dyn Fn(Arc<S>, RawCall, &str) -> Result<FinalLine, Error> + Send + Sync>;
 
 /// The operations of a daemon with state `S`.
 pub struct Table<S> {
@@ -115,7 +115,7 @@ impl<S: Daemon> Table<S> {
         Info { name: self.name.to_owned(), version: self.version.to_owned(), wire: 1, ops }
     }
 
-    pub(crate) fn start(&self, state: Arc<S>, call: RawCall, op: &str, args: &str) -> Result<Answer, Error> {
+    pub(crate) fn start(&self, state: Arc<S>, call: RawCall, op: &str, args: &str) -> Result<FinalLine, Error> {
         match self.ops.get(op) {
             Some(start) => start(state, call, args),
             // The names are known only when the table is complete, so this operation has no handler.

@@ -13,7 +13,7 @@ use crate::ports::Caller;
 /// The name of the checklist if a call gives none.
 const LIST: &str = "todo";
 /// The maximum number of items of a checklist.
-const ITEMS: usize = 200;
+const MAX_ITEMS: usize = 200;
 
 pub(super) fn tools() -> Vec<Builtin> {
     let item = json!({
@@ -28,7 +28,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "todo_write",
             "Write a checklist of this conversation, in place of the one of the same name; without items it is deleted. Use it \
              for work of several steps, and mark each step when it is done.",
-            json!({"list": name, "items": {"type": "array", "items": item, "maxItems": ITEMS}}),
+            json!({"list": name, "items": {"type": "array", "items": item, "maxItems": MAX_ITEMS}}),
             &["items"],
             |parts, caller, given| Box::pin(write_list(parts, caller, given)),
         ),
@@ -83,8 +83,8 @@ struct Checklist {
 
 async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let checklist: Checklist = arguments(given)?;
-    if checklist.items.len() > ITEMS {
-        return Err(format!("A checklist has at most {ITEMS} items."));
+    if checklist.items.len() > MAX_ITEMS {
+        return Err(format!("A checklist has at most {MAX_ITEMS} items."));
     }
     let body = if checklist.items.is_empty() {
         String::new()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Builtin, Parts, arguments, tool};
 
 /// The maximum size of a file that a model is shown, in bytes.
-const SHOWN_BYTES: u64 = 64 * 1024;
+const MAX_SHOWN_BYTES: u64 = 64 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![tool(
@@ -55,8 +55,8 @@ fn other_files(skill: &Skill) -> String {
 
 fn file_text(skill: &Skill, path: &str) -> Result<String, String> {
     let found = skill.files.iter().find(|file| file.path == path);
-    if let Some(file) = found.filter(|file| file.bytes > SHOWN_BYTES) {
-        return Err(format!("{path} has {} bytes; files of at most {SHOWN_BYTES} bytes can be read.", file.bytes));
+    if let Some(file) = found.filter(|file| file.bytes > MAX_SHOWN_BYTES) {
+        return Err(format!("{path} has {} bytes; files of at most {MAX_SHOWN_BYTES} bytes can be read.", file.bytes));
     }
     let content = skill.open(path).map_err(|error| format!("{}.{}", error.message, other_files(skill)))?;
     String::from_utf8(content).map_err(|_| format!("{path} is not text."))

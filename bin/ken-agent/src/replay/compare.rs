@@ -130,12 +130,12 @@ async fn play(
 fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState {
     let mut state = before.clone();
     if is_resumed {
-        let is_cut = |id: &str| {
+        let is_interrupted = |id: &str| {
             segment.events.iter().any(
                 |event| matches!(&event.body, Body::Tool { tool_call_id, interrupted: true, .. } if tool_call_id == id),
             )
         };
-        state.resume(&|call| !is_cut(&call.id));
+        state.resume(&|call| !is_interrupted(&call.id));
     }
     state
 }

@@ -71,7 +71,7 @@ impl Outline {
         for body in events {
             match body {
                 Body::MessageEnd { message: message @ Message::Assistant { content, stop_reason, .. } }
-                    if !stop_reason.is_some_and(StopReason::is_cut) =>
+                    if !stop_reason.is_some_and(StopReason::is_incomplete) =>
                 {
                     outline.answer = message.text();
                     outline.tool_calls.extend(content.iter().filter_map(call));

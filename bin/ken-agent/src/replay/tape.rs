@@ -23,7 +23,7 @@ use crate::validation::NOT_JUDGED;
 pub(super) struct Segment {
     pub(super) events: Vec<Event>,
     /// Whether the segment ends with a crash of its holder. A replay cannot reproduce such an end.
-    pub(super) is_cut: bool,
+    pub(super) is_interrupted: bool,
 }
 
 /// Divides a record into the segments of its holders, in order.
@@ -35,9 +35,9 @@ pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
             Some(open) if !is_first => open.events.push(event.clone()),
             previous => {
                 if let Some(previous) = previous {
-                    previous.is_cut = true;
+                    previous.is_interrupted = true;
                 }
-                segments.push(Segment { events: vec![event.clone()], is_cut: false });
+                segments.push(Segment { events: vec![event.clone()], is_interrupted: false });
             }
         }
     }
@@ -128,7 +128,7 @@ pub(super) struct RecordedAnswer {
 pub(super) struct Tape {
     lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
     left: usize,
-    is_cut: bool,
+    is_interrupted: bool,
     /// Why the turn was ended from outside, and the index of the first event that this caused.
     ending: Option<(Ending, u64)>,
     abort: watch::Sender<bool>,
@@ -157,11 +157,11 @@ pub(super) fn stopped() -> Error {
 impl Tape {
     /// Creates the tape of a segment. `all` contains the events of the whole record.
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
-        let ending = if segment.is_cut { None } else { ending(&segment.events) };
+        let ending = if segment.is_interrupted { None } else { ending(&segment.events) };
         let mut tape = Tape {
             lanes: HashMap::new(),
             left: segment.events.len(),
-            is_cut: segment.is_cut,
+            is_interrupted: segment.is_interrupted,
             ending,
             models: models(all, &segment.events),
             abort,
@@ -199,7 +199,7 @@ impl Tape {
     /// the call got that far. The record may still contain events of other calls.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
-            None => self.is_cut || self.ending.is_some(),
+            None => self.is_interrupted || self.ending.is_some(),
             Some((at, _)) => self.ending.as_ref().is_some_and(|(_, from)| at >= from),
         }
     }
@@ -210,7 +210,7 @@ impl Tape {
             *self.turns.entry(event.place.session.clone()).or_default() += 1;
         }
         let recorded = self.lanes.get_mut(&lane(event)).and_then(VecDeque::pop_front);
-        if recorded.is_none() && self.is_cut {
+        if recorded.is_none() && self.is_interrupted {
             return Err(stopped());
         }
         let now = comparable(event)?;
@@ -226,7 +226,7 @@ impl Tape {
         }
         self.left -= 1;
         self.abort_if_due();
-        if self.is_cut && self.left == 0 { Err(stopped()) } else { Ok(()) }
+        if self.is_interrupted && self.left == 0 { Err(stopped()) } else { Ok(()) }
     }
 
     /// Called after the loop has ended. Reports the first recorded event that the loop has not produced.
@@ -263,7 +263,7 @@ impl Tape {
 
     /// Whether calls of tools or models may still have been open at the end of the record.
     pub(super) fn may_leave_calls_open(&self) -> bool {
-        self.is_cut || self.ending.is_some()
+        self.is_interrupted || self.ending.is_some()
     }
 
     /// Returns the configured models of a session, as far as the record shows them.
@@ -383,7 +383,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         });
         errors.count() > 0
     };
-    let is_cut_next = |event: &Event| {
+    let is_interrupted_next = |event: &Event| {
         let is_later = |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
         let next = rest.iter().find(is_later).map(|other| &other.body);
         matches!(
@@ -394,9 +394,9 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let shows = |event: &&Event| match &event.body {
         // The model had not begun to answer, or was cut off in the middle of a thought.
         Body::MessageStart { message: Message::Assistant { api, provider, .. } } => {
-            api == provider && is_cut_next(event)
+            api == provider && is_interrupted_next(event)
         }
-        Body::ThinkingEnd { .. } => is_cut_next(event),
+        Body::ThinkingEnd { .. } => is_interrupted_next(event),
         Body::Task { is_error, result, .. } => *is_error && result == TASK_INTERRUPTED,
         Body::MessageEnd { message: Message::Assistant { stop_reason, .. } } => *stop_reason == Some(stop),
         Body::Turn { stop_reason, .. } => *stop_reason == stop,
@@ -572,7 +572,7 @@ fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
                 deltas: std::iter::once(start).chain(texts).collect(),
                 end: match error {
                     Some(error) => End::Failed(failed(error)),
-                    None if stop_reason.is_cut() => End::Cut,
+                    None if stop_reason.is_incomplete() => End::Cut,
                     None => End::Done(Generated {
                         model: ModelName { provider: provider.clone(), id: model.clone() },
                         api: api.clone(),

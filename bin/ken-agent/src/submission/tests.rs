@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
-use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
+use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
 use ken_types::{Error, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
@@ -51,7 +51,7 @@ impl Case {
     }
 
     /// Resumes after these events, as the holder of a later claim.
-    fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> RunResult {
+    fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<EndReason>) -> RunResult {
         let store = MemoryStore::holding(recorded, self.history.clone());
         let mut claim = self.claim.clone();
         claim.attempt = attempt;
@@ -767,7 +767,7 @@ fn an_empty_answer_is_asked_for_once_more_and_is_then_a_failure() {
 
 #[test]
 fn a_submission_that_is_aborted_before_it_begins_has_an_idle() {
-    let ended = Case::of(vec![]).resume(&[], 1, Some(Verdict::Abort));
+    let ended = Case::of(vec![]).resume(&[], 1, Some(EndReason::Abort));
     assert_eq!(line(&ended.events), "idle submission_settled");
 }
 
@@ -786,7 +786,7 @@ fn check_every_cut(case: &Case) {
                 check_resumed(&whole, recorded, &case.resume(recorded, 3, None));
             }
         }
-        for verdict in [Verdict::Abort, Verdict::RetryExhausted, Verdict::Timeout] {
+        for verdict in [EndReason::Abort, EndReason::RetryExhausted, EndReason::Timeout] {
             let closed = case.resume(recorded, 2, Some(verdict));
             check(&closed.events);
             assert!(closed.ran.is_empty(), "a closed submission ran a tool");

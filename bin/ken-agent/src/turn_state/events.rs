@@ -37,11 +37,11 @@ impl Settlement {
 
 /// The maximum size of the text of a result, in bytes. However much of it has to be escaped, it fits into one line of
 /// the wire with the other fields.
-const RESULT_BYTES: usize = 512 * 1024;
+const MAX_RESULT_BYTES: usize = 512 * 1024;
 
 fn shortened(mut text: String) -> String {
-    if text.len() > RESULT_BYTES {
-        let kept = head(&text, RESULT_BYTES).len();
+    if text.len() > MAX_RESULT_BYTES {
+        let kept = head(&text, MAX_RESULT_BYTES).len();
         text.truncate(kept);
         text.push_str(" […cut: more than a result may hold]");
     }
@@ -172,7 +172,7 @@ impl TurnState {
             Some(_) => StopReason::Error,
             None => plan.cut(),
         };
-        let stop = Stop { reason: stop_reason, usage: Usage::default(), error: self.failing.clone() };
+        let stop = MessageEnd { reason: stop_reason, usage: Usage::default(), error: self.failing.clone() };
         Body::MessageEnd { message: draft.message(draft.blocks(), Some(stop), self.last_timestamp) }
     }
 
@@ -258,7 +258,7 @@ fn recorded(result: TurnResult) -> Value {
 
 /// How a message of the model ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Stop {
+pub(crate) struct MessageEnd {
     pub(crate) reason: StopReason,
     pub(crate) usage: Usage,
     pub(crate) error: Option<Failure>,
@@ -297,7 +297,7 @@ impl Draft {
         thoughts.chain([Block::text(&self.text)]).collect()
     }
 
-    pub(crate) fn message(&self, content: Vec<Block>, stop: Option<Stop>, at: Timestamp) -> Message {
+    pub(crate) fn message(&self, content: Vec<Block>, stop: Option<MessageEnd>, at: Timestamp) -> Message {
         let (stop_reason, usage, error) = match stop {
             Some(stop) => (Some(stop.reason), stop.usage, stop.error),
             None => (None, Usage::default(), None),
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_length_of_a_result() {
-        let whole = "x".repeat(RESULT_BYTES);
+        let whole = "x".repeat(MAX_RESULT_BYTES);
         assert_eq!(shortened(whole.clone()), whole);
         assert!(shortened(format!("{whole}x")).starts_with(&format!("{whole} […cut: ")));
     }

@@ -200,14 +200,15 @@ impl TurnState {
             return record(events::tool_start(call));
         }
         let running = turn.calls.iter().filter(|call| matches!(call.stage, Stage::Running { .. }));
-        let is_cut = |call: &&Call| is_ending || matches!(call.stage, Stage::Running { cut: true, .. });
-        let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(is_cut);
+        let is_interrupted =
+            |call: &&Call| is_ending || matches!(call.stage, Stage::Running { is_interrupted: true, .. });
+        let (interrupted, live): (Vec<&Call>, Vec<&Call>) = running.partition(is_interrupted);
         // No call waits for the decision any more, so that it must not stop the clock of the time limit either.
         let is_orphaned = is_ending || live.is_empty();
         if let Some(open) = self.own_approval(turn).filter(|_| is_orphaned) {
             return record(events::approval_cancelled(open));
         }
-        if let Some(call) = cut.first() {
+        if let Some(call) = interrupted.first() {
             return Some(self.close_call(call, plan));
         }
         if !live.is_empty() {

@@ -1,7 +1,7 @@
 //! The work that a submission still needs, and the steps that do this work.
 
 use ken_types::event::{Body, CitedSource, Failure, Message, ModelName, OperationKind, StopReason};
-use ken_types::ops::store::{Claim, SubmissionKind, Verdict};
+use ken_types::ops::store::{Claim, EndReason, SubmissionKind};
 use ken_types::rule::Patterns;
 
 use super::session::SessionName;
@@ -194,12 +194,12 @@ impl Plan {
     }
 }
 
-impl From<Verdict> for Ending {
-    fn from(verdict: Verdict) -> Ending {
+impl From<EndReason> for Ending {
+    fn from(verdict: EndReason) -> Ending {
         match verdict {
-            Verdict::Abort => Ending::Aborted,
-            Verdict::RetryExhausted => Ending::RetryExhausted,
-            Verdict::Timeout => Ending::Timeout,
+            EndReason::Abort => Ending::Aborted,
+            EndReason::RetryExhausted => Ending::RetryExhausted,
+            EndReason::Timeout => Ending::Timeout,
         }
     }
 }
@@ -207,9 +207,9 @@ impl From<Verdict> for Ending {
 impl Ending {
     pub(super) fn failure(&self) -> Failure {
         match self {
-            Ending::Aborted => Verdict::Abort.of_turn(),
-            Ending::Timeout => Verdict::Timeout.of_turn(),
-            Ending::RetryExhausted => Verdict::RetryExhausted.of_turn(),
+            Ending::Aborted => EndReason::Abort.of_turn(),
+            Ending::Timeout => EndReason::Timeout.of_turn(),
+            Ending::RetryExhausted => EndReason::RetryExhausted.of_turn(),
             Ending::Interrupted => Failure::new("interrupted", TASK_INTERRUPTED),
             Ending::Rule(message) => Failure::new(RULE, message),
             Ending::Defect(message) => Failure::new("defect", message),

@@ -85,7 +85,7 @@ pub(crate) enum Stage {
     Running {
         since: Timestamp,
         /// Whether a crash of the holder interrupted the call. What the call did is then unknown.
-        cut: bool,
+        is_interrupted: bool,
         /// The process of ken-tools that was there before the call began.
         tools: Option<String>,
     },
@@ -111,11 +111,11 @@ impl Turn {
     pub(super) fn resume(&mut self, may_run_again: &dyn Fn(&Call) -> bool) {
         for call in &mut self.calls {
             let is_safe = may_run_again(call);
-            if let Stage::Running { cut, tools, .. } = &mut call.stage
+            if let Stage::Running { is_interrupted, tools, .. } = &mut call.stage
                 && !is_safe
             {
                 call.repeated = tools.take();
-                *cut = call.repeated.is_none();
+                *is_interrupted = call.repeated.is_none();
             }
             if let Some(task) = &mut call.task {
                 task.worker.resume(may_run_again);
@@ -142,7 +142,7 @@ impl Turn {
             Body::MessageEnd { message } => return Some(self.end_message(message)),
             Body::TurnMessages { .. } => self.summed_up = true,
             Body::ToolStart { tool_call_id, tools, .. } => {
-                self.stage(tool_call_id, Stage::Running { since: at, cut: false, tools: tools.clone() });
+                self.stage(tool_call_id, Stage::Running { since: at, is_interrupted: false, tools: tools.clone() });
             }
             Body::Tool { .. } => self.end_tool(body, at),
             Body::TaskStart { agent, .. } => self.start_task(task_id, agent, session),

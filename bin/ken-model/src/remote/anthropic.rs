@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, conversation};
+use super::conversation::{AssistantMessage, Entry, Part, ToolAnswer, conversation};
 use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, parameters, parse};
 use ken_types::sse::Event;
 
@@ -84,7 +84,7 @@ fn part(part: &Part<'_>) -> Option<Value> {
 }
 
 /// Returns the thoughts in their order, then the text, then the tool calls.
-fn assistant(answer: &Answer<'_>) -> Vec<Value> {
+fn assistant(answer: &AssistantMessage<'_>) -> Vec<Value> {
     let own = answer.thoughts.iter().filter(|_| answer.api == API);
     let mut blocks: Vec<Value> = own
         .map(|(thinking, opaque)| match opaque.strip_prefix(REDACTED_PREFIX) {

@@ -15,7 +15,7 @@ use crate::sources;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Entry<'a> {
     User(Vec<Part<'a>>),
-    Assistant(Answer<'a>),
+    Assistant(AssistantMessage<'a>),
     /// The results of the tool calls in the assistant's message before, in the order of the calls.
     Results(Vec<ToolAnswer<'a>>),
 }
@@ -33,7 +33,7 @@ pub(super) enum Part<'a> {
 
 /// A message of an assistant.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Answer<'a> {
+pub(super) struct AssistantMessage<'a> {
     /// The wire format in which it was received.
     pub(super) api: &'a str,
     pub(super) model: &'a str,
@@ -89,7 +89,7 @@ pub(super) fn conversation(request: &Generate) -> Conversation<'_> {
                 entries.push(Entry::User(vec![Part::Text(note)]));
             }
             Message::Assistant { content, api, model, .. } => {
-                let answer = Answer { api, model, ..answer(content, message.text()) };
+                let answer = AssistantMessage { api, model, ..answer(content, message.text()) };
                 let results: Vec<ToolAnswer<'_>> = answer.calls.iter().map(missing).collect();
                 if !answer.text.is_empty() || !results.is_empty() {
                     entries.push(Entry::Assistant(answer));
@@ -106,7 +106,10 @@ pub(super) fn conversation(request: &Generate) -> Conversation<'_> {
         }
     }
     if !request.prefix.is_empty() {
-        entries.push(Entry::Assistant(Answer { text: request.prefix.trim_end().to_owned(), ..Answer::default() }));
+        entries.push(Entry::Assistant(AssistantMessage {
+            text: request.prefix.trim_end().to_owned(),
+            ..AssistantMessage::default()
+        }));
         entries.push(Entry::User(vec![Part::Text(CONTINUE.to_owned())]));
     }
     // A compaction sums up past exchanges. A provider takes an answer at the end for the beginning of its own.
@@ -138,8 +141,8 @@ fn parts(content: &[Block]) -> Vec<Part<'_>> {
     parts.collect()
 }
 
-fn answer(content: &[Block], text: String) -> Answer<'_> {
-    let mut answer = Answer { text, ..Answer::default() };
+fn answer(content: &[Block], text: String) -> AssistantMessage<'_> {
+    let mut answer = AssistantMessage { text, ..AssistantMessage::default() };
     for block in content {
         match block {
             Block::Thinking { thinking, opaque: Some(opaque) } => answer.thoughts.push((thinking, opaque)),

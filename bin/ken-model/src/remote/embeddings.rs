@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::format::bounded;
-use super::{AT_ONCE, Remote};
+use super::{MAX_CALLS, Remote};
 use crate::breaker::{Failed, Fault};
 use crate::http;
 use crate::prices::price;
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     data: Vec<Item>,
     #[serde(default)]
     usage: Option<Tokens>,
@@ -37,7 +37,7 @@ impl Remote {
     /// Returns a vector for each text, in the order of the texts.
     pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
         let permit = Arc::clone(&self.room).try_acquire_owned();
-        let permit = permit.map_err(|_| Error::busy(format!("{AT_ONCE} calls are under way"), 1_000))?;
+        let permit = permit.map_err(|_| Error::busy(format!("{MAX_CALLS} calls are under way"), 1_000))?;
         let model = format!("{}/{}", self.name.provider, self.name.id);
         let body = json!({"model": self.name.id, "input": texts, "encoding_format": "float"}).to_string();
         let (endpoint, who) = (self.endpoint.clone(), model.clone());
@@ -67,7 +67,7 @@ impl Remote {
 /// Returns the vectors in the order of the texts, and the number of tokens if the server counted
 /// them.
 fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String> {
-    let answer: Answer =
+    let answer: Response =
         serde_json::from_str(text).map_err(|error| format!("the vectors are not understood: {error}"))?;
     let mut vectors = vec![Vec::new(); count];
     for item in answer.data {

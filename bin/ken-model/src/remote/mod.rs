@@ -36,9 +36,9 @@ use format::{Broken, Ended};
 use stream::Stream;
 
 /// The maximum number of simultaneous calls of one provider.
-const AT_ONCE: usize = 64;
+const MAX_CALLS: usize = 64;
 /// The maximum number of deltas that wait for the caller.
-const WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// The bytes per token that `estimated_tokens` assumes.
 const ESTIMATED_BYTES: u64 = 4;
 /// The maximum average number of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes
@@ -275,7 +275,7 @@ impl Remote {
             endpoint,
             model,
             breakers,
-            room: Arc::new(Semaphore::new(AT_ONCE)),
+            room: Arc::new(Semaphore::new(MAX_CALLS)),
             refused: Mutex::default(),
         }
     }
@@ -308,11 +308,11 @@ impl Remote {
         }
         let permit = Arc::clone(&self.room).try_acquire_owned();
         let permit = permit.map_err(|_| {
-            let message = format!("{AT_ONCE} calls to {} are under way", self.name.provider);
+            let message = format!("{MAX_CALLS} calls to {} are under way", self.name.provider);
             Error::busy(message, 1_000)
         })?;
         self.breakers.admit(&self.name.provider, &full_name(self), request.chosen, Instant::now())?;
-        let (deltas, mut received) = mpsc::channel(WAITING);
+        let (deltas, mut received) = mpsc::channel(MAX_WAITING);
         let connection = self.endpoint.http.connection();
         let call = Call {
             model: full_name(self),

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::conversation::{Answer, Entry, Part, ToolAnswer, conversation};
+use super::conversation::{AssistantMessage, Entry, Part, ToolAnswer, conversation};
 use super::format::{Broken, Ended, HELD_BYTES, arguments, bounded, is_complete, parameters, parse};
 use super::thought::{Said, Tag};
 use ken_types::sse::Event;
@@ -76,7 +76,7 @@ fn user(parts: &[Part<'_>]) -> Value {
     parts.iter().map(part).collect()
 }
 
-fn assistant(answer: &Answer<'_>, model: &str) -> Value {
+fn assistant(answer: &AssistantMessage<'_>, model: &str) -> Value {
     let mut message = json!({"role": "assistant", "content": answer.text});
     if !answer.calls.is_empty() {
         let call = |call: &super::conversation::Call<'_>| {

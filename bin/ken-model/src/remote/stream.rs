@@ -10,7 +10,7 @@ use super::openai::Chunks;
 use ken_types::sse::{Event, Parser};
 
 /// The maximum size of an answer that is not streamed, in bytes.
-const WHOLE_BYTES: usize = 16 * 1024 * 1024;
+const MAX_WHOLE_BYTES: usize = 16 * 1024 * 1024;
 
 /// An answer in one of the two formats.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ impl Stream {
             };
         }
         match &mut self.body {
-            Body::Whole(whole) if whole.len() + bytes.len() > WHOLE_BYTES => {
-                let mib = WHOLE_BYTES / (1024 * 1024);
+            Body::Whole(whole) if whole.len() + bytes.len() > MAX_WHOLE_BYTES => {
+                let mib = MAX_WHOLE_BYTES / (1024 * 1024);
                 Err(Error::invalid("", format!("the answer is longer than {mib} MiB")).into())
             }
             Body::Whole(whole) => {

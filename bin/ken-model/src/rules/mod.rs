@@ -48,7 +48,7 @@ impl Rules {
     /// Returns the whole answer, including the part that was already sent.
     fn text(&self, request: &Generate) -> String {
         if request.purpose != Purpose::Agent {
-            return summary::of(request, SUMMARY_BYTES);
+            return summary::of(request, MAX_SUMMARY_BYTES);
         }
         let question = question::last(request);
         if let Some(Message::ToolResult { .. }) = request.messages.last() {
@@ -67,11 +67,11 @@ impl Rules {
 }
 
 /// The maximum size of a summary, in bytes.
-const SUMMARY_BYTES: usize = 16 * 1024;
+const MAX_SUMMARY_BYTES: usize = 16 * 1024;
 
 /// Summarises a conversation in about this number of tokens, for a model that cannot do so.
 pub(crate) async fn summarize(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
-    let max = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |max| max.min(SUMMARY_BYTES));
+    let max = usize::try_from(tokens.saturating_mul(4)).map_or(MAX_SUMMARY_BYTES, |max| max.min(MAX_SUMMARY_BYTES));
     send_rest(&summary::of(request, max), request, sink).await
 }
 

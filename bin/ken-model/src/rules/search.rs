@@ -8,10 +8,10 @@ use ken_types::ops::model::{Generate, Source, SourceKind};
 use super::{CANNOT_WRITE, MODEL_DOWN, NO_MODEL};
 
 /// The maximum number of words of a question that are used, and of sentences that are examined.
-const TERMS: usize = 16;
+const MAX_TERMS: usize = 16;
 const SENTENCES: usize = 2_000;
 /// The maximum size of a sentence, in bytes. Longer ones are cut.
-const SENTENCE_BYTES: usize = 600;
+const MAX_SENTENCE_BYTES: usize = 600;
 /// The weight of a term that occurs in the title or earlier in the entry, but not in the sentence itself, which may
 /// refer to it as "it".
 const CONTEXT: f64 = 0.5;
@@ -104,7 +104,7 @@ fn terms(question: &str) -> Vec<Term> {
     for (index, word) in lower.iter().enumerate() {
         let term = Term::new(word, lower.get(index + 1).map(String::as_str));
         let is_known = found.iter().any(|known| known.stem == term.stem);
-        if !is_without_topic(word) && !is_known && found.len() < TERMS {
+        if !is_without_topic(word) && !is_known && found.len() < MAX_TERMS {
             found.push(term);
         }
     }
@@ -285,7 +285,7 @@ impl Candidate<'_> {
 /// Returns the sentence as it is shown. The title of its entry is added if the sentence alone does not name its
 /// subject.
 fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
-    let shown = ken_text::head(candidate.text, SENTENCE_BYTES);
+    let shown = ken_text::head(candidate.text, MAX_SENTENCE_BYTES);
     let mut text = shown.replace('\n', " ");
     if shown.len() < candidate.text.len() {
         text.push('…');

@@ -5,7 +5,7 @@ use ken_types::event::Message;
 use ken_types::ops::model::{Generate, SourceKind};
 
 /// The maximum size of a sentence, in bytes. A longer one is cut.
-const SENTENCE_BYTES: usize = 240;
+const MAX_SENTENCE_BYTES: usize = 240;
 
 /// Returns the summary, in fewer than `max` bytes. If not all exchanges fit, the newest are kept.
 pub(super) fn of(request: &Generate, max: usize) -> String {
@@ -33,7 +33,7 @@ pub(super) fn of(request: &Generate, max: usize) -> String {
 
 fn first(text: &str) -> String {
     let sentence = sentences(text).next().map(|sentence| sentence.text).unwrap_or_default();
-    let shown = ken_text::head(sentence, SENTENCE_BYTES);
+    let shown = ken_text::head(sentence, MAX_SENTENCE_BYTES);
     let more = if shown.len() < sentence.len() { "…" } else { "" };
     shown.replace('\n', " ") + more
 }

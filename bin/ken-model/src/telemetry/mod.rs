@@ -33,7 +33,7 @@ const POLL: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of submissions and runs that wait. If there are more, the oldest are dropped.
-const QUEUE: u64 = 4_096;
+const MAX_QUEUED: u64 = 4_096;
 /// The approximate number of spans of one request.
 const BATCH: usize = 512;
 
@@ -118,7 +118,7 @@ impl Exporter {
             }
             let runs = whole_milliseconds(ended.runs, ended.waiting > 0);
             let Some(last) = runs.last() else { return Ok(()) };
-            if ended.waiting > QUEUE {
+            if ended.waiting > MAX_QUEUED {
                 let lost = runs.len();
                 tracing::warn!(lost, "too much telemetry waits: the oldest is dropped");
                 self.acknowledge(last.ended_at, lost as u64).await?;

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::otlp::{Attribute, Span};
 
 /// The maximum number of spans of one submission or run. Further ones are left out.
-const SPANS: usize = 2_000;
+const MAX_SPANS: usize = 2_000;
 /// The maximum size of the text of a prompt or answer, in bytes.
-const CONTENT: usize = 16 * 1024;
+const MAX_CONTENT_BYTES: usize = 16 * 1024;
 
 const UNKNOWN: &str = "unknown";
 const INTERNAL: u64 = 1;
@@ -154,7 +154,7 @@ impl Spans<'_> {
     }
 
     fn push_as(&mut self, event: &Value, name: &str, kind: u64, mut attributes: Vec<Attribute>, id: u64) {
-        let Some(end) = time(event).filter(|_| self.spans.len() < SPANS) else {
+        let Some(end) = time(event).filter(|_| self.spans.len() < MAX_SPANS) else {
             return;
         };
         let took = event.get("durationMs").and_then(Value::as_i64).unwrap_or_default();
@@ -240,7 +240,7 @@ fn parts(event: &Value) -> Vec<Value> {
         Block::Thinking { thinking, .. } => Some(json!({"type": "reasoning", "content": head(thinking)})),
         Block::ToolCall { id, name, arguments } => {
             let arguments = match arguments.to_string() {
-                text if text.len() > CONTENT => json!(head(&text)),
+                text if text.len() > MAX_CONTENT_BYTES => json!(head(&text)),
                 _ => arguments.clone(),
             };
             Some(json!({"type": "tool_call", "id": id, "name": name, "arguments": arguments}))
@@ -251,7 +251,7 @@ fn parts(event: &Value) -> Vec<Value> {
 }
 
 fn head(text: &str) -> &str {
-    ken_text::head(text, CONTENT)
+    ken_text::head(text, MAX_CONTENT_BYTES)
 }
 
 fn text<'a>(event: &'a Value, name: &str) -> &'a str {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ken_types::id::SubmissionId;
 use ken_types::limits::LEASE_MS;
-use ken_types::ops::store::{Claim, Lease, Verdict};
+use ken_types::ops::store::{Claim, EndReason, Lease};
 
 use crate::ConnectionId;
 use crate::tables::OldLease;
@@ -68,6 +68,7 @@ impl Leases {
         let abort = if old.aborting { Abort::Requested } else { Abort::No };
         let held = HeldLease {
             number: old.lease.number,
+            // The connections ended with the last store. A holder that is alive renews its lease on a new one.
             connection: None,
             silent_at: now + RESTART_GRACE_MS,
             abort,
@@ -80,7 +81,7 @@ impl Leases {
         // A claim with a verdict is made only to end the submission as the verdict says. It has a time limit of its own.
         let closing = claim.verdict.is_some();
         let abort = match claim.verdict {
-            Some(Verdict::Abort) => Abort::Sent(now + ABORT_TIMEOUT_MS),
+            Some(EndReason::Abort) => Abort::Sent(now + ABORT_TIMEOUT_MS),
             _ => Abort::No,
         };
         let time = if closing { CLOSE_TIMEOUT_MS } else { claim.time_left_ms + CLOSE_TIMEOUT_MS };
@@ -112,6 +113,7 @@ impl Leases {
     }
 
     pub(crate) fn remove(&mut self, lease: &Lease) {
+        // A later number is a later claim of the same submission, which the end of this one does not concern.
         let same = |held: &HeldLease| held.number <= lease.number;
         if self.held.get(&lease.submission_id).is_some_and(same) {
             self.held.remove(&lease.submission_id);

@@ -220,6 +220,7 @@ impl Writer {
         }
         drop(pushed);
         answer.await.unwrap_or_else(|_| {
+            // The writer has ended. Only if it had not begun the change may the caller safely try again.
             Err(if gate.give_up() {
                 Error::deadline("the deadline passed before the change was begun")
             } else {
@@ -445,6 +446,7 @@ impl BatchWriter {
         }
         self.answer_claims_with_aborts();
         self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
+        // Only now, after the commit: an answer promises that the change survives the loss of power.
         for job in batch.jobs {
             job.answer();
         }
@@ -455,6 +457,7 @@ impl BatchWriter {
 
     fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, CheckReason)]) -> Result<(), Error> {
         self.database.begin()?;
+        // First, so that the claims of this transaction get the work whose holders are gone.
         for lease in releases {
             leases::release(self.database.tables(), lease, &mut batch.change)?;
         }
@@ -479,6 +482,7 @@ impl BatchWriter {
                 given_up += 1
             }
         }
+        // Before the commit: if that fails, the changes that were not begun must not be told so.
         self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));
         self.commit(batch)?;
         count(&self.counters.writes, batch.jobs.len() - given_up);
@@ -506,6 +510,7 @@ impl BatchWriter {
         if !self.schedule_runs || self.clock.elapsed_ms() < self.retry_at {
             return;
         }
+        // Before the steps: they may announce further ones, which are not to be forgotten.
         self.schedule_runs = false;
         let mut batch = Batch::at(self.clock.now(), 0);
         match self.take_steps(&mut batch) {
@@ -526,9 +531,9 @@ impl BatchWriter {
                 return self.commit(batch);
             };
             let effects_before = batch.change.effects.len();
-            self.database.mark()?;
+            self.database.savepoint()?;
             match step.take(self.database.tables(), &mut batch.change) {
-                Ok(()) => self.database.keep()?,
+                Ok(()) => self.database.release()?,
                 // The disk, not the run: all of it is tried again.
                 Err(error) if error.code == Code::Unavailable => return Err(error),
                 Err(error) => {
@@ -572,13 +577,14 @@ impl BatchWriter {
     /// Serves claims so that a row which cannot be read does not undo the changes of callers. The claims then wait for other work.
     fn try_to_serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let effects_before = batch.change.effects.len();
-        self.database.mark()?;
+        self.database.savepoint()?;
         match self.serve_claims(batch) {
-            Ok(()) => self.database.keep(),
+            Ok(()) => self.database.release(),
             Err(error) if error.code == Code::Unavailable => Err(error),
             Err(error) => {
                 tracing::error!(code = %error.code, "no work can be claimed: {}", error.message);
                 undo(&mut *self.database, &mut batch.change, effects_before)?;
+                // Nothing is handed out until a change announces work again: the same row would only fail again.
                 for (pending, _) in batch.claims.drain(..).rev() {
                     self.pending.push_front(pending);
                 }
@@ -739,6 +745,7 @@ impl BatchWriter {
         for job in &mut batch.jobs {
             job.fail(error);
         }
+        // To the front and in their order: they have waited longest.
         for (pending, _) in batch.claims.drain(..).rev() {
             self.pending.push_front(pending);
         }
@@ -784,9 +791,9 @@ impl BatchWriter {
 /// transaction has ended.
 fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
     let effects_before = change.effects.len();
-    database.mark()?;
+    database.savepoint()?;
     if job.run(database.tables(), change) {
-        database.keep()?;
+        database.release()?;
         return Ok(true);
     }
     undo(database, change, effects_before)?;
@@ -799,7 +806,7 @@ fn undo(database: &mut dyn tables::Writer, change: &mut Change, effects_before: 
     if !database.is_open() {
         return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
     }
-    database.undo()
+    database.rollback_to_savepoint()
 }
 
 /// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction can be undone.
@@ -811,6 +818,7 @@ fn alone_in_transaction(
     if job.run(database.tables(), change) {
         return Ok(true);
     }
+    // The effects go with the writes: nobody may be told of a change that was not made.
     change.effects.clear();
     database.rollback();
     database.begin()?;

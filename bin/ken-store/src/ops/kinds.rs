@@ -1,15 +1,15 @@
 //! The kinds of submissions. A new kind needs an entry in this table and a value of `SubmissionKind`.
 
 use ken_types::Error;
-use ken_types::ops::store::{SubmissionKind, Verdict, Work};
+use ken_types::ops::store::{EndReason, SubmissionKind, Work};
 
 use crate::engine::change::Change;
 use crate::ops::{runs, turns};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-type Room = fn(&dyn Tables) -> Result<usize, Error>;
+type Permits = fn(&dyn Tables) -> Result<usize, Error>;
 type HandOut = fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
-type Close = fn(&dyn Tables, &SubmissionRow, LogRow, Verdict, &mut Change) -> Result<(), Error>;
+type Close = fn(&dyn Tables, &SubmissionRow, LogRow, EndReason, &mut Change) -> Result<(), Error>;
 
 /// The properties of a kind.
 pub(super) struct Kind {
@@ -60,11 +60,11 @@ pub(super) fn of(kind: SubmissionKind) -> Result<&'static Kind, Error> {
 }
 
 /// The kinds of work that have a limit for the number of held submissions, each with a function that returns how many more can be claimed.
-static ROOMS: [(Work, Room); 1] = [(Work::Runs, runs::room)];
+static PERMITS: [(Work, Permits); 1] = [(Work::Runs, runs::permits)];
 
-pub(super) fn room(tables: &dyn Tables, work: Work) -> Result<usize, Error> {
-    let limited = ROOMS.iter().find(|(limited, _)| *limited == work);
-    limited.map_or(Ok(usize::MAX), |(_, room)| room(tables))
+pub(super) fn permits(tables: &dyn Tables, work: Work) -> Result<usize, Error> {
+    let limited = PERMITS.iter().find(|(limited, _)| *limited == work);
+    limited.map_or(Ok(usize::MAX), |(_, permits)| permits(tables))
 }
 
 fn next_index(

@@ -35,7 +35,6 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<MessengerAccept>()
         .read::<MessengerUpdates>()
         .read::<MessengerBusy>()
-        .read::<MessengerDrafts>()
         .write::<MessengerFault>()
         .read::<MessengerStatus>()
         .write::<MessengerAllow>()
@@ -73,7 +72,7 @@ fn standing(tables: &dyn Tables, sender: &str, chat: &str, message: &IncomingMes
 
 /// The decision on an update.
 #[derive(Debug, Clone, Copy)]
-enum Verdict<'a> {
+enum UpdateDecision<'a> {
     /// The update is a message whose sender may write in its chat.
     Admitted(&'a Accept),
     /// The update is a press of a button.
@@ -84,38 +83,38 @@ enum Verdict<'a> {
     Rejected(Rejection),
 }
 
-impl<'a> Verdict<'a> {
-    fn of(tables: &dyn Tables, args: &'a AcceptUpdate) -> Result<Verdict<'a>, Error> {
+impl<'a> UpdateDecision<'a> {
+    fn of(tables: &dyn Tables, args: &'a AcceptUpdate) -> Result<UpdateDecision<'a>, Error> {
         let message = match &args.content {
             UpdateContent::Message(message) => message,
-            UpdateContent::Pressed => return Ok(Verdict::Pressed),
-            UpdateContent::Ignored(why) => return Ok(Verdict::Ignored(why)),
+            UpdateContent::Pressed => return Ok(UpdateDecision::Pressed),
+            UpdateContent::Ignored(why) => return Ok(UpdateDecision::Ignored(why)),
         };
         // A missing id is treated as an empty one, which no stored user or group has.
         let sender = args.sender_id.as_deref().unwrap_or_default();
         let chat = args.chat_id.as_deref().unwrap_or_default();
         let admitted = admit(sender, message, &standing(tables, sender, chat, message)?);
         Ok(match (admitted, &message.if_admitted) {
-            (Ok(()), IfAdmitted::Accept(accept)) => Verdict::Admitted(accept),
-            (Ok(()), IfAdmitted::Ignore(why)) => Verdict::Ignored(why),
-            (Err(rejection), _) => Verdict::Rejected(rejection),
+            (Ok(()), IfAdmitted::Accept(accept)) => UpdateDecision::Admitted(accept),
+            (Ok(()), IfAdmitted::Ignore(why)) => UpdateDecision::Ignored(why),
+            (Err(rejection), _) => UpdateDecision::Rejected(rejection),
         })
     }
 
     fn name(self) -> &'static str {
         match self {
-            Verdict::Admitted(_) => "admitted",
-            Verdict::Pressed => "pressed",
-            Verdict::Ignored(_) => "ignored",
-            Verdict::Rejected(_) => "rejected",
+            UpdateDecision::Admitted(_) => "admitted",
+            UpdateDecision::Pressed => "pressed",
+            UpdateDecision::Ignored(_) => "ignored",
+            UpdateDecision::Rejected(_) => "rejected",
         }
     }
 
     fn reason(self) -> Option<&'a str> {
         match self {
-            Verdict::Admitted(_) | Verdict::Pressed => None,
-            Verdict::Ignored(why) => Some(why),
-            Verdict::Rejected(rejection) => Some(rejection.name()),
+            UpdateDecision::Admitted(_) | UpdateDecision::Pressed => None,
+            UpdateDecision::Ignored(why) => Some(why),
+            UpdateDecision::Rejected(rejection) => Some(rejection.name()),
         }
     }
 }
@@ -131,11 +130,11 @@ impl Write for MessengerAccept {
     }
 
     fn run(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<UpdateAnswer, Error> {
-        let verdict = Verdict::of(tables, args)?;
-        let rejected = matches!(verdict, Verdict::Rejected(_));
+        let decision = UpdateDecision::of(tables, args)?;
+        let rejected = matches!(decision, UpdateDecision::Rejected(_));
         let known = tables.update(args.update_id.cast_signed())?;
-        let accepted = match verdict {
-            Verdict::Admitted(accept) => accept_once(tables, accept, known.is_some(), change)?,
+        let accepted = match decision {
+            UpdateDecision::Admitted(accept) => accept_once(tables, accept, known.is_some(), change)?,
             _ => None,
         };
         if let Some(code) = known {
@@ -144,8 +143,8 @@ impl Write for MessengerAccept {
             let pairing = pairing.map(|row| row.pairing);
             return Ok(UpdateAnswer { duplicate: true, rejected, accepted, pairing });
         }
-        let pairing = match verdict {
-            Verdict::Rejected(Rejection::DmPairingRequired) => offer_code(tables, args, change)?,
+        let pairing = match decision {
+            UpdateDecision::Rejected(Rejection::DmPairingRequired) => offer_code(tables, args, change)?,
             _ => None,
         };
         tables.insert_update(
@@ -154,17 +153,17 @@ impl Write for MessengerAccept {
                 kind: &args.kind,
                 sender: args.sender_id.as_deref(),
                 chat: args.chat_id.as_deref(),
-                verdict: verdict.name(),
-                reason: verdict.reason(),
+                verdict: decision.name(),
+                reason: decision.reason(),
                 code: pairing.as_ref().map(|pairing| pairing.code.as_str()),
             },
             change.now,
         )?;
         tables.count_up(&name("updates"))?;
-        match verdict {
-            Verdict::Rejected(rejection) => tables.count_up(&name(&format!("rejected.{}", rejection.name())))?,
-            Verdict::Ignored(_) => tables.count_up(&name("ignored"))?,
-            Verdict::Admitted(_) | Verdict::Pressed => {}
+        match decision {
+            UpdateDecision::Rejected(rejection) => tables.count_up(&name(&format!("rejected.{}", rejection.name())))?,
+            UpdateDecision::Ignored(_) => tables.count_up(&name("ignored"))?,
+            UpdateDecision::Admitted(_) | UpdateDecision::Pressed => {}
         }
         tables.set_stored_value(&name("last_update_at"), &change.now.millis().to_string())?;
         Ok(UpdateAnswer { duplicate: false, rejected, accepted, pairing })
@@ -246,20 +245,6 @@ impl Read for MessengerBusy {
             chats: tables.busy_chats(State::Running)?,
             waiting: tables.busy_chats(State::Queued)?.len() as u64,
         })
-    }
-}
-
-impl Read for MessengerDrafts {
-    fn run(tables: &dyn Tables, args: &ReadTurns) -> Result<Drafts, Error> {
-        let begun = tables.begun_messages()?;
-        let mut drafts = Vec::new();
-        for found in &begun {
-            let read = args.read.get(&found.id).copied().unwrap_or_default();
-            drafts.extend(outbox::draft(tables, found, read)?);
-        }
-        let running = begun.iter().filter(|found| found.state == State::Running).count();
-        let queued = tables.busy_chats(State::Queued)?.len();
-        Ok(Drafts { drafts, turns: (running + queued) as u64 })
     }
 }
 

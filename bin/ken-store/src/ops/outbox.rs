@@ -1,11 +1,9 @@
 //! Messages to chats. Each chat has a queue: a message is sent when all earlier ones of the chat are finished.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ken_types::event::{CitedSource, Outcome};
 use ken_types::ops::Nothing;
-use ken_types::ops::messenger::{Draft, ReadUpTo};
 use ken_types::ops::outbox::*;
 use ken_types::ops::store::SubmissionKind;
 use ken_types::{Error, Timestamp};
@@ -15,7 +13,6 @@ use crate::engine::change::{Change, Effect};
 use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::check;
 use crate::rules::queue::Ending;
-use crate::rules::written::Written;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
 
 /// The maximum length of a message, in bytes.
@@ -29,22 +26,14 @@ const MAX_RETRY_MS: i64 = 24 * 3_600_000;
 const RETENTION_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
-/// The maximum number of events of a turn that one call reads to build a draft.
-const DRAFT_EVENTS: u64 = 1_000;
-/// The minimum time between two versions of a draft, in milliseconds.
-const DRAFT_MS: i64 = 1_000;
 /// The maximum length of an error that is stored, in characters.
 const ERROR_CHARACTERS: usize = 500;
 /// The prefix of the ids of events that came in through the messaging connector.
 const MESSENGER: &str = "messenger";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .write::<OutboxPut>()
-        .write::<OutboxAttempt>()
-        .write::<OutboxSettle>()
-        .write::<OutboxShow>()
-        .read::<OutboxList>();
+    let Operations(table) =
+        operations.write::<OutboxPut>().write::<OutboxAttempt>().write::<OutboxSettle>().read::<OutboxList>();
     Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
 }
 
@@ -70,57 +59,14 @@ impl Write for OutboxPut {
     }
 }
 
-/// Adds a message. If there is already one with its key, nothing is added. If that one is a draft, it gets the new text, or it ends and the
-/// message is added after it.
+/// Adds a message, unless there is already one with its key.
 pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
     if let Some(known) = tables.message_by_key(&message.key)? {
-        let id = known.id;
-        if !known.message.draft {
-            return Ok(Put { id, created: false });
-        }
-        if !must_follow(tables, &known, message)? {
-            rewrite(tables, known, message, change)?;
-            return Ok(Put { id, created: false });
-        }
-        let key = format!("{}:{id}", known.message.key);
-        let ended = PutMessage { draft: false, key, ..known.message.clone() };
-        rewrite(tables, known, &ended, change)?;
+        return Ok(Put { id: known.id, created: false });
     }
     let id = tables.insert_message(message, change.now)?;
     publish(&message.connector, id, MessageState::Pending, change);
     Ok(Put { id, created: true })
-}
-
-/// Returns whether a message must follow a draft instead of replacing its text. That is so if its text does not continue that of the draft,
-/// and another message, such as a request for an approval, follows the draft. A reader of the chat would not notice the new text above that
-/// message.
-fn must_follow(tables: &dyn Tables, known: &MessageRow, message: &PutMessage) -> Result<bool, Error> {
-    let continues = message.text.trim().starts_with(known.message.text.trim());
-    Ok(!continues && known.state != MessageState::Failed && tables.has_later_message(known.id)?)
-}
-
-/// Replaces the text of a draft. The time before which it is not sent is kept, because the platform may have requested that pause.
-fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change: &mut Change) -> Result<(), Error> {
-    // If the platform has refused a draft, it is sent again only when its text is final.
-    if message.draft && (known.message == *message || known.state == MessageState::Failed) {
-        return Ok(());
-    }
-    // The time limit for sending the final text begins now, no matter how long the turn took.
-    let is_whole = !message.draft;
-    tables.rewrite_message(known.id, message, if is_whole { change.now } else { known.created_at })?;
-    let shown = known.shown.unwrap_or_default();
-    let next = MessageRow {
-        shown: Some(DisplayedMessage { revision: shown.revision + 1, ..shown }),
-        tries: if is_whole { 0 } else { known.tries },
-        state: match known.state {
-            MessageState::Sending => MessageState::Sending,
-            _ => MessageState::Pending,
-        },
-        ..known
-    };
-    tables.update_message(&next)?;
-    change.push(Effect::Outgoing);
-    Ok(())
 }
 
 fn publish(connector: &str, id: i64, state: MessageState, change: &mut Change) {
@@ -137,47 +83,17 @@ pub(super) fn answer(
     answer: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let mut text = text(found, ending, answer);
-    let sources = ending.result.map(|result| CitedSource::lines(&result.sources)).filter(|lines| !lines.is_empty());
-    if let (Some(text), Some(sources), Outcome::Completed) = (&mut text, sources, ending.outcome()) {
-        *text = format!("{}\n\n{sources}", text.trim_end());
-    }
-    let Some(message) = to_chat(tables, found, text.unwrap_or_default())? else {
+    let Some(mut text) = text(found, ending, answer) else {
         return Ok(());
     };
-    if !message.text.is_empty() {
-        return put(tables, &message, change).map(drop);
+    let sources = ending.result.map(|result| CitedSource::lines(&result.sources)).filter(|lines| !lines.is_empty());
+    if let (Some(sources), Outcome::Completed) = (sources, ending.outcome()) {
+        text = format!("{}\n\n{sources}", text.trim_end());
     }
-    // The turn has no final text, so the text that the chat shows becomes final.
-    match tables.message_by_key(&message.key)? {
-        Some(shown) if shown.message.draft => {
-            put(tables, &PutMessage { draft: false, ..shown.message }, change).map(drop)
-        }
-        _ => Ok(()),
+    match to_chat(tables, found, text)? {
+        Some(message) => put(tables, &message, change).map(drop),
+        None => Ok(()),
     }
-}
-
-/// Returns what a turn has written after the position `read`; `None` if its prompt did not come from a chat.
-pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow, read: ReadUpTo) -> Result<Option<Draft>, Error> {
-    let Some(answer) = to_chat(tables, found, String::new())? else {
-        return Ok(None);
-    };
-    let log = tables.log_by_key(found.stream)?;
-    let from = read.position.max(found.recorded_from);
-    let to = log.entries.min(from.saturating_add(DRAFT_EVENTS));
-    let mut written = Written::of(found.id.clone(), read.is_new);
-    tables.entries(log.key, from, to, &mut |event| {
-        written.add_event(event);
-        true
-    })?;
-    Ok(Some(Draft {
-        submission_id: found.id.clone(),
-        read: ReadUpTo { position: to, is_new: written.is_new },
-        has_more: to < log.entries,
-        begins: written.begins,
-        text: written.text,
-        answer,
-    }))
 }
 
 /// Returns a message to the chat from which the prompt of a submission came. It has the key of the answer to that prompt. `None` if the
@@ -237,17 +153,12 @@ pub(crate) fn due(
     let heads = tables.next_messages(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
-    // A draft that gets a new text may be older than a message of its chat that is being sent. It still has to wait for that message.
-    let mut busy = BTreeSet::new();
-    for id in &args.held {
-        busy.extend(tables.message(*id)?.map(|row| row.message.chat_id));
-    }
     let mut messages = Vec::new();
     for (id, _) in ready {
         if messages.len() == args.max as usize {
             break;
         }
-        if let Some(row) = tables.message(id)?.filter(|row| !busy.contains(&row.message.chat_id)) {
+        if let Some(row) = tables.message(id)? {
             messages.push(due_message(tables, row)?);
         }
     }
@@ -267,7 +178,6 @@ fn due_message(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error
         doubtful: row.doubtful,
         tries: row.tries,
         edited_id: edited.and_then(|edited| edited.message_id),
-        shown: row.shown,
         message: row.message,
     })
 }
@@ -302,7 +212,7 @@ impl Write for OutboxSettle {
 /// Stores a message after an attempt to send a part of it. If the message is finished, counts it.
 fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result<Nothing, Error> {
     tables.update_message(next)?;
-    if next.is_live() || next.message.draft {
+    if next.is_live() {
         change.push(Effect::Outgoing);
     } else {
         let connector = &next.message.connector;
@@ -310,52 +220,6 @@ fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result
         publish(connector, next.id, next.state, change);
     }
     Ok(Nothing {})
-}
-
-impl Write for OutboxShow {
-    fn run(tables: &dyn Tables, args: &ShowMessage, change: &mut Change) -> Result<Nothing, Error> {
-        let row = by_id(tables, args.id)?;
-        if args.end.is_some() && !row.is_live() {
-            return Ok(Nothing {});
-        }
-        let Some(known) = row.shown.clone().filter(|_| row.is_live()) else {
-            let message = format!("message {} is no draft that waits to be sent", args.id);
-            return Err(Error::conflict(message));
-        };
-        let row = MessageRow { shown: Some(DisplayedMessage { pieces: args.pieces.clone(), ..known }), ..row };
-        let Some(end) = &args.end else {
-            tables.update_message(&MessageRow { state: MessageState::Sending, ..row })?;
-            return Ok(Nothing {});
-        };
-        note_error(tables, &row.message.connector, error_of(end))?;
-        let is_newest = args.revision == known.revision;
-        finish(tables, &after_edit(row, end, is_newest, change.now), change)
-    }
-}
-
-/// Returns the new state of a message that is or was a draft, after an attempt to send it has ended with `end`. `is_newest` says whether
-/// that attempt sent its newest text.
-fn after_edit(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
-    let is_over = is_over(&row, now);
-    let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());
-    let mut next = MessageRow {
-        error: error_of(end).map(str::to_owned).or(row.error.clone()),
-        tries: 0,
-        due_at: now.plus_millis(DRAFT_MS),
-        ..row
-    };
-    next.state = match end {
-        PieceEnd::Later { after_ms, .. } if !is_over => {
-            next.tries = row.tries + 1;
-            next.due_at = later(now, *after_ms);
-            MessageState::Pending
-        }
-        _ if !is_newest => MessageState::Pending,
-        PieceEnd::Later { .. } | PieceEnd::Failed { .. } => MessageState::Failed,
-        _ if is_doubtful && !next.message.draft => MessageState::Unknown,
-        _ => MessageState::Sent,
-    };
-    next
 }
 
 /// Counts an error of a connector, and stores its text for the connector's status. Without an error, the connector works, and its last

@@ -5,7 +5,7 @@
 use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
-use ken_types::ops::store::{OwnedSession, SessionsPurge, Verdict};
+use ken_types::ops::store::{EndReason, OwnedSession, SessionsPurge};
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect, Left};
@@ -85,8 +85,9 @@ fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, change: &mut Change) -> Re
         if change.now < purge.purged_at.plus_millis(STOP_MS) {
             return Ok(Left::At(change.now.plus_millis(POLL_MS)));
         }
+        // Its holder has not stopped in time. Whatever it still sends is refused, because the submission has ended.
         let found = tables.submission_by_key(first.key)?;
-        turns::close(tables, &found, tables.log_by_key(purge.stream)?, Verdict::Abort, change)?;
+        turns::close(tables, &found, tables.log_by_key(purge.stream)?, EndReason::Abort, change)?;
         return Ok(Left::More);
     }
     for submission in submissions.iter().filter(|submission| submission.is_settled) {

@@ -77,7 +77,7 @@ fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Resul
 /// Ends a queued submission as aborted.
 fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(queued.stream)?;
-    turns::close(tables, queued, log, Verdict::Abort, change)
+    turns::close(tables, queued, log, EndReason::Abort, change)
 }
 
 /// Stops the submission with this id. Without an id, stops the one that runs or is the next to run.

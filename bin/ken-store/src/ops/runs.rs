@@ -96,9 +96,9 @@ fn check_size(at: &str, value: &Value) -> Result<(), Error> {
 }
 
 /// Returns how many more runs can be held at the same time.
-pub(super) fn room(tables: &dyn Tables) -> Result<usize, Error> {
-    let room = RUNS.saturating_sub(tables.held_runs()?);
-    Ok(usize::try_from(room).unwrap_or_default())
+pub(super) fn permits(tables: &dyn Tables) -> Result<usize, Error> {
+    let free = RUNS.saturating_sub(tables.held_runs()?);
+    Ok(usize::try_from(free).unwrap_or_default())
 }
 
 /// Returns the value if it fits into an event; otherwise a note that it was too long.
@@ -160,7 +160,7 @@ impl Write for RunsEnd {
             blobs::refer(tables, &args.blobs, found.event)?;
             let log = tables.log_by_key(found.stream)?;
             let ended = match &args.error {
-                _ if found.abort => Ended::Failed(Outcome::Aborted, Verdict::Abort.of_run()),
+                _ if found.abort => Ended::Failed(Outcome::Aborted, EndReason::Abort.of_run()),
                 Some(error) => Ended::Failed(Outcome::Failed, error.clone()),
                 None => Ended::Completed(args.result.clone()),
             };
@@ -182,7 +182,7 @@ pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
     log: LogRow,
-    verdict: Verdict,
+    verdict: EndReason,
     change: &mut Change,
 ) -> Result<(), Error> {
     let ended = Ended::Failed(verdict.outcome(), verdict.of_run());
@@ -237,7 +237,7 @@ impl Write for RunsAbort {
             change.push(Effect::AbortRequested(found.id));
         } else {
             let log = tables.log_by_key(found.stream)?;
-            close(tables, &found, log, Verdict::Abort, change)?;
+            close(tables, &found, log, EndReason::Abort, change)?;
         }
         Ok(AbortedRun { aborted: true })
     }

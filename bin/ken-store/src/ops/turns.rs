@@ -60,6 +60,7 @@ pub(super) fn add_events(
     events: &[Box<RawValue>],
     change: &mut Change,
 ) -> Result<(), Error> {
+    // A holder that did not get the answer to an append sends the same events again; those that are stored are left out.
     let Some(known) = found.next_index.checked_sub(first_index) else {
         let message = format!("the next event of submission {} has index {}", found.id, found.next_index);
         return Err(Error::invalid("/first_index", message));
@@ -179,7 +180,7 @@ pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
     mut log: LogRow,
-    verdict: Verdict,
+    verdict: EndReason,
     change: &mut Change,
 ) -> Result<(), Error> {
     let ending = &Ending::by(verdict);
@@ -221,6 +222,7 @@ pub(super) fn finish(
     change: &mut Change,
 ) -> Result<(), Error> {
     let state = ending.state();
+    // All of this is one transaction: a crash leaves the turn either running or ended, with its answer on the way.
     tables.settle_submission(found.key, state)?;
     approvals::cancel_of(tables, found.key, change)?;
     let text = ending.result.map(|result| result.text.clone());

@@ -22,4 +22,3 @@ pub(crate) mod terms;
 pub(crate) mod title;
 pub(crate) mod transcript;
 pub(crate) mod vectors;
-pub(crate) mod written;

@@ -2,7 +2,7 @@
 
 use ken_types::event::{Failure, Outcome, TurnResult};
 use ken_types::limits::{CLAIMS, SUBMISSION_MS, WAITING_PROMPTS};
-use ken_types::ops::store::{Policy, State, Verdict};
+use ken_types::ops::store::{EndReason, Policy, State};
 use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
@@ -83,13 +83,13 @@ pub(crate) fn elapsed(start: Timestamp, end: Timestamp) -> u64 {
 }
 
 /// Returns the reason why a submission must be ended and not continued; `None` if it can continue.
-pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verdict> {
+pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<EndReason> {
     if submission.abort {
-        Some(Verdict::Abort)
+        Some(EndReason::Abort)
     } else if submission.attempt >= CLAIMS {
-        Some(Verdict::RetryExhausted)
+        Some(EndReason::RetryExhausted)
     } else if time_left(submission, now) <= 0 {
-        Some(Verdict::Timeout)
+        Some(EndReason::Timeout)
     } else {
         None
     }
@@ -125,7 +125,7 @@ impl<'a> Ending<'a> {
     }
 
     /// Returns the ending of a turn that the store ends because no holder has.
-    pub(crate) fn by(verdict: Verdict) -> Ending<'a> {
+    pub(crate) fn by(verdict: EndReason) -> Ending<'a> {
         Ending { error: Some(verdict.of_turn()), ..Ending::of(verdict.outcome()) }
     }
 

@@ -14,7 +14,7 @@ use ken_types::ops::approvals::{
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
-use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
+use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::ops::rules::StoredRule;
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
@@ -36,13 +36,13 @@ pub trait Backend: Send {
 }
 
 /// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each
-/// change in it begins with [`Writer::mark`] and ends with [`Writer::keep`] or [`Writer::undo`].
+/// change in it begins with [`Writer::savepoint`] and ends with [`Writer::release`] or [`Writer::rollback_to_savepoint`].
 pub trait Writer: Send {
     fn tables(&self) -> &dyn Tables;
     fn begin(&mut self) -> Result<(), Error>;
-    fn mark(&mut self) -> Result<(), Error>;
-    fn keep(&mut self) -> Result<(), Error>;
-    fn undo(&mut self) -> Result<(), Error>;
+    fn savepoint(&mut self) -> Result<(), Error>;
+    fn release(&mut self) -> Result<(), Error>;
+    fn rollback_to_savepoint(&mut self) -> Result<(), Error>;
     fn commit(&mut self) -> Result<(), Error>;
     /// Rolls back the whole transaction, if one is open.
     fn rollback(&mut self);
@@ -385,8 +385,6 @@ pub trait Submissions {
     fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// Returns the submission of the stream that runs or waits for a decision.
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
-    /// Returns the submissions that came from the messaging connector and run or wait for a decision.
-    fn begun_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
     /// Makes all queued submissions of the stream unavailable for claims.
     fn close_queued(&self, stream: i64) -> Result<(), Error>;
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
@@ -1070,7 +1068,6 @@ pub trait Schedules {
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns a run of a schedule with this slug, even if the schedule is deleted.
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;
-    fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// Stores the fields of a run that change while it is active.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
     /// Returns the number of active runs of each schedule that has any, by the id of the schedule.
@@ -1175,8 +1172,6 @@ pub struct MessageRow {
     /// The id that the platform gave to the last piece.
     pub message_id: Option<String>,
     pub error: Option<String>,
-    /// The state of the draft, for a message that is or was one.
-    pub shown: Option<DisplayedMessage>,
 }
 
 impl MessageRow {
@@ -1194,10 +1189,6 @@ pub trait Outbox {
     fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
     /// Stores all fields of the row except the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
-    /// Replaces the message itself and its time of creation.
-    fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
-    /// Returns whether a message that replaces no other one was added to the same chat after this one.
-    fn has_later_message(&self, id: i64) -> Result<bool, Error>;
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;

@@ -142,7 +142,7 @@ async fn an_abort_survives_the_holder_and_the_restart() {
     assert_eq!(kit.claims(2, 0).await.aborts, [first.lease]);
     kit.disconnected(2);
     let second = kit.claim_one(3).await;
-    assert_eq!(second.verdict, Some(Verdict::Abort));
+    assert_eq!(second.verdict, Some(EndReason::Abort));
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn a_holder_that_does_not_abort_loses_its_lease() {
     assert!(renew(&kit, 1, &first.lease).await);
     assert!(kit.claims(2, 1).await.claims.is_empty());
     kit.turn_clock(1).await;
-    assert_eq!(kit.claim_one(2).await.verdict, Some(Verdict::Abort));
+    assert_eq!(kit.claim_one(2).await.verdict, Some(EndReason::Abort));
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn nothing_wedges_when_every_holder_is_lost() {
     }
     for connection in [20, 21] {
         let claim = kit.claim_one(connection).await;
-        assert_eq!((claim.lease.submission_id, claim.verdict), (sub("s1"), Some(Verdict::RetryExhausted)));
+        assert_eq!((claim.lease.submission_id, claim.verdict), (sub("s1"), Some(EndReason::RetryExhausted)));
         kit.disconnected(connection);
     }
     // The store ends it and gives out the next one in the same step.
@@ -193,7 +193,7 @@ async fn an_hour_is_enough_for_any_submission() {
         left -= 10_000;
     }
     let second = kit.claim_one(2).await;
-    assert_eq!(second.verdict, Some(Verdict::Timeout));
+    assert_eq!(second.verdict, Some(EndReason::Timeout));
     assert!(second.time_left_ms <= 0);
 }
 
@@ -324,7 +324,7 @@ async fn hours_of_waiting_for_a_decision_do_not_end_a_turn() {
     assert!(renew(&kit, 1, &claim.lease).await);
     kit.turn_clock(MINUTES / 2 + 2).await;
     let last = kit.claim_one(2).await;
-    assert_eq!((last.attempt, last.verdict), (2, Some(Verdict::Timeout)));
+    assert_eq!((last.attempt, last.verdict), (2, Some(EndReason::Timeout)));
 }
 
 /// The same while nobody holds it, and over a restart of the store.

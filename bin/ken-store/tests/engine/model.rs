@@ -272,7 +272,7 @@ async fn claim(kit: &Kit, model: &mut Model, connection: u64, max: u32) {
         let live = model.instances.iter().filter_map(|instance| instance.running.as_ref());
         let live = live.clone().find(|live| live.id == claim.lease.submission_id.0).unwrap();
         assert_eq!(claim.attempt, live.attempts);
-        assert_eq!(claim.verdict == Some(Verdict::Abort), live.aborting, "{claim:?}");
+        assert_eq!(claim.verdict == Some(EndReason::Abort), live.aborting, "{claim:?}");
     }
 }
 

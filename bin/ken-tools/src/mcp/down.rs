@@ -15,7 +15,7 @@ use super::config::{ServerConfig, Transport};
 /// The maximum number of bytes that are shown of the beginning of an error response.
 pub(super) const ERROR_BYTES: usize = 1024;
 /// The maximum length of a quoted line in an error, in bytes.
-const QUOTED_BYTES: usize = 512;
+const MAX_QUOTED_BYTES: usize = 512;
 /// Folders that every program in a sandbox may read. `ken-sandbox` has the whole list; here it matters only that no line
 /// is suggested that is not needed.
 const READABLE: [&str; 10] =
@@ -56,7 +56,7 @@ impl Down {
     /// Returns the reason with the last line of the server, for a log and a list of problems.
     pub(crate) fn line(&self) -> String {
         match self.said.last() {
-            Some(last) => format!("{}; it said: {}", self.why, head(last.trim(), QUOTED_BYTES)),
+            Some(last) => format!("{}; it said: {}", self.why, head(last.trim(), MAX_QUOTED_BYTES)),
             None => self.why.clone(),
         }
     }

@@ -31,7 +31,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(5);
 /// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so
 /// a secret that is cut off here is never partly shown.
-const ERROR_BYTES: u64 = 64 * 1024;
+const MAX_ERROR_BYTES: u64 = 64 * 1024;
 
 /// Passes messages on until standard input ends or the session is lost. After that, ken-tools starts the bridge again.
 pub(crate) fn bridge() -> ExitCode {
@@ -163,7 +163,7 @@ impl Bridge {
         if !response.status().is_success() {
             let mut body = String::new();
             let reader = response.body_mut().as_reader();
-            _ = reader.take(ERROR_BYTES).read_to_string(&mut body);
+            _ = reader.take(MAX_ERROR_BYTES).read_to_string(&mut body);
             let why = format!("the server answers {}: {}", response.status(), body.trim());
             return self.fail(id, &why);
         }

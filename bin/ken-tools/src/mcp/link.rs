@@ -40,7 +40,7 @@ const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 /// The maximum number of calls whose reports are kept. A server can make up tokens.
 const MAX_REPORTED: usize = 64;
 /// The maximum length of the text in a report, in bytes.
-const REPORT_BYTES: usize = 200;
+const MAX_REPORT_BYTES: usize = 200;
 
 /// The caller that is told how far a call has come, if it listens.
 pub(crate) type Listener<'a> = Option<&'a Context<ToolsCall>>;
@@ -95,7 +95,7 @@ impl ClientHandler for Handler {
 
     async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let finite = |number: &f64| number.is_finite();
-        let text = |text: String| head(&text.replace(char::is_control, " "), REPORT_BYTES).to_owned();
+        let text = |text: String| head(&text.replace(char::is_control, " "), MAX_REPORT_BYTES).to_owned();
         let report = ToolProgress {
             progress: Some(said.progress).filter(finite).unwrap_or_default(),
             total: said.total.filter(finite),

@@ -128,7 +128,7 @@ impl Servers {
         // A problem can quote the server. A line feed in it would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
             let message = problem.error.message.replace(char::is_control, " ");
-            ken_text::head(&message, STATUS_BYTES).to_owned()
+            ken_text::head(&message, MAX_STATUS_BYTES).to_owned()
         });
         join_first(&lines.collect::<Vec<_>>(), "; ")
     }
@@ -144,7 +144,7 @@ impl Servers {
 }
 
 /// The maximum length of the text about one problem in the status, in bytes.
-const STATUS_BYTES: usize = 256;
+const MAX_STATUS_BYTES: usize = 256;
 /// Adds the tools of a server whose names are not in use, as long as there is room. Returns the problems of the others.
 fn add(entries: &mut BTreeMap<String, Entry>, max: usize, server: &str, offer: Offer) -> Vec<Error> {
     let (mut taken, mut beyond) = (Vec::new(), Vec::new());

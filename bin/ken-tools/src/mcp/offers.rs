@@ -19,38 +19,29 @@ const MAX_PROMPTS: usize = 128;
 const MAX_RESOURCES: usize = 200;
 const MAX_PAGES: usize = 16;
 /// The maximum length of what a list says about one resource, in bytes.
-const ABOUT_BYTES: usize = 300;
+const MAX_ABOUT_BYTES: usize = 300;
 
-/// The pages of a list that a server names in parts.
-struct Pages<T> {
-    what: &'static str,
-    max: usize,
-    items: Vec<T>,
-    count: usize,
-}
-
-impl<T> Pages<T> {
-    fn of(what: &'static str, max: usize) -> Pages<T> {
-        Pages { what, max, items: Vec::new(), count: 0 }
-    }
-
-    /// Adds a page. Returns what to ask for next, if there is another one.
-    fn add(&mut self, page: Vec<T>, next: Option<String>) -> Result<Option<PaginatedRequestParams>, String> {
-        let Pages { what, max, .. } = self;
-        self.items.extend(page);
-        self.count += 1;
-        if self.items.len() > *max {
+/// Returns the items of a list that a server names page by page; `ask` asks for a page, and returns the cursor of the next one.
+async fn all<T, F>(what: &str, max: usize, ask: impl Fn(PaginatedRequestParams) -> F) -> Result<Vec<T>, String>
+where
+    F: Future<Output = Result<(Vec<T>, Option<String>), ServiceError>>,
+{
+    let (mut items, mut cursor) = (Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let unnamed =
+            |error: ServiceError| format!("it does not name its {what}: {}", head(&error.to_string(), ERROR_BYTES));
+        let (page, next) = ask(params).await.map_err(unnamed)?;
+        items.extend(page);
+        if items.len() > max {
             return Err(format!("it has more than {max} {what}"));
         }
-        match next {
-            Some(_) if self.count == MAX_PAGES => Err(format!("it names its {what} on more than {MAX_PAGES} pages")),
-            next => Ok(next.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)))),
+        if next.is_none() {
+            return Ok(items);
         }
+        cursor = next;
     }
-
-    fn unnamed(&self, error: &ServiceError) -> String {
-        format!("it does not name its {}: {}", self.what, head(&error.to_string(), ERROR_BYTES))
-    }
+    Err(format!("it names its {what} on more than {MAX_PAGES} pages"))
 }
 
 /// Returns all tools of a server, sorted by name, with those that read its resources.
@@ -58,12 +49,9 @@ pub(super) async fn tools(server: &Peer<RoleClient>, capabilities: &ServerCapabi
     let mut tools = Vec::new();
     // A server that offers resources or prompts alone need not know the request.
     if capabilities.tools.is_some() || capabilities.resources.is_none() && capabilities.prompts.is_none() {
-        let (mut pages, mut next) = (Pages::of("tools", MAX_TOOLS), Some(PaginatedRequestParams::default()));
-        while let Some(params) = next {
-            let page = server.list_tools(Some(params)).await.map_err(|error| pages.unnamed(&error))?;
-            next = pages.add(page.tools, page.next_cursor)?;
-        }
-        tools.extend(pages.items.into_iter().map(pinned));
+        let ask =
+            |params| async move { server.list_tools(Some(params)).await.map(|page| (page.tools, page.next_cursor)) };
+        tools.extend(all("tools", MAX_TOOLS, ask).await?.into_iter().map(pinned));
     }
     if capabilities.resources.is_some() {
         let own = [list_resources_tool(), read_resource_tool()];
@@ -150,7 +138,7 @@ fn template_line(template: &ResourceTemplate) -> String {
 fn line(uri: &str, name: &str, about: [Option<&String>; 3]) -> String {
     let about: Vec<&str> = std::iter::once(name).chain(about.into_iter().flatten().map(String::as_str)).collect();
     let about = about.join(", ").replace(char::is_control, " ");
-    format!("{uri}  {}", head(&about, ABOUT_BYTES))
+    format!("{uri}  {}", head(&about, MAX_ABOUT_BYTES))
 }
 
 /// Reads a resource, as the result of a tool.
@@ -176,12 +164,9 @@ pub(super) async fn prompts(
     if capabilities.prompts.is_none() {
         return Ok(Vec::new());
     }
-    let (mut pages, mut next) = (Pages::of("prompts", MAX_PROMPTS), Some(PaginatedRequestParams::default()));
-    while let Some(params) = next {
-        let page = server.list_prompts(Some(params)).await.map_err(|error| pages.unnamed(&error))?;
-        next = pages.add(page.prompts, page.next_cursor)?;
-    }
-    Ok(pages.items)
+    let ask =
+        |params| async move { server.list_prompts(Some(params)).await.map(|page| (page.prompts, page.next_cursor)) };
+    all("prompts", MAX_PROMPTS, ask).await
 }
 
 /// Returns the messages of a prompt, with these values for its arguments.

@@ -55,7 +55,7 @@ pub(crate) fn of_messages(messages: &[PromptMessage]) -> String {
 }
 
 /// The maximum length of all images of a result in base64. A line of the wire holds twice as much.
-const IMAGES_BYTES: usize = 2 * 1024 * 1024;
+const MAX_IMAGES_BYTES: usize = 2 * 1024 * 1024;
 /// The kinds of images that providers accept.
 const IMAGE_KINDS: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -67,7 +67,7 @@ fn images(content: Vec<ContentBlock>) -> impl Iterator<Item = Block> {
     });
     let within = images.take(IMAGES).scan(0, |length, image| {
         *length += image.data.len();
-        (*length <= IMAGES_BYTES).then_some(image)
+        (*length <= MAX_IMAGES_BYTES).then_some(image)
     });
     within.map(|image| Block::Image { data: image.data, mime_type: image.mime_type })
 }

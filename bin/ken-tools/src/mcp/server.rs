@@ -37,10 +37,10 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The minimum time between two requests for the list of a server that repeatedly reports changes.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 /// The maximum length of a tool's description and of its schema, in bytes. A tool with longer ones is left out.
-const DESCRIPTION_BYTES: usize = 8 * 1024;
+const MAX_DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
 /// The maximum length of a tool's name for models, in bytes.
-const TOOL_BYTES: usize = 64;
+const MAX_TOOL_BYTES: usize = 64;
 
 /// A server with its process, which ends when this is dropped.
 pub(crate) struct Server {
@@ -194,11 +194,11 @@ impl Server {
             let message = format!("the tool {tool} of the MCP server {server} is left out: {why}");
             Error::invalid("", message)
         };
-        if name.len() > TOOL_BYTES {
-            let why = format!("its name {name} has more than {TOOL_BYTES} bytes");
+        if name.len() > MAX_TOOL_BYTES {
+            let why = format!("its name {name} has more than {MAX_TOOL_BYTES} bytes");
             return Err(left_out(&why));
         }
-        if tool.description.len() > DESCRIPTION_BYTES || tool.input_schema.to_string().len() > SCHEMA_BYTES {
+        if tool.description.len() > MAX_DESCRIPTION_BYTES || tool.input_schema.to_string().len() > SCHEMA_BYTES {
             return Err(left_out("its description is too long"));
         }
         let schema = |schema: &Value| Schema::compile("", schema).map_err(|error| left_out(&error.message));

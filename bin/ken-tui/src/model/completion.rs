@@ -24,7 +24,7 @@ pub(super) const COMMANDS: [(&str, &str, &str); 11] = [
 ];
 
 /// The maximum number of files that are offered at a time.
-const OFFERED: usize = 200;
+const MAX_OFFERED: usize = 200;
 
 /// A list of what may be meant.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Completion {
         };
         let mut rows: Vec<_> = self.all.iter().filter_map(|row| Some((rank(row)?, row))).collect();
         rows.sort_by_key(|(rank, _)| *rank);
-        let rows = rows.into_iter().take(OFFERED).map(|(_, row)| row.clone()).collect();
+        let rows = rows.into_iter().take(MAX_OFFERED).map(|(_, row)| row.clone()).collect();
         self.list = List::new(self.list.title, rows);
         self.list.filter = typed;
     }

@@ -12,9 +12,9 @@ use super::{Connection, Model};
 use crate::message::Effect;
 
 /// The maximum number of characters of a call's arguments that are shown beside its name.
-const ARGUMENTS: usize = 60;
+const MAX_ARGUMENTS_CHARACTERS: usize = 60;
 /// The maximum number of bytes of a tool's output that are kept.
-const OUTPUT: usize = 16 * 1024;
+const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
 impl Model {
     pub(super) fn stream(&mut self, events: &[Value]) {
@@ -153,7 +153,7 @@ impl Model {
             return;
         };
         if kind != "compaction" {
-            block.set_text(ken_text::head(&output, OUTPUT));
+            block.set_text(ken_text::head(&output, MAX_OUTPUT_BYTES));
         }
         if kind == "task" {
             block.detail.clear();
@@ -370,7 +370,11 @@ fn arguments(arguments: &Value) -> String {
     let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let all: Vec<String> = fields.values().map(value).collect();
     let text = one_line(&all.join(" "));
-    if text.chars().count() > ARGUMENTS { text.chars().take(ARGUMENTS - 1).chain(['…']).collect() } else { text }
+    if text.chars().count() > MAX_ARGUMENTS_CHARACTERS {
+        text.chars().take(MAX_ARGUMENTS_CHARACTERS - 1).chain(['…']).collect()
+    } else {
+        text
+    }
 }
 
 /// Returns the text of a tool's result.

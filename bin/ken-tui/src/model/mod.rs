@@ -35,7 +35,7 @@ pub(crate) const PREFLIGHT: &str = "tui.startup-preflight";
 const PREFLIGHT_REPORT: &str = "Preflight report:";
 const EDITOR_UNDO: usize = 200;
 /// The maximum length of a request in its row, in bytes.
-const ROW_BYTES: usize = 16 * 1024;
+const MAX_ROW_BYTES: usize = 16 * 1024;
 
 /// Whether the gateway responds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -760,7 +760,7 @@ fn below_name(request: &Request) -> String {
     let mut shown = String::new();
     let is_shown = |line: &ken_approval::Line| request.is_pending() || !matches!(line.kind, Fact | Risk);
     for line in request.lines().into_iter().skip(1).filter(is_shown) {
-        if shown.len() + line.text.len() > ROW_BYTES {
+        if shown.len() + line.text.len() > MAX_ROW_BYTES {
             return shown + "… F2 shows the rest";
         }
         shown += &line.text;

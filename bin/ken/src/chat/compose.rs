@@ -4,8 +4,6 @@ use std::io::IsTerminal;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use ken_client::chat::Image;
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_types::Error;
@@ -154,8 +152,8 @@ fn or_stdin(error: Error, path: &Path, flag: &str) -> Error {
 /// `name` is the file or the input in error messages.
 fn kind_of(bytes: Vec<u8>, name: &str) -> Result<Attachment, Error> {
     let wrong = |what: String| Error::invalid("--attach", format!("{name}: {what}"));
-    if let Some(media_type) = image_type(&bytes) {
-        return Ok(Attachment::Image(Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) }));
+    if let Some(image) = Image::of_bytes(&bytes) {
+        return Ok(Attachment::Image(image));
     }
     if bytes.len() > PROMPT_BYTES {
         return Err(wrong(format!("has {} bytes, a text may have {PROMPT_BYTES}", bytes.len())));
@@ -163,16 +161,4 @@ fn kind_of(bytes: Vec<u8>, name: &str) -> Result<Attachment, Error> {
     let text = String::from_utf8(bytes);
     let text = text.map_err(|_| wrong("is neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned()))?;
     Ok(Attachment::Text(text))
-}
-
-/// Returns the media type of an image by its first bytes, or `None` if it is not one of the four formats that models
-/// accept.
-fn image_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
 }

@@ -23,15 +23,15 @@ use crate::progress::Progress;
 
 const STORE: &str = "store";
 /// The maximum size of a file, in bytes, and the maximum number of files in a folder.
-const FILE_BYTES: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
 /// The maximum depth of nested folders.
-const DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// The maximum number of files, and of bytes of JSON, in one call of the store.
-const BATCH: usize = 100;
+const MAX_BATCH: usize = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
 /// The maximum size of a file as JSON, in bytes. It must fit on one line of the wire protocol.
-const DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
+const MAX_DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
@@ -81,7 +81,7 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     let progress = Progress::start("reading the folder");
     let mut report = Report { folder: collection.to_owned(), pruned: args.prune, ..Report::default() };
     let mut files = Vec::new();
-    find(&folder, &folder, DEPTH, &mut files, &mut report.refused)?;
+    find(&folder, &folder, MAX_DEPTH, &mut files, &mut report.refused)?;
     report.files = files.len() as u64;
     let mut store = connect(&places.socket(STORE), STORE)?;
     let mut known = known_digests(&mut store, collection)?;
@@ -152,7 +152,7 @@ impl Batch {
     /// Counts a document of so many bytes into the batch. Sends the batch first if the document does not fit into it.
     fn make_room(&mut self, bytes: usize, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let count = self.sync.documents.len() + self.sync.gone.len();
-        if self.bytes + bytes > BATCH_BYTES || count == BATCH {
+        if self.bytes + bytes > BATCH_BYTES || count == MAX_BATCH {
             self.send(store, report)?;
         }
         self.bytes += bytes;
@@ -237,7 +237,7 @@ fn find(
 fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
     // `read_below` follows no symbolic link, because a link may have replaced the file or a folder above it since it
     // was found.
-    let bytes = ken_trusted::read_below(root, Path::new(path), FILE_BYTES);
+    let bytes = ken_trusted::read_below(root, Path::new(path), MAX_FILE_BYTES);
     let bytes = bytes.map_err(|error| format!("it {}", error.message))?;
     let text = String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8")?;
     if text.contains('\0') {
@@ -256,8 +256,8 @@ fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
         count if count > DOCUMENT_PIECES => {
             Err(format!("it has {count} sections; at most {DOCUMENT_PIECES} are allowed"))
         }
-        _ if length(&document) > DOCUMENT_BYTES => {
-            Err(format!("its sections take more than {DOCUMENT_BYTES} bytes of JSON"))
+        _ if length(&document) > MAX_DOCUMENT_BYTES => {
+            Err(format!("its sections take more than {MAX_DOCUMENT_BYTES} bytes of JSON"))
         }
         _ => Ok(document),
     }

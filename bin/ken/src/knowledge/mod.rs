@@ -23,7 +23,7 @@ use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
 /// The maximum size of an entry's content, in bytes.
-const CONTENT_BYTES: usize = 512 * 1024;
+const MAX_CONTENT_BYTES: usize = 512 * 1024;
 const ENTRY: Wanted = Wanted {
     kinds: &[IdKind::Knowledge],
     last: &[IdKind::Knowledge],
@@ -160,7 +160,7 @@ pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
 }
 
 fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
-    let content = words_or_stdin(&entry.content, CONTENT_BYTES, "CONTENT", "ken knowledge add TITLE CONTENT")?;
+    let content = words_or_stdin(&entry.content, MAX_CONTENT_BYTES, "CONTENT", "ken knowledge add TITLE CONTENT")?;
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
     let key = Mint::fresh()?.ulid();
     let answer = during("adding", || gateway.post(TARGET, &key, &body))?;

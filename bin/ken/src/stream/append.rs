@@ -13,9 +13,9 @@ use ken_types::{Error, json};
 use super::Append;
 
 /// The maximum size of one append, in bytes.
-const APPEND_BYTES: usize = 1024 * 1024;
+const MAX_APPEND_BYTES: usize = 1024 * 1024;
 /// The maximum number of lines that wait while a request is in progress.
-const LINES: usize = 1_024;
+const MAX_LINES: usize = 1_024;
 
 pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     if stdin().is_terminal() {
@@ -24,7 +24,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     }
     let target = append.name.target();
     let content_type = open(gateway, append, &target)?;
-    let (sender, lines) = sync_channel(LINES);
+    let (sender, lines) = sync_channel(MAX_LINES);
     // The thread is not joined, because it may block in a read of a pipe that nobody closes.
     std::thread::spawn(move || read_lines(&sender));
     let mut producer = Producer {
@@ -65,11 +65,11 @@ fn read_lines(to: &SyncSender<Line>) {
     let mut input = BufReader::with_capacity(64 * 1024, stdin());
     for number in 1.. {
         let mut line = Vec::new();
-        let limit = APPEND_BYTES as u64 + 1;
+        let limit = MAX_APPEND_BYTES as u64 + 1;
         let line = match (&mut input).take(limit).read_until(b'\n', &mut line) {
             Ok(0) => return,
             Ok(bytes) if bytes as u64 == limit => {
-                let message = format!("line {number} has more than {APPEND_BYTES} bytes");
+                let message = format!("line {number} has more than {MAX_APPEND_BYTES} bytes");
                 Err(Error::too_large(message))
             }
             Ok(_) => Ok(line),
@@ -154,7 +154,7 @@ impl Batch {
     }
 
     fn has_room(&self, line: &[u8]) -> bool {
-        self.body.len() + line.len() + 2 <= APPEND_BYTES
+        self.body.len() + line.len() + 2 <= MAX_APPEND_BYTES
     }
 
     fn add(&mut self, line: Line, number: &mut u64) -> Result<(), Error> {

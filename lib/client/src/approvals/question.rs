@@ -199,9 +199,9 @@ impl Questions {
         let line = String::from_utf8_lossy(line.get(..length).unwrap_or_default()).into_owned();
         match answer(&line) {
             _ if length == 0 => self.later(),
-            Answer::Later => self.later(),
-            Answer::Decided(approved, for_session, reason) => self.decide(approved, for_session, reason),
-            Answer::Unclear => self.ask_again(),
+            TypedDecision::Later => self.later(),
+            TypedDecision::Decided(approved, for_session, reason) => self.decide(approved, for_session, reason),
+            TypedDecision::Unclear => self.ask_again(),
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Questions {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum TypedDecision {
     Later,
     /// Whether it is approved, whether for the session, and why.
     Decided(bool, bool, Option<String>),
@@ -243,15 +243,17 @@ enum Answer {
 }
 
 /// Reads an answer. An approval is a single word, so that no sentence that happens to begin with it approves anything.
-fn answer(line: &str) -> Answer {
+fn answer(line: &str) -> TypedDecision {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (word, rest.trim()) {
-        ("a" | "approve", "") => Answer::Decided(true, false, None),
-        ("s" | "session", "") => Answer::Decided(true, true, None),
-        ("d" | "deny", rest) => Answer::Decided(false, false, Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
-        ("l" | "later", "") => Answer::Later,
-        _ => Answer::Unclear,
+        ("a" | "approve", "") => TypedDecision::Decided(true, false, None),
+        ("s" | "session", "") => TypedDecision::Decided(true, true, None),
+        ("d" | "deny", rest) => {
+            TypedDecision::Decided(false, false, Some(rest.to_owned()).filter(|rest| !rest.is_empty()))
+        }
+        ("l" | "later", "") => TypedDecision::Later,
+        _ => TypedDecision::Unclear,
     }
 }
 
@@ -293,17 +295,17 @@ mod tests {
     #[test]
     fn only_a_single_word_approves() {
         for (line, wanted) in [
-            ("a\n", Answer::Decided(true, false, None)),
-            ("approve", Answer::Decided(true, false, None)),
-            ("s", Answer::Decided(true, true, None)),
-            ("d", Answer::Decided(false, false, None)),
-            ("deny  not today \n", Answer::Decided(false, false, Some("not today".into()))),
-            ("later", Answer::Later),
-            ("a quick question", Answer::Unclear),
-            ("session please", Answer::Unclear),
-            ("A", Answer::Unclear),
-            ("yes", Answer::Unclear),
-            ("\n", Answer::Unclear),
+            ("a\n", TypedDecision::Decided(true, false, None)),
+            ("approve", TypedDecision::Decided(true, false, None)),
+            ("s", TypedDecision::Decided(true, true, None)),
+            ("d", TypedDecision::Decided(false, false, None)),
+            ("deny  not today \n", TypedDecision::Decided(false, false, Some("not today".into()))),
+            ("later", TypedDecision::Later),
+            ("a quick question", TypedDecision::Unclear),
+            ("session please", TypedDecision::Unclear),
+            ("A", TypedDecision::Unclear),
+            ("yes", TypedDecision::Unclear),
+            ("\n", TypedDecision::Unclear),
         ] {
             assert_eq!(answer(line), wanted, "{line:?}");
         }

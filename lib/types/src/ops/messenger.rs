@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Nothing;
-use super::outbox::{OutboxCounts, PutMessage};
+use super::outbox::OutboxCounts;
 use super::store::{Accept, Accepted};
 use crate::Timestamp;
-use crate::id::SubmissionId;
 
 crate::operations! {
     /// Decides by the stored policy whether the sender of an update is admitted, stores and counts the update with this
@@ -21,8 +20,6 @@ crate::operations! {
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Returns the chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// Returns what running and waiting turns have written since the caller last read them.
-    MessengerDrafts, "messenger.drafts": ReadTurns => Drafts;
     /// Records an error that belongs to no message, or that what failed before works again.
     MessengerFault, "messenger.fault": Fault => Nothing;
     /// Returns the stored policy, users and groups.
@@ -208,46 +205,6 @@ pub struct BusyChat {
     pub chat_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-}
-
-/// The positions up to which the caller has read the turns that it knows.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReadTurns {
-    #[serde(default)]
-    pub read: BTreeMap<SubmissionId, ReadUpTo>,
-}
-
-/// The position up to which a turn has been read. Only the store interprets it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReadUpTo {
-    /// The position of the first event that has not been read.
-    pub position: u64,
-    /// Whether a message has begun that has no text yet.
-    pub is_new: bool,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Drafts {
-    pub drafts: Vec<Draft>,
-    /// The number of running and queued turns. A turn that waits for an approval writes nothing during that time.
-    pub turns: u64,
-}
-
-/// What a turn has written since the caller last read it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Draft {
-    pub submission_id: SubmissionId,
-    pub read: ReadUpTo,
-    /// Whether there is more to read: one call reads a limited number of events.
-    pub has_more: bool,
-    /// Whether `text` is the beginning of a message. If false, it continues the text that the caller already has.
-    pub begins: bool,
-    /// The text of the newest message that has some.
-    pub text: String,
-    /// The complete answer, except for its text.
-    pub answer: PutMessage,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,9 +8,7 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Adds a message. If there is already one with the same key, none is added; if that one is a draft, its text is
-    /// replaced. An exception is a new text that does not continue the draft's text, if a later message was added to the
-    /// chat in the meantime: the draft then ends with its current text, and the new text becomes a separate message.
+    /// Adds a message. If there is already one with the same key, none is added.
     OutboxPut, "outbox.put": PutMessage => Put;
     /// Returns the oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
     OutboxDue, "outbox.due": DueMessages => DueList;
@@ -18,9 +16,6 @@ crate::operations! {
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
     /// Records the result of sending a piece. A repetition changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
-    /// Records which pieces of a draft, or of a message that was a draft, the platform shows. It is called before each
-    /// new piece is sent, and at the end of the attempt. A repetition of the last call changes nothing.
-    OutboxShow, "outbox.show": ShowMessage => Nothing;
     /// Returns the newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
 }
@@ -45,10 +40,6 @@ pub struct PutMessage {
     /// The key of an earlier message whose last piece this one replaces. If that message was never sent, this one is
     /// not sent either.
     pub edits: Option<String>,
-    /// Whether the text is still being written. A later message with the same key replaces the text. The first one that
-    /// is not a draft is final.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub draft: bool,
     /// 1 to 255 characters. Messages with the same key are the same message.
     pub key: String,
 }
@@ -96,37 +87,6 @@ pub struct DueMessage {
     /// The platform's id of the message that [`PutMessage::edits`] names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_id: Option<String>,
-    /// Set for a draft, or a message that was a draft. It is sent with `outbox.show` instead of piece by piece.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<DisplayedMessage>,
-}
-
-/// What the platform shows of a message whose text changes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DisplayedMessage {
-    /// The number of times that the text has changed.
-    pub revision: u64,
-    pub pieces: Vec<DisplayedPiece>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DisplayedPiece {
-    /// The platform's id of the piece. `None` while the piece is being sent, or if it is unknown whether it arrived.
-    pub message_id: Option<String>,
-    /// A digest of the piece's text.
-    pub digest: String,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShowMessage {
-    pub id: i64,
-    /// The revision that is being shown.
-    pub revision: u64,
-    pub pieces: Vec<DisplayedPiece>,
-    /// How the attempt ended: `Sent` if the platform shows the whole text. `None` if a new piece is about to be sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<PieceEnd>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -622,7 +622,7 @@ pub struct Claim {
     /// How long the submission may still run, in milliseconds.
     pub time_left_ms: i64,
     /// If set, the submission must be ended for this reason and not be continued.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<EndReason>,
     /// The mark of the lines around outside text in this submission's prompts ([`crate::fence`]): a digest of its id and of
     /// a key that only the store has. Equal for every claim of the submission.
     #[serde(default)]
@@ -647,26 +647,26 @@ crate::named! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum EndReason {
     Abort,
     RetryExhausted,
     Timeout,
 }
 
-impl Verdict {
+impl EndReason {
     pub fn outcome(self) -> Outcome {
         match self {
-            Verdict::Abort => Outcome::Aborted,
-            Verdict::RetryExhausted | Verdict::Timeout => Outcome::Failed,
+            EndReason::Abort => Outcome::Aborted,
+            EndReason::RetryExhausted | EndReason::Timeout => Outcome::Failed,
         }
     }
 
     /// Returns the error of a turn that ends for this reason.
     pub fn of_turn(self) -> Failure {
         let (name, message) = match self {
-            Verdict::Abort => ("aborted", "The turn was aborted."),
-            Verdict::RetryExhausted => ("retry_exhausted", "The turn was started 10 times and did not end."),
-            Verdict::Timeout => ("timeout", "The turn passed its time limit of one hour."),
+            EndReason::Abort => ("aborted", "The turn was aborted."),
+            EndReason::RetryExhausted => ("retry_exhausted", "The turn was started 10 times and did not end."),
+            EndReason::Timeout => ("timeout", "The turn passed its time limit of one hour."),
         };
         Failure::new(name, message)
     }
@@ -674,9 +674,9 @@ impl Verdict {
     /// Returns the error of a run that ends for this reason.
     pub fn of_run(self) -> Failure {
         let (name, message) = match self {
-            Verdict::Abort => ("Aborted", "The run was aborted."),
-            Verdict::RetryExhausted => ("RetryExhausted", "The run was started 10 times and did not end."),
-            Verdict::Timeout => ("Timeout", "The run passed its time limit of one hour."),
+            EndReason::Abort => ("Aborted", "The run was aborted."),
+            EndReason::RetryExhausted => ("RetryExhausted", "The run was started 10 times and did not end."),
+            EndReason::Timeout => ("Timeout", "The run passed its time limit of one hour."),
         };
         Failure::new(name, message)
     }

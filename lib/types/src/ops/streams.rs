@@ -233,14 +233,14 @@ pub fn is_json(content_type: &str) -> bool {
 
 /// The maximum nesting depth of a message. It is lower than the limit for a line of the wire, which contains the
 /// message.
-const MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
+const MAX_MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
 
 /// Returns the messages of a JSON body: the elements of an array, or any other value as one message. Numbers and texts
 /// are not changed; line ends between tokens are removed. Fails with `invalid` if the body is not exactly one JSON
 /// value.
 pub fn messages(body: &[u8]) -> Result<Vec<Box<RawValue>>, Error> {
     let text = crate::json::text(body)?;
-    crate::json::check_depth(body, MESSAGE_DEPTH)?;
+    crate::json::check_depth(body, MAX_MESSAGE_DEPTH)?;
     let messages: Vec<Box<RawValue>> = if text.trim_ascii_start().starts_with('[') {
         serde_json::from_str(text).map_err(malformed)?
     } else {

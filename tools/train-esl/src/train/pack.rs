@@ -4,7 +4,7 @@ use super::network::Network;
 use ken_esl::lexicon::Slot;
 use ken_esl::rule::Rules;
 use ken_esl::table::{
-    FILTER, HEAD_LIMIT, INPUTS, Parts, ROW, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
+    FILTER, HEAD_LIMIT, INPUTS, Parts, ROW_BYTES, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
 
 /// The values of a row are -7 to 7, stored as 1 to 15.
@@ -29,7 +29,7 @@ impl Draft {
                 biases: [0.0; SCORES],
                 thresholds: [0.0; THRESHOLDS],
             }),
-            rows: vec![0; ROWS * ROW],
+            rows: vec![0; ROWS * ROW_BYTES],
         }
     }
 
@@ -62,8 +62,8 @@ impl Draft {
 
     fn put_number(&mut self, row: usize, dimension: usize, number: f32) {
         let code = (number.clamp(-STEPS, STEPS) + STEPS + 1.0) as u8;
-        if let Some(byte) = self.rows.get_mut(row * ROW + dimension % ROW) {
-            *byte |= if dimension < ROW { code } else { code << 4 };
+        if let Some(byte) = self.rows.get_mut(row * ROW_BYTES + dimension % ROW_BYTES) {
+            *byte |= if dimension < ROW_BYTES { code } else { code << 4 };
         }
     }
 

@@ -79,11 +79,11 @@ impl Checkpoints {
     /// it is truncated: another program may have been reading. A copy whose end no commit has seen yet does not matter, because the thread
     /// does one task after the other.
     pub(super) fn request_truncation(&self) -> bool {
-        let is_cut = length(&self.log) == 0;
-        if !is_cut {
+        let is_truncated = length(&self.log) == 0;
+        if !is_truncated {
             _ = self.begin.try_send(Task::Truncate); // if it is full, the thread has this task already
         }
-        is_cut
+        is_truncated
     }
 
     /// Ends the thread and truncates the log a last time. Nothing can be written after this.

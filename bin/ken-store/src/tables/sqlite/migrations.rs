@@ -43,10 +43,18 @@ pub(crate) const STEPS: &[&str] = &[
     MEMORY,
     MODELS,
     USAGE,
+    NO_DRAFTS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Answers are no longer sent while they are being written. A draft goes, so that the answer of its turn is sent as a message of its own:
+/// a message of the same key would otherwise stop it.
+const NO_DRAFTS: &str = "
+DELETE FROM outbox WHERE body ->> 'draft';
+ALTER TABLE outbox DROP COLUMN shown;
+";
 
 /// What each submission with a summary has used, kept with the summary, because sums over the summaries would read all submissions.
 /// stream: the session; NULL for a workflow.
@@ -788,6 +796,19 @@ mod tests {
         database.execute_batch(new).unwrap();
         let sound: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
+    }
+
+    /// Otherwise the key of a draft would stop the answer of its turn.
+    #[test]
+    fn drafts_are_gone_and_finished_messages_are_there() {
+        let database = before(NO_DRAFTS);
+        let old = r#"INSERT INTO outbox (key, connector, chat, body, due_at, created_at, shown)
+                     VALUES ('d', 'messenger', '7', '{"text":"So far","draft":true}', 0, 0, '{}'),
+                            ('m', 'messenger', '7', '{"text":"Whole"}', 0, 0, NULL);"#;
+        database.execute_batch(old).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {NO_DRAFTS} COMMIT")).unwrap();
+        let left: String = database.query_row("SELECT group_concat(key) FROM outbox", [], |row| row.get(0)).unwrap();
+        assert_eq!(left, "m");
     }
 
     #[test]

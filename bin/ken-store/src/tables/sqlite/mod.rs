@@ -187,17 +187,17 @@ impl Writer for SqliteWriter {
         self.command("BEGIN IMMEDIATE")
     }
 
-    fn mark(&mut self) -> Result<(), Error> {
+    fn savepoint(&mut self) -> Result<(), Error> {
         self.command("SAVEPOINT change")
     }
 
-    fn keep(&mut self) -> Result<(), Error> {
+    fn release(&mut self) -> Result<(), Error> {
         self.command("RELEASE change")
     }
 
-    fn undo(&mut self) -> Result<(), Error> {
+    fn rollback_to_savepoint(&mut self) -> Result<(), Error> {
         self.command("ROLLBACK TO change")?;
-        self.keep()
+        self.release()
     }
 
     fn commit(&mut self) -> Result<(), Error> {

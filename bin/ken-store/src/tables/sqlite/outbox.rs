@@ -1,6 +1,6 @@
 //! Messages to chats.
 
-use ken_types::ops::outbox::{DisplayedMessage, MessageRecord, MessageState, PutMessage};
+use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
@@ -20,7 +20,6 @@ fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
         created_at: time(row, "created_at")?,
         message_id: row.get("message_id")?,
         error: row.get("error")?,
-        shown: stored(row, "shown")?,
     })
 }
 
@@ -38,17 +37,9 @@ impl Outbox for Database {
     }
 
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
-        let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at, shown)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
-        let shown = message.draft.then(DisplayedMessage::default);
-        let values = params![
-            message.key,
-            message.connector,
-            message.chat_id,
-            to_json(message)?,
-            now.millis(),
-            shown.as_ref().map(to_json).transpose()?,
-        ];
+        let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now.millis(),];
         insert(self, sql, values)
     }
 
@@ -61,7 +52,7 @@ impl Outbox for Database {
 
     fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
         let sql = "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
-                     message_id = ?8, error = ?9, shown = ?10
+                     message_id = ?8, error = ?9
                    WHERE message = ?1";
         let values = params![
             message.id,
@@ -73,21 +64,8 @@ impl Outbox for Database {
             message.due_at.millis(),
             message.message_id,
             message.error,
-            message.shown.as_ref().map(to_json).transpose()?,
         ];
         run(self, sql, values).map(drop)
-    }
-
-    fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error> {
-        let sql = "UPDATE outbox SET key = ?2, body = ?3, created_at = ?4 WHERE message = ?1";
-        run(self, sql, params![id, message.key, to_json(message)?, created_at.millis()]).map(drop)
-    }
-
-    fn has_later_message(&self, id: i64) -> Result<bool, Error> {
-        let sql = "SELECT 1 FROM outbox AS own JOIN outbox AS later ON later.message > own.message
-                     AND later.connector = own.connector AND later.chat = own.chat AND later.body ->> 'edits' IS NULL
-                   WHERE own.message = ?1 LIMIT 1";
-        first(self, sql, [id], |_| Ok(())).map(|found| found.is_some())
     }
 
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {

@@ -281,10 +281,6 @@ impl Schedules for Database {
         Ok(first(self, &sql, [id, slug], run_row)?.map(ScheduleRunRow::into_schedule_run))
     }
 
-    fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
-        first(self, &format!("{RUN} WHERE r.submission = ?1"), [id], run_row)
-    }
-
     fn update_schedule_run(&self, row: &ScheduleRunRow) -> Result<(), Error> {
         let sql = "UPDATE schedule_runs SET status = ?2, active = ?3, attempt = ?4, not_before = ?5, submission = ?6,
                      result_text = ?7, error = ?8, reason = ?9, delivery = ?10, started_at = ?11, admitted_at = ?12,

@@ -118,12 +118,6 @@ impl Submissions for Database {
         first(self, sql, [stream], submission)
     }
 
-    fn begun_messages(&self) -> Result<Vec<SubmissionRow>, Error> {
-        let sql = "SELECT s.* FROM submissions AS s JOIN events AS e USING (event)
-                   WHERE s.live = 1 AND s.state IN ('running', 'waiting') AND e.id GLOB 'messenger:*'";
-        all(self, sql, [], submission)
-    }
-
     fn close_queued(&self, stream: i64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
         run(self, sql, [stream]).map(drop)

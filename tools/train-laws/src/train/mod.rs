@@ -1,4 +1,4 @@
-//! `ken-laws train`: fits the model of support by sources to summaries that people have judged. Every run produces the same bytes.
+//! Fits the model of support by sources to summaries that people have judged. Every run produces the same bytes.
 
 mod data;
 mod fit;
@@ -28,12 +28,12 @@ pub(crate) struct Train {
 pub(crate) struct Report {
     /// The correlations over documents, one row per corpus.
     corpora: Vec<Row>,
-    /// Whether `rarity.txt` differs from the compiled-in one. If so, the program must be rebuilt and the model trained again.
+    /// Whether `rarity.txt` differs from the compiled-in one. If so, the trainer must be rebuilt and run again.
     rarity_changed: bool,
 }
 
 impl Filter for Train {
-    const NAME: &'static str = "ken-laws train";
+    const NAME: &'static str = "ken-train-laws";
     const ABOUT: &'static str = "Fit the model of support by sources and measure it on documents that it has not seen";
 
     fn inline(&self) -> Option<&str> {
@@ -61,7 +61,7 @@ impl Filter for Train {
 }
 
 const MODEL_HEAD: &str = "# Weights of the features of ken-laws(7), for a text that copies its source and for one that rewrites it.\n\
-    # Made by `ken-laws train --data DIR --out share/support`.\n";
+    # Made by `ken-train-laws --data DIR --out share/support`.\n";
 
 impl Answer for Report {
     fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
