@@ -120,6 +120,7 @@ install: places built
 	rm -rf $(ROOT)/share/ken
 	cp -R share $(ROOT)/share/ken && rm -r $(ROOT)/share/ken/systemd
 	install -m 644 etc/ken.toml $(ROOT)/share/ken/ken.toml
+	find $(ROOT)/share/ken/console -type f ! -name '*.html' ! -name '*.gz' -exec gzip -9nkf {} +
 	chmod -R u+w,go-w,a+rX $(ROOT)/share/ken
 	install -D -m 644 LICENSE $(ROOT)/share/doc/ken/LICENSE
 	install -d $(dir $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS)))

@@ -6,6 +6,7 @@
 
 #[path = "../doubles/bot_api.rs"]
 pub mod bot_api;
+mod browser;
 mod chance;
 mod cognitive;
 mod contract;
@@ -33,6 +34,7 @@ pub mod tls;
 #[path = "../doubles/wire_tap.rs"]
 pub mod wire_tap;
 
+pub use browser::{Browser, Tab, chromium};
 pub use chance::{Random, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};
 pub use contract::Contract;

@@ -92,6 +92,14 @@ fn the_installed_files_work_and_are_removed_again() {
         assert!(unit.contains("\nExecStart=/usr/bin/ken backup --keep 7 ") && !unit.contains("=@bindir@"), "{unit}");
         assert!(usr.join(format!("lib/systemd/{kind}/ken-backup.timer")).is_file());
     }
+    let console = usr.join("share/ken/console");
+    for file in ["app.js", "style.css", "vendor/marked.js"] {
+        let compressed = console.join(format!("{file}.gz"));
+        // Bytes 4 to 7 are the time, which would make two packages of equal files differ.
+        assert_eq!(std::fs::read(&compressed).unwrap()[4..8], [0; 4], "{file}");
+        let text = Command::new("gzip").arg("-dc").arg(&compressed).output().unwrap().stdout;
+        assert_eq!(text, std::fs::read(console.join(file)).unwrap(), "{file}");
+    }
     let version = Command::new(usr.join("bin/ken")).arg("--version").output().unwrap();
     assert!(version.status.success());
     let help = Command::new(usr.join("bin/ken")).args(["help", "esl"]).output().unwrap();

@@ -1,6 +1,7 @@
 //! The state that all routes share: connections to the other parts, and the configuration.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_chat::Ingress;
@@ -11,6 +12,7 @@ use nix::unistd::User;
 use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
+use crate::link::LinkKey;
 use crate::probe::WriteProbe;
 use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
@@ -41,6 +43,8 @@ pub(crate) struct Gateway {
     /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.
     pub(crate) own_url: String,
     pub(crate) has_secret: bool,
+    /// The key of the codes and tokens with which browsers come in.
+    pub(crate) link_key: Arc<LinkKey>,
     /// The user that this process runs as; `None` if it has no name.
     pub(crate) own_user: Option<User>,
     /// Whether requests from this machine need no secret.

@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, health, ids, knowledge, messenger, openapi, runs, schedules, sessions, telemetry,
-    workflows,
+    agents, approvals, chat, console, health, ids, knowledge, messenger, openapi, runs, schedules, sessions, system,
+    telemetry, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -28,11 +28,18 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .for_pages(public::CORS_HEADERS)
                 .limited(api_rate),
         )
-        .area(Area::below("channels").strict());
+        .area(Area::below("channels").strict())
+        .area(Area::below("console").strict().limited(api_rate));
     routes
         .on("GET    /health", health::health)
         .on("GET    /ready", health::ready)
         .on("GET    /openapi.json", openapi::document)
+        .on("POST   /console/token", console::trade)
+        .on("GET    /api/system", system::state)
+        .on("POST   /api/system/parts/:name/restart", system::restart)
+        .on("GET    /api/logs", system::logs)
+        .on("GET    /api/usage", telemetry::usage)
+        .on("GET    /api/why/:id", telemetry::why)
         .on("POST   /api/chat/events", chat::receive)
         .limited(chat_rate)
         .on("POST   /api/chat/sessions", sessions::create)
@@ -57,6 +64,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/schedules/:slug/resume", schedules::resume)
         .on("POST   /api/schedules/:slug/run", schedules::run)
         .on("GET    /api/schedules/:slug/runs", schedules::runs)
+        .on("GET    /api/schedule-preview", schedules::preview)
         .on("GET    /api/schedule-runs", schedules::all_runs)
         .on("GET    /api/schedules/:slug/runs/:runId", schedules::get_run)
         .on("GET    /api/connectors/messenger/status", messenger::status)

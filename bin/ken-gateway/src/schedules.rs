@@ -94,6 +94,20 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     once(&gateway, &request, &bytes, plain, work).await
 }
 
+/// GET /api/schedule-preview: the next ten times. It is not below /api/schedules, where any word can be a slug.
+pub(crate) async fn preview(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let word = |name: &str| -> Result<String, Error> {
+        let missing = || Error::invalid(format!("?{name}"), format!("{name} is missing"));
+        page::filter(&query, name)?.ok_or_else(missing)
+    };
+    let kind = word("kind")?;
+    let kind = strict_json::from_value(kind.into()).map_err(|error| Error { at: Some("?kind".to_owned()), ..error })?;
+    let tz = page::filter(&query, "tz")?.unwrap_or_else(|| "UTC".to_owned());
+    let args = PreviewSchedule { kind, schedule: word("schedule")?, tz, count: 10 };
+    Response::json(200, &read::<SchedulesPreview>(&gateway, &args).await?)
+}
+
 /// GET /api/schedules/:slug
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let schedule = read::<SchedulesGet>(&gateway, &schedule_args_with_id(&request)?).await?;

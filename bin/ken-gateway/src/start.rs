@@ -9,11 +9,14 @@ use ken_http::{Access, Limiter, Limits, Rate, Server, Trust, can_see_owners};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_types::config::{Config, Gateway as GatewayConfig, TrustLoopback};
-use ken_wire::{CachedReply, Pool, Table};
+use ken_types::ops::gateway::ConsoleCode;
+use ken_wire::{CachedReply, Context, Pool, Table};
 use nix::unistd::{User, geteuid};
 
 use crate::app::Gateway;
+use crate::console;
 use crate::dedup::DedupSlots;
+use crate::link::LinkKey;
 use crate::probe::WriteProbe;
 use crate::routes;
 use crate::store::Store;
@@ -51,6 +54,7 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
         has_secret: secret.is_some(),
+        link_key: Arc::new(LinkKey::new(secret.as_deref(), &start.places.state)?),
         own_user: User::from_uid(geteuid()).ok().flatten(),
         trusts_loopback: trust != Trust::Nobody,
         sees_owners,
@@ -62,7 +66,12 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
             tracing::error!("HTTP has ended: {error}");
         }
     });
-    Ok((Table::new(program.part(), program.version), gateway))
+    Ok((table(program), gateway))
+}
+
+fn table(program: Program) -> Table<Gateway> {
+    let table = Table::new(program.part(), program.version);
+    table.op::<ConsoleCode, _, _>(|gateway: Arc<Gateway>, _: Context<_>, _| async move { console::code(&gateway) })
 }
 
 /// Returns the listening socket that kend passes, or else binds a new one.
@@ -120,8 +129,11 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
         Some(text) => text == "true",
         None => config.limits.rate_loopback,
     };
-    Ok(Server::new(routes::table(&chat, &api), gateway)
-        .access(Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins))
+    let (files, link_key) = (console::files(), gateway.link_key.clone());
+    let routes = routes::table(&chat, &api).otherwise(move |_, request| console::file(files.clone(), request));
+    let access = Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins);
+    Ok(Server::new(routes, gateway)
+        .access(access.or_with(move |headers| console::has_token(&link_key, headers)))
         .limits(limits)
         .limit_loopback(limit_loopback))
 }

@@ -1,10 +1,15 @@
-//! Telemetry: summaries of prompts, commands, schedules and workflow runs.
+//! Telemetry: summaries of prompts, commands, schedules and workflow runs; what they used, and why they ended as they did.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ken_http::{Failure, Request, Response};
-use ken_types::ops::telemetry::{ByWork, ListSummaries, TelemetryGet, TelemetryList, WorkKind};
+use ken_types::ops::model::{ModelBudget, OfSession};
+use ken_types::ops::telemetry::{
+    ByWork, EventsWhy, GroupBy, GroupUsage, ListSummaries, TelemetryGet, TelemetryList, TelemetryUsage, WorkKind,
+};
 use ken_types::{Code, Error};
+use serde_json::{Value, json};
 
 use crate::app::Gateway;
 use crate::page;
@@ -35,4 +40,45 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
         _ => error.into(),
     })?;
     Response::json(200, &summary)
+}
+
+/// The timeout of the call for the budget, without which the answer is still worth something.
+const BUDGET_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// GET /api/usage
+pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let by = match query.one("by")?.unwrap_or("day") {
+        "day" => GroupBy::Day,
+        "model" => GroupBy::Model,
+        "session" => GroupBy::Session,
+        other => {
+            let message = format!("by is {other:?}, it must be day, model or session");
+            return Err(Error::invalid("?by", message).into());
+        }
+    };
+    let args = GroupUsage { by, session: page::filter(&query, "session")? };
+    let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args, CALL_TIMEOUT), budget(&gateway));
+    Response::json(200, &json!({"groups": used?.groups, "budget": budget}))
+}
+
+/// The limits of a day and what is used of them; `None` if there are none, or the part that knows does not answer.
+pub(crate) async fn budget(gateway: &Gateway) -> Option<Value> {
+    let state = gateway.model.call::<ModelBudget>(&OfSession::default(), BUDGET_TIMEOUT).await.ok()?;
+    let (caps, spent) = (state.caps, state.spent.day);
+    (!caps.is_unlimited()).then(|| {
+        json!({
+            "day": state.day,
+            "tokensPerDay": caps.tokens_per_day,
+            "costPerDay": caps.cost_per_day,
+            "tokens": spent.tokens,
+            "cost": spent.cost,
+        })
+    })
+}
+
+/// GET /api/why/:id
+pub(crate) async fn why(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = ByWork { id: request.segment("id").to_owned() };
+    Response::json(200, &gateway.store.call::<EventsWhy>(&args, CALL_TIMEOUT).await?)
 }

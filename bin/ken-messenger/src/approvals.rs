@@ -23,7 +23,6 @@ use tokio::time::sleep;
 
 use crate::api::{Api, CALL_TIMEOUT};
 use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME, READ_TIMEOUT, RETRY_PAUSE};
-use crate::hmac;
 use crate::request::Shown;
 use crate::update::Press;
 
@@ -167,7 +166,7 @@ fn data(app: &App, id: &str, approved: bool) -> String {
 
 fn tag(app: &App, id: &str, letter: char) -> String {
     let secret = app.settings.keys.as_ref().map_or("", |keys| keys.secret.as_str());
-    let code = hmac::sha256(secret.as_bytes(), format!("approval:{letter}:{id}").as_bytes());
+    let code = ken_service::hmac_sha256(secret.as_bytes(), format!("approval:{letter}:{id}").as_bytes());
     hex::encode(code.get(..TAG_BYTES).unwrap_or(&code))
 }
 

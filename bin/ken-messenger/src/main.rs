@@ -4,7 +4,6 @@
 mod api;
 mod app;
 mod approvals;
-mod hmac;
 mod html;
 mod piece;
 mod poll;

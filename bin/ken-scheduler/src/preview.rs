@@ -5,7 +5,7 @@ use std::fmt;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use ken_tool::{Answer, Error, Replied, Reply, Report};
-use ken_types::ops::schedules::ScheduleKind;
+use ken_types::ops::schedules::{self, PREVIEW_SLOTS, PreviewSchedule, PreviewedSlot, ScheduleKind};
 use serde::Serialize;
 
 use crate::definition::Definition;
@@ -64,20 +64,37 @@ impl Report for Preview {
                 .map_err(|error| Error::invalid("--after", format!("--after {text:?}: {error}")))?,
             None => ken_types::Timestamp::now(),
         };
-        let settings = Definition::preview(self.kind.into(), &self.schedule, &self.tz)?.settings;
-        let (timing, timezone) = Timing::parse("", &settings, after.millis())?;
-        timing.check(after.millis())?;
-        let (zone, _) = zone(&timezone)?;
-        let slots = std::iter::successors(timing.slot_after(after.millis()), |slot| timing.slot_after(*slot));
-        let shown = slots.take(self.number as usize).map(|at| SlotShown {
+        let found = slots(self.kind.into(), &self.schedule, &self.tz, after.millis(), self.number)?;
+        let shown = found.slots.into_iter().map(|PreviewedSlot { at, local }| SlotShown {
             at,
             utc: ken_types::Timestamp::from_millis(at).to_string(),
-            local: Timestamp::from_millisecond(at)
-                .map(|instant| instant.to_zoned(zone.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
-                .unwrap_or_default(),
+            local,
         });
-        Ok(reply.send(&Slots { schedule: self.schedule.clone(), slots: shown.collect(), timezone }))
+        let schedule = self.schedule.clone();
+        Ok(reply.send(&Slots { schedule, slots: shown.collect(), timezone: found.timezone }))
     }
+}
+
+/// Answers `schedules.preview`.
+pub(crate) fn answer(args: &PreviewSchedule) -> Result<schedules::Preview, Error> {
+    if !(1..=PREVIEW_SLOTS).contains(&args.count) {
+        return Err(Error::invalid("/count", format!("count is {}, it must be 1 to {PREVIEW_SLOTS}", args.count)));
+    }
+    slots(args.kind, &args.schedule, &args.tz, ken_types::Timestamp::now().millis(), args.count)
+}
+
+fn slots(kind: ScheduleKind, schedule: &str, tz: &str, after: i64, count: u32) -> Result<schedules::Preview, Error> {
+    let settings = Definition::preview(kind, schedule, tz)?.settings;
+    let (timing, timezone) = Timing::parse("", &settings, after)?;
+    timing.check(after)?;
+    let (zone, _) = zone(&timezone)?;
+    let slots = std::iter::successors(timing.slot_after(after), |slot| timing.slot_after(*slot));
+    let local = |at| {
+        let instant = Timestamp::from_millisecond(at).map(|instant| instant.to_zoned(zone.clone()));
+        instant.map(|time| time.strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string()).unwrap_or_default()
+    };
+    let slots = slots.take(count as usize).map(|at| PreviewedSlot { at, local: local(at) });
+    Ok(schedules::Preview { slots: slots.collect(), timezone })
 }
 
 impl From<Kind> for ScheduleKind {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::WallClock;
 use crate::definition::{Definition, check_slug};
 use crate::plan::Clock;
+use crate::preview;
 use crate::record::fire_of;
 use crate::timing::Timing;
 
@@ -64,7 +65,8 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Schedule
         })
         .op::<SchedulesRun, _, _>(|scheduler: Arc<Scheduler>, call: Context<_>, args| async move {
             scheduler.run(args, call.deadline).await
-        });
+        })
+        .op::<SchedulesPreview, _, _>(|_: Arc<Scheduler>, _, args| async move { preview::answer(&args) });
     let table = forward::<SchedulesGet>(table);
     let table = forward::<SchedulesList>(table);
     let table = forward::<SchedulesPause>(table);

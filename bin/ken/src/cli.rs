@@ -22,6 +22,7 @@ use crate::logs::Logs;
 use crate::mcp::Mcp;
 use crate::messenger::Messenger;
 use crate::models::setup::Setup;
+use crate::open::Open;
 use crate::parts::{Change, Kill, Stop};
 use crate::replay::Replay;
 use crate::rules::Rules;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Up(Up),
     /// Stop everything
     Down,
+    /// Open the console, the page for a browser
+    Open(Open),
     /// Show the parts: exit status 0 when all enabled parts are ready, 3 otherwise, 4 for an unknown part
     Status(Status),
     /// Show the logs of the parts

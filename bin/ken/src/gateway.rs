@@ -36,7 +36,8 @@ fn check_url(url: &str) -> Result<&str, Error> {
     }
 }
 
-fn url(places: &Places) -> Result<String, Error> {
+/// Returns the address of the gateway of this system.
+pub(crate) fn url(places: &Places) -> Result<String, Error> {
     let listeners = status(places)?.listeners;
     let listener = listeners.into_iter().find(|listener| listener.name == "gateway");
     listener.map(|listener| listener.url).ok_or_else(|| match gateway_down_error(places) {

@@ -28,6 +28,7 @@ mod messenger;
 mod models;
 mod named_session;
 mod needed;
+mod open;
 mod operations;
 mod output;
 mod parts;
@@ -93,6 +94,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Down => parts::down(&globals.places()?),
         Command::Status(status) => status::run(&globals.places()?, status),
         Command::Logs(logs) => logs::run(&globals.places()?, logs),
+        Command::Open(open) => open::run(globals, open),
         Command::Reload => parts::reload(&globals.places()?),
         Command::Start(change) => parts::start::<PartsStart>(&globals.places()?, change),
         Command::Stop(stop) => parts::stop(&globals.places()?, stop),

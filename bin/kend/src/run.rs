@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     if let Err(why) = grouped {
         system.journal.warn(None, &why);
     }
-    let terminal = !cli.background && std::io::IsTerminal::is_terminal(&std::io::stdin());
+    let terminal = !cli.background && std::io::stdin().is_terminal();
     let mut turn = Loop {
         signals,
         notify,
@@ -416,10 +416,14 @@ impl Loop {
     fn print_ready(&self, system: &mut System) {
         let listeners = system.listeners();
         let mut line = String::from("ready");
-        for listener in listeners {
+        for listener in &listeners {
             line.push_str(&format!(" {}={}", listener.name, listener.url));
         }
         let written = writeln!(stdout(), "{line}").and_then(|()| stdout().flush());
+        // For the person at the terminal. Programs read the line above.
+        if let Some(gateway) = listeners.iter().find(|one| one.name == "gateway").filter(|_| stderr().is_terminal()) {
+            let _ = writeln!(stderr(), "the console: {}/ (`ken open`)", gateway.url);
+        }
         if self.background {
             if written.is_err() {
                 system.fatal = Some(Failure::new(Code::Cancelled, "nobody waits for this system any more"));

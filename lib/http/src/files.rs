@@ -1,10 +1,13 @@
 //! A folder of static files.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderName, HeaderValue, VARY};
 use ken_types::uri::decode;
 use ken_types::{Error, hex};
 use sha2::{Digest, Sha256};
@@ -15,48 +18,117 @@ use crate::request::{Request, Response};
 
 /// Maximum size of a file that is served, in bytes (16 MiB), because a file is read completely.
 const FILE_BYTES: u64 = 16 << 20;
+const INDEX: &str = "index.html";
+/// What stands for the version in `index.html`.
+const VERSION_MARK: &str = "@version@";
 
 /// Serves the files of one folder. Nothing outside the folder is served, whether through `..`, an escape in the path or a
-/// symbolic link, and no file whose name begins with a dot.
-#[derive(Debug, Clone)]
+/// symbolic link, and no file whose name begins with a dot. If `NAME.gz` is beside a file and not older, clients that accept
+/// gzip get that.
+#[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
-    policy: HeaderValue,
+    headers: &'static [(&'static str, &'static str)],
+    version: &'static str,
+    /// The ETag of each file that was served, for as long as the file has this time and size. Only files that exist get in.
+    etags: Mutex<HashMap<PathBuf, (SystemTime, u64, String)>>,
+}
+
+/// A file as it is sent.
+struct Found {
+    bytes: Vec<u8>,
+    etag: String,
+    is_gzip: bool,
 }
 
 impl Files {
-    /// `policy` is the `Content-Security-Policy` of every response. The folder is accessed only when a file is requested.
-    pub fn new(folder: impl Into<PathBuf>, policy: &'static str) -> Files {
-        Files { folder: folder.into(), policy: HeaderValue::from_static(policy) }
+    /// `headers` are those of every response, with names in lower case. The folder is accessed only when a file is requested.
+    pub fn new(folder: impl Into<PathBuf>, headers: &'static [(&'static str, &'static str)]) -> Files {
+        Files { folder: folder.into(), headers, version: "", etags: Mutex::default() }
+    }
+
+    /// Serves the files below `/VERSION/` too, and puts the version in the place of `@version@` in `index.html`. A page whose
+    /// files name each other by relative paths then never gets files of two versions: those of another one are 404.
+    pub fn version(mut self, version: &'static str) -> Files {
+        self.version = version;
+        self
     }
 
     /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a
     /// client that has it gets 304. If there is no such file, the failure is 404.
-    pub async fn answer(&self, request: &Request) -> Result<Response, Failure> {
+    pub async fn answer(self: Arc<Files>, request: &Request) -> Result<Response, Failure> {
         let missing = || Failure::from(Error::not_found("no such path"));
-        let name = relative(request.path()).ok_or_else(missing)?;
+        let name = self.relative(request.path()).ok_or_else(missing)?;
         let content_type = type_of(&name);
-        let folder = self.folder.clone();
-        let read = spawn_blocking(move || read(&folder, &name)).await;
-        let bytes = read.ok().flatten().ok_or_else(missing)?;
-        let etag = etag(&bytes);
-        let response = if request.knows(&etag) {
+        let takes_gzip = request.header(ACCEPT_ENCODING.as_str()).is_some_and(names_gzip);
+        let files = self.clone();
+        let found = spawn_blocking(move || files.find(&name, takes_gzip)).await;
+        let Found { bytes, etag, is_gzip } = found.ok().flatten().ok_or_else(missing)?;
+        let mut response = if request.knows(&etag) {
             Response::empty(304)
         } else {
-            Response::bytes(200, HeaderValue::from_static(content_type), bytes)
+            let response = Response::bytes(200, HeaderValue::from_static(content_type), bytes);
+            if is_gzip { response.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")) } else { response }
         };
-        let response = response
+        for (name, value) in self.headers {
+            response = response.header(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        response
             .header(CACHE_CONTROL, HeaderValue::from_static("no-cache"))
-            .header(CONTENT_SECURITY_POLICY, self.policy.clone());
-        response.text_header(ETAG.as_str(), &etag)
+            .header(VARY, HeaderValue::from_static("accept-encoding"))
+            .text_header(ETAG.as_str(), &etag)
+    }
+
+    /// The path of a file below the folder. `None` for a path that no served file can have.
+    fn relative(&self, path: &str) -> Option<PathBuf> {
+        let path = path.strip_prefix('/')?;
+        let versioned = path.split_once('/').filter(|(first, _)| !self.version.is_empty() && *first == self.version);
+        relative(versioned.map_or(path, |(_, rest)| rest))
+    }
+
+    fn find(&self, name: &Path, takes_gzip: bool) -> Option<Found> {
+        let folder = self.folder.canonicalize().ok()?;
+        let (file, time) = open(&folder, name)?;
+        let is_index = name == Path::new(INDEX) && !self.version.is_empty();
+        // A compressed index would still have the mark of the version.
+        let compressed = (takes_gzip && !is_index).then(|| open(&folder, &beside(name))).flatten();
+        match compressed.filter(|(_, made)| *made >= time) {
+            Some((file, time)) => self.read(&beside(name), file, time, true),
+            None => self.read(name, file, time, false),
+        }
+    }
+
+    fn read(&self, name: &Path, file: File, time: SystemTime, is_gzip: bool) -> Option<Found> {
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+        if bytes.len() as u64 > FILE_BYTES {
+            return None;
+        }
+        if name == Path::new(INDEX) && !self.version.is_empty() {
+            bytes = String::from_utf8_lossy(&bytes).replace(VERSION_MARK, self.version).into_bytes();
+        }
+        let etag = self.etag(name, time, &bytes);
+        Some(Found { bytes, etag, is_gzip })
+    }
+
+    fn etag(&self, name: &Path, time: SystemTime, bytes: &[u8]) -> String {
+        let length = bytes.len() as u64;
+        let mut etags = self.etags.lock().unwrap_or_else(PoisonError::into_inner);
+        match etags.get(name) {
+            Some((known, size, etag)) if (*known, *size) == (time, length) => etag.clone(),
+            _ => {
+                let etag = digest(bytes);
+                etags.insert(name.to_owned(), (time, length, etag.clone()));
+                etag
+            }
+        }
     }
 }
 
-/// The path of a file below the folder. `None` for a path that no served file can have.
+/// The path below the folder that a path without its first slash names.
 fn relative(path: &str) -> Option<PathBuf> {
-    let path = path.strip_prefix('/')?;
     if path.is_empty() {
-        return Some(PathBuf::from("index.html"));
+        return Some(PathBuf::from(INDEX));
     }
     path.split('/')
         .map(|segment| {
@@ -69,22 +141,36 @@ fn relative(path: &str) -> Option<PathBuf> {
         .collect()
 }
 
-fn read(folder: &Path, name: &Path) -> Option<Vec<u8>> {
-    let folder = folder.canonicalize().ok()?;
-    // With symbolic links resolved it must still be below the folder.
-    let path = folder.join(name).canonicalize().ok()?;
-    if !path.starts_with(&folder) || !path.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    let mut file = File::open(path).ok()?.take(FILE_BYTES + 1);
-    file.read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= FILE_BYTES).then_some(bytes)
+fn beside(name: &Path) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(".gz");
+    PathBuf::from(name)
 }
 
-fn etag(bytes: &[u8]) -> String {
+/// Opens a regular file that is below the folder with symbolic links resolved, and returns when it was changed.
+fn open(folder: &Path, name: &Path) -> Option<(File, SystemTime)> {
+    let path = folder.join(name).canonicalize().ok()?;
+    // Looked at before it is opened, because to open a FIFO waits for its writer.
+    if !path.starts_with(folder) || !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    let time = file.metadata().ok()?.modified().ok()?;
+    Some((file, time))
+}
+
+fn digest(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or_default()))
+}
+
+/// Whether `Accept-Encoding` names gzip, and not with the weight 0.
+fn names_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse::<f32>().ok());
+        name.trim().eq_ignore_ascii_case("gzip") && weight != Some(0.0)
+    })
 }
 
 /// The content type by the extension of the name; for an unknown extension, a type that browsers only store.
@@ -121,6 +207,8 @@ mod tests {
             "//",
             "/a/",
             "/a//b",
+            "/1.2/../a",
+            "/1.2//",
             "/.",
             "/..",
             "/../a",
@@ -137,10 +225,32 @@ mod tests {
             "/.env",
             "/a/.git",
         ] {
-            assert_eq!(relative(path), None, "{path}");
+            assert_eq!(files().relative(path), None, "{path}");
         }
-        assert_eq!(relative("/"), Some("index.html".into()));
-        assert_eq!(relative("/a/b%20c..js"), Some("a/b c..js".into()));
+        for (path, name) in [
+            ("/", "index.html"),
+            ("/a/b%20c..js", "a/b c..js"),
+            ("/1.2/a/b.js", "a/b.js"),
+            ("/1.2/", "index.html"),
+            ("/1.3/a.js", "1.3/a.js"),
+            ("/1.2", "1.2"),
+        ] {
+            assert_eq!(files().relative(path), Some(name.into()), "{path}");
+        }
+    }
+
+    fn files() -> Files {
+        Files::new("/nowhere", &[]).version("1.2")
+    }
+
+    #[test]
+    fn codings_that_a_client_accepts() {
+        for yes in ["gzip", "br, GZIP", "gzip;q=0.5", "deflate, gzip; q=1"] {
+            assert!(names_gzip(yes), "{yes}");
+        }
+        for no in ["", "br", "gzip;q=0", "gzip;q=0.000, br", "gzipped", "identity"] {
+            assert!(!names_gzip(no), "{no}");
+        }
     }
 
     #[test]
@@ -148,7 +258,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (length, is_read) in [(FILE_BYTES, true), (FILE_BYTES + 1, false)] {
             File::create(folder.path().join("a")).unwrap().set_len(length).unwrap();
-            assert_eq!(read(folder.path(), Path::new("a")).is_some(), is_read, "{length}");
+            let files = Files::new(folder.path(), &[]);
+            assert_eq!(files.find(Path::new("a"), false).is_some(), is_read, "{length}");
         }
     }
 }

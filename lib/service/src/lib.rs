@@ -8,6 +8,7 @@
 mod config;
 mod descriptor;
 mod guard;
+mod hmac;
 mod log;
 mod options;
 mod run;
@@ -15,6 +16,7 @@ mod secrets;
 mod sockets;
 
 pub use config::load as load_config;
+pub use hmac::hmac_sha256;
 pub use options::NoOptions;
 pub use run::{Program, Start, Stop, run};
 pub use secrets::{

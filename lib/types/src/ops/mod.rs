@@ -18,6 +18,7 @@ pub mod budget;
 pub mod call;
 pub mod cognitive;
 pub mod documents;
+pub mod gateway;
 pub mod ids;
 pub mod kend;
 pub mod messenger;

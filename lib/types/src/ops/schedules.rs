@@ -33,6 +33,9 @@ crate::operations! {
     /// time has passed.
     SchedulesRun, "schedules.run": RunSchedule => ScheduleRun;
 
+    /// Returns when a schedule would fire next, without storing it. `invalid` as for a schedule that is created.
+    SchedulesPreview, "schedules.preview": PreviewSchedule => Preview;
+
     /// Reads a schedule. Both parts serve this and the next five operations; `ken-scheduler` forwards them to the store.
     SchedulesGet, "schedules.get": OfSchedule => Schedule;
     /// Lists schedules by slug, those with the same slug newest first, without their prompts, payloads and results.
@@ -56,6 +59,35 @@ crate::operations! {
     /// Records the outcome of slots, each exactly once. The reply lists the runs to start now, and says when to call
     /// again.
     SchedulesAdvance, "schedules.advance": Advance => Advanced;
+}
+
+/// The maximum number of slots in a preview.
+pub const PREVIEW_SLOTS: u32 = 100;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewSchedule {
+    pub kind: ScheduleKind,
+    pub schedule: String,
+    /// The time zone, as an IANA name.
+    pub tz: String,
+    /// The number of slots, 1 to [`PREVIEW_SLOTS`].
+    pub count: u32,
+}
+
+/// The next slots of a schedule. There are fewer than asked for if it ends before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Preview {
+    pub timezone: String,
+    pub slots: Vec<PreviewedSlot>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PreviewedSlot {
+    /// Epoch milliseconds.
+    pub at: i64,
+    /// The time in the zone, as a person reads it.
+    pub local: String,
 }
 
 /// The maximum number of schedules in a store.

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 const BLOCK_BYTES: usize = 64;
 
 /// The code of a message that only the holder of the key can make.
-pub(crate) fn sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
+pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     let hashed = Sha256::digest(key);
     let key = if key.len() > BLOCK_BYTES { hashed.as_slice() } else { key };
     let mut block = [0; BLOCK_BYTES];
@@ -43,7 +43,7 @@ mod tests {
             (&[0xaa; 131], longer.as_bytes(), "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2"),
         ];
         for (key, message, code) in vectors {
-            assert_eq!(hex::encode(&sha256(key, message)), code);
+            assert_eq!(hex::encode(&hmac_sha256(key, message)), code);
         }
     }
 }

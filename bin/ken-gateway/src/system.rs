@@ -1,0 +1,120 @@
+//! The parts of the system, for a person who looks at it: their states, the models, and the restart of a part.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_http::{Failure, Request, Response, plain};
+use ken_types::id::Mint;
+use ken_types::ops::Nothing;
+use ken_types::ops::kend::{
+    ChangeArgs, LogsArgs, PartStatus, PartsLogs, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor,
+};
+use ken_types::ops::model::{Health, ModelHealth, ModelState};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::app::Gateway;
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{change_failed, deadline_as_unavailable};
+use crate::telemetry::budget;
+
+/// The timeout of a call to a part for its state.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a restart may take before the answer says that it is not ready yet.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of log lines in an answer, and their maximum size together in bytes.
+const MAX_LOG_LINES: u64 = 1_000;
+const MAX_LOG_BYTES: usize = 1 << 20;
+
+/// GET /api/system
+pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
+    let (args, nothing) = (StatusArgs::default(), Nothing {});
+    let (status, models, health, budget) = tokio::join!(
+        gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT),
+        gateway.models.get(CALL_TIMEOUT),
+        gateway.model.call::<ModelHealth>(&nothing, CALL_TIMEOUT),
+        budget(&gateway),
+    );
+    let SystemStatus { version, home, config, parts, listeners, .. } = status.map_err(deadline_as_unavailable)?;
+    // Without ken-model, the state of its part says what is wrong.
+    let (models, health) = (models.ok(), health.unwrap_or_default());
+    let body = json!({
+        // The version of this program, whose files the console consists of; kend may be of another one during an upgrade.
+        "version": env!("CARGO_PKG_VERSION"),
+        "kendVersion": version,
+        "home": home,
+        "config": {"path": config.path, "good": config.good, "errors": config.errors},
+        "listeners": listeners,
+        "parts": parts.iter().map(part).collect::<Vec<_>>(),
+        "models": models.as_ref().map(|state| models_of(state)),
+        "providers": providers(&health),
+        "budget": budget,
+    });
+    Response::json(200, &body)
+}
+
+fn part(part: &PartStatus) -> Value {
+    json!({
+        "name": part.name,
+        "state": part.state,
+        "enabled": part.enabled,
+        "wanted": part.wanted,
+        "waitsFor": part.waits_for,
+        "uptimeMs": part.uptime_ms,
+        "restarts": part.restarts,
+        "retryInMs": part.retry_in_ms,
+        "statusText": part.status_text,
+        "cause": part.cause,
+        "lastExit": part.last_exit,
+    })
+}
+
+fn models_of(state: &ModelState) -> Value {
+    let unusable = state.unusable.iter().map(|one| json!({"model": one.model, "why": one.why})).collect::<Vec<_>>();
+    json!({"use": state.models, "others": state.others, "unusable": unusable, "contextWindow": state.context_window})
+}
+
+fn providers(health: &Health) -> Value {
+    json!({"called": health.called, "known": health.providers})
+}
+
+/// POST /api/system/parts/:name/restart
+pub(crate) async fn restart(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    request.no_fields().await?;
+    let name = request.segment("name").to_owned();
+    if name == "gateway" {
+        let error = Error::new(Code::Conflict, "the gateway cannot answer while it restarts itself");
+        return Err(error.hint("`ken restart gateway`").into());
+    }
+    let work = async |_: Mint| {
+        let wait = u64::try_from(RESTART_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        let args = ChangeArgs { name, wait: Some(WaitFor::Ready), timeout_ms: Some(wait) };
+        let limit = RESTART_TIMEOUT + CALL_TIMEOUT;
+        let restarted = gateway.kend.call::<PartsRestart>(&args, limit).await.map_err(change_failed)?;
+        ReplayableResponse::json(200, &part(&restarted))
+    };
+    once(&gateway, &request, b"{}", plain, work).await
+}
+
+/// GET /api/logs: the last lines of the log of a part, as it wrote them, the newest last.
+pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let name = query.one("part")?.ok_or_else(|| Error::invalid("?part", "part is missing"))?.to_owned();
+    let lines = u32::try_from(query.number("lines", 1..=MAX_LOG_LINES, 200)?).unwrap_or_default();
+    let args = LogsArgs { name, lines, follow: false };
+    let mut items = gateway.kend.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
+    let (mut kept, mut size) = (VecDeque::new(), 0);
+    while let Some(item) = items.next().await {
+        let line = item?.line;
+        size += line.len();
+        kept.push_back(line);
+        while size > MAX_LOG_BYTES
+            && let Some(oldest) = kept.pop_front()
+        {
+            size -= oldest.len();
+        }
+    }
+    items.reply().await.map_err(deadline_as_unavailable)?;
+    Response::json(200, &json!({"part": args.name, "lines": kept}))
+}

@@ -1,0 +1,183 @@
+// The public HTTP API of the gateway (ken-gateway(8)), as any program uses it: calls, and streams that go on after a break.
+
+const KEPT = "ken.access";
+const TRIES = 6;
+/** The gateway sends a heartbeat every 15 s. */
+const SILENCE_MS = 40_000;
+/** No frame is longer than a page of events. */
+const FRAME_CHARACTERS = 8 << 20;
+
+export class ApiError extends Error {
+  constructor(status, body) {
+    const error = body?.error;
+    super(typeof error === "string" ? error : error?.message ?? `The gateway answered ${status}.`);
+    this.status = status;
+    this.code = body?.code ?? error?.type ?? "";
+    this.hint = body?.hint ?? error?.details ?? "";
+  }
+
+  /** Whether the caller has to come in first: by the link of `ken open`, or with the secret. */
+  get needsAccess() {
+    return this.status === 401 || /(no secret|none) is configured$/.test(this.message);
+  }
+}
+
+/** The page is told here when a call is refused, so that it asks for access. */
+export const access = { onRefused: () => {} };
+
+// It is kept for this tab alone: other tabs, and later visitors of this browser, have to come in by themselves.
+function credentials() {
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
+  if (kept?.token) return { authorization: `Bearer ${kept.token}` };
+  return kept?.secret ? { "x-api-secret": kept.secret } : {};
+}
+
+export const keep = kept => sessionStorage.setItem(KEPT, JSON.stringify(kept));
+export const forget = () => sessionStorage.removeItem(KEPT);
+
+/** A key with which a request can be repeated without doing its work twice. */
+export function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const pause = ms => new Promise(done => setTimeout(done, ms));
+
+async function request(method, path, { body, key, headers, signal } = {}) {
+  const response = await fetch(path, {
+    method, signal, cache: "no-store", credentials: "omit", redirect: "error",
+    headers: {
+      ...credentials(), ...headers,
+      ...(body !== undefined && { "content-type": "application/json" }), ...(key && { "idempotency-key": key }),
+    },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (response.ok) return response;
+  const error = new ApiError(response.status, await response.json().catch(() => null));
+  if (error.needsAccess) access.onRefused(error);
+  throw error;
+}
+
+/** Calls a route and returns its JSON. A gateway that is away is tried again; with a key, a change too. */
+export async function call(method, path, options = {}) {
+  const mayRepeat = method === "GET" || options.key;
+  for (let tried = 1; ; tried++) {
+    try {
+      const response = await request(method, path, options);
+      return response.status === 204 ? null : await response.json();
+    } catch (error) {
+      const isAway = error instanceof TypeError || error.status === 504 || (error.status === 503 && !error.needsAccess);
+      if (!mayRepeat || !isAway || tried === TRIES || options.signal?.aborted) {
+        throw error instanceof TypeError ? new ApiError(0, { error: "The gateway cannot be reached." }) : error;
+      }
+      await pause(250 * 2 ** tried);
+    }
+  }
+}
+
+export const get = (path, options) => call("GET", path, options);
+export const post = (path, body, options) => call("POST", path, { body, key: newKey(), ...options });
+
+/** The text of a route, such as a whole diff. */
+export async function text(path) {
+  return (await request("GET", path)).text();
+}
+
+export function query(fields) {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+/** Trades the code of `ken open` for a token. */
+export async function comeIn(code) {
+  const { token } = await call("POST", "/console/token", { body: { code } });
+  keep({ token });
+}
+
+/**
+ * Follows a stream from an offset, until `close` is called or the stream ends. After a break it goes on behind the last
+ * complete frame, so that nothing is lost and nothing comes twice. While the page is hidden, it holds no connection.
+ */
+export class Follow {
+  constructor(path, offset, { onEvents, onState = () => {}, onGone = () => {} }) {
+    Object.assign(this, { path, offset, onEvents, onState, onGone, breaks: 0 });
+    this.onVisible = () => (document.hidden ? this.stop?.abort() : this.wake?.());
+    document.addEventListener("visibilitychange", this.onVisible);
+    this.run();
+  }
+
+  close() {
+    this.isClosed = true;
+    document.removeEventListener("visibilitychange", this.onVisible);
+    this.stop?.abort();
+    this.wake?.();
+  }
+
+  async run() {
+    while (!this.isClosed) {
+      if (document.hidden) {
+        await new Promise(wake => { this.wake = wake; });
+        continue;
+      }
+      try {
+        this.stop = new AbortController();
+        await this.read(this.stop);
+      } catch (error) {
+        if (this.isClosed || this.refused(error)) return;
+      }
+      if (this.isClosed || document.hidden) continue;
+      this.onState("broken");
+      const wait = Math.min(5_000, 200 * 2 ** this.breaks++) * (0.7 + Math.random() * 0.6);
+      await Promise.race([pause(wait), new Promise(wake => { this.wake = wake; })]);
+    }
+  }
+
+  /** Whether an error is one that another attempt does not mend. */
+  refused(error) {
+    if (error.status === 410) this.onGone(error);
+    return error.status === 410 || error.status === 404 || error.needsAccess || error.status === 400;
+  }
+
+  async read(stop) {
+    const response = await request("GET", `${this.path}${query({ offset: this.offset, live: "sse" })}`, { signal: stop.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "", silence;
+    try {
+      for (;;) {
+        clearTimeout(silence);
+        silence = setTimeout(() => stop.abort(), SILENCE_MS);
+        const { value, done } = await reader.read();
+        if (done) return;
+        const frames = (rest + value).split("\n\n");
+        rest = frames.pop();
+        if (rest.length > FRAME_CHARACTERS) throw new Error("a frame of the stream is too long");
+        frames.forEach(frame => this.take(frame));
+      }
+    } finally {
+      clearTimeout(silence);
+      stop.abort();
+    }
+  }
+
+  take(frame) {
+    const fields = { data: "" };
+    for (const line of frame.split("\n")) {
+      const colon = line.indexOf(":");
+      if (colon > 0) {
+        const name = line.slice(0, colon);
+        fields[name] = (name === "data" ? fields.data : "") + line.slice(colon + 1).replace(/^ /, "");
+      }
+    }
+    if (!fields.data || this.isClosed) return;
+    const data = JSON.parse(fields.data);
+    if (fields.event === "control") {
+      this.offset = data.streamNextOffset ?? this.offset;
+      this.isClosed ||= Boolean(data.streamClosed);
+    } else {
+      this.offset = fields.id ?? this.offset;
+      this.onEvents(data);
+    }
+    this.breaks = 0;
+    this.onState("live");
+  }
+}

@@ -1,0 +1,416 @@
+// Conversations: the list of sessions beside one of them.
+import { html, Component, Failed, Long, announce, download, duration, focused, oneLine, when } from "./ui.js";
+import { Follow, call, get, post, query } from "./api.js";
+import { Approval } from "./approval.js";
+import { markdown } from "./markdown.js";
+import { fresh, ofExchange, take } from "./turn.js";
+
+/** The person at this machine, as all clients of the terminal name them; so memory and sessions are the same everywhere. */
+const PERSON = { connector: "tui", actorId: "local-tui", conversationId: "local-tui" };
+const PAGE = 30;
+/** Deltas come faster than a screen shows them. */
+const DRAW_MS = 50;
+/** A turn without an event for this long is silent. */
+const SILENT_MS = 4_000;
+const MAX_PROMPT_BYTES = 256 * 1024;
+
+const path = id => `/api/chat/sessions/${encodeURIComponent(id)}`;
+const nameOf = session => oneLine(session.displayName ?? session.title ?? "") || "(no message yet)";
+const identityOf = ({ connector, actorId, conversationId, threadId }) => ({ connector, actorId, conversationId, threadId });
+
+export class Chat extends Component {
+  render({ app, id }) {
+    return html`<div class=${`chat ${id ? "has-session" : ""}`}>
+      <${Sessions} app=${app} id=${id} />
+      ${id && id !== "new" ? html`<${Conversation} key=${id} app=${app} id=${id} />` : html`<${NewConversation} app=${app} />`}
+    </div>`;
+  }
+}
+
+/** The sessions, newest first, with a search over names, first prompts and ids. */
+class Sessions extends Component {
+  componentDidMount() {
+    this.load();
+    this.stop = this.props.app.onChange(({ type }) => {
+      if (/^(session|submission)\./.test(type)) this.soon(400);
+    });
+  }
+
+  componentWillUnmount() {
+    this.stop();
+    clearTimeout(this.timer);
+  }
+
+  soon(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.load(), ms);
+  }
+
+  async load(after) {
+    const { q, archived } = this.state;
+    this.asked?.abort();
+    const { signal } = (this.asked = new AbortController());
+    try {
+      const limit = after ? 50 : Math.min(100, Math.max(50, this.state.sessions?.length ?? 0));
+      const found = await get(`/api/chat/sessions${query({ limit, after, q, empty: 0, scheduled: 0, archived: archived && 1 })}`, { signal });
+      this.setState(({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after, error: null }));
+    } catch (error) {
+      if (!signal.aborted) this.setState({ error });
+    }
+  }
+
+  render({ id }, { sessions, more, q = "", archived, error }) {
+    return html`<aside class="sessions" aria-label="Conversations">
+      <div class="tools"><a class="button main" href="#/chat/new">New</a>
+        <input type="search" data-search placeholder="Search" aria-label="Search conversations" value=${q}
+          onInput=${event => { this.setState({ q: event.target.value }); this.soon(200); }} /></div>
+      <${Failed} error=${error} />
+      <ul>${sessions?.map(session => html`<li key=${session.sessionId}><a data-row href=${`#/chat/${encodeURIComponent(session.sessionId)}`}
+          aria-current=${session.sessionId === id ? "true" : undefined}>
+        <span class="name" dir="auto">${nameOf(session)}</span>
+        <span class="note">${when(session.updatedAt)}${session.connector !== "tui" && ` · ${oneLine(session.connector)}`}</span></a></li>`)}</ul>
+      ${sessions && !sessions.length && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
+      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => { this.setState({ archived: event.target.checked }); this.soon(0); }} /> archived ones</label>
+    </aside>`;
+  }
+}
+
+/** Sends a message to a session. Returns the answer of the gateway: a turn that has begun, or the result of a command. */
+function send(session, text) {
+  if (!["tui", "web-api"].includes(session.connector)) {
+    return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text });
+  }
+  const body = { ...identityOf(session), session: session.sessionId, text, clientId: "console" };
+  return post("/api/chat/events", body, { headers: { prefer: "respond-async" } });
+}
+
+class NewConversation extends Component {
+  async start(text) {
+    const { workspace, model } = this.state;
+    const { session } = await post("/api/chat/sessions",
+      { ...PERSON, ...(workspace?.trim() && { workspace: workspace.trim() }), ...(model && { model }) });
+    await send({ ...PERSON, sessionId: session.id }, text);
+    location.hash = `#/chat/${encodeURIComponent(session.id)}`;
+  }
+
+  render({ app }, { workspace = "", model = "" }) {
+    return html`<main class="conversation" id="main" tabindex="-1">
+      <h1>A new conversation</h1>
+      <div class="turns"></div>
+      <details><summary>Folder and model</summary>
+        <label>Folder in which it works, if you have trusted it (<code>ken workspace trust</code>):
+          <input value=${workspace} spellcheck=${false} placeholder="/home/you/src/site" onInput=${event => this.setState({ workspace: event.target.value })} /></label>
+        <${ModelPicker} app=${app} value=${model} onPick=${model => this.setState({ model })} /></details>
+      <${Composer} onSend=${text => this.start(text)} />
+    </main>`;
+  }
+}
+
+function ModelPicker({ app, value, onPick }) {
+  const { models } = app.state.system ?? {};
+  const choices = models ? [...models.use, ...models.others] : [];
+  return html`<label>Model <select value=${value} onChange=${event => onPick(event.target.value)}>
+    <option value="">as configured</option>
+    ${[...new Set([...choices, ...(value ? [value] : [])])].map(name => html`<option value=${name}>${oneLine(name)}</option>`)}</select></label>`;
+}
+
+class Conversation extends Component {
+  constructor() {
+    super();
+    this.state = { turns: [] };
+  }
+
+  componentDidMount() {
+    this.open();
+    // Its name comes with the first message, or from another client.
+    this.unsubscribe = this.props.app.onChange(({ type, sessionId }) => {
+      if (sessionId === this.props.id && /^(session|submission\.queued)/.test(type) && this.state.session) this.reread();
+    });
+    this.tick = setInterval(() => document.hidden || (this.running() && this.setState({})), 1000);
+  }
+
+  componentWillUnmount() {
+    this.isGone = true;
+    this.unsubscribe();
+    this.stream?.close();
+    clearInterval(this.tick);
+    clearTimeout(this.drawing);
+  }
+
+  running() {
+    return this.state.turns.find(turn => turn.status === "running");
+  }
+
+  async open() {
+    try {
+      const session = await this.record();
+      const page = await this.transcript(session);
+      if (this.isGone) return;
+      const turns = page.exchanges.map(one => one.status === "running" ? fresh(one.submissionId, one.prompt?.text, one.prompt?.receivedAt) : ofExchange(one));
+      this.setState({ session, turns, older: page.page.before, error: null }, () => this.toEnd());
+      this.stream?.close();
+      // Events of a running turn come from its beginning: the offset of the page lies before it.
+      this.stream = new Follow(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, page.stream.nextOffset, {
+        onEvents: events => this.take(events), onState: connection => this.setState({ connection }), onGone: () => this.open(),
+      });
+    } catch (error) {
+      if (!this.isGone) this.setState({ error });
+    }
+  }
+
+  /** The record of the session. The list is searched, because the address has only the id. */
+  async record() {
+    for (const archived of [0, 1]) {
+      const { sessions } = await get(`/api/chat/sessions${query({ q: this.props.id, archived, limit: 10 })}`);
+      const session = sessions.find(one => one.sessionId === this.props.id);
+      if (session) return session;
+    }
+    throw new Error("There is no such conversation; it may have been deleted.");
+  }
+
+  transcript(session, before) {
+    return get(`${path(session.sessionId)}/transcript${query({ ...identityOf(session), limit: PAGE, before })}`);
+  }
+
+  async loadOlder() {
+    try {
+      const { turns, session, older } = this.state;
+      const page = await this.transcript(session, older);
+      const log = this.log, height = log.scrollHeight - log.scrollTop;
+      this.setState({ turns: [...page.exchanges.map(ofExchange), ...turns], older: page.page.before },
+        () => { log.scrollTop = log.scrollHeight - height; });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  turn(id, prompt) {
+    let turn = this.state.turns.find(turn => turn.id === id);
+    if (!turn) {
+      turn = fresh(id, prompt);
+      this.state.turns.push(turn);
+    }
+    turn.prompt ??= prompt;
+    return turn;
+  }
+
+  take(events) {
+    for (const event of events) {
+      if (!event.submissionId) continue;
+      const turn = this.turn(event.submissionId);
+      take(turn, event);
+      if (event.type === "submission_settled") announce(turn.status === "completed" ? "The answer is complete." : `The turn has ${turn.status === "failed" ? "failed" : "been cancelled"}.`);
+    }
+    this.draw();
+  }
+
+  draw() {
+    this.drawing ??= setTimeout(() => {
+      this.drawing = null;
+      const { log } = this;
+      const isAtEnd = log && log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+      this.setState({}, () => isAtEnd && this.toEnd());
+    }, DRAW_MS);
+  }
+
+  toEnd() {
+    if (this.log) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  async send(text) {
+    const answer = await send(this.state.session, text);
+    const command = answer.result?.command;
+    if (answer.session && answer.session.id !== this.props.id) {
+      location.hash = `#/chat/${encodeURIComponent(answer.session.id)}`;
+    } else if (command) {
+      this.state.turns.push({ id: answer.event.id, status: "completed", prompt: text, items: [{ kind: "text", id: "text", text: answer.result.text, done: true }] });
+      this.reread();
+    } else {
+      this.turn(answer.submissionId, text);
+    }
+    this.setState({}, () => this.toEnd());
+  }
+
+  async reread() {
+    try { this.setState({ session: await this.record() }); } catch (error) { this.setState({ error }); }
+  }
+
+  async act(work) {
+    try { await work(); this.setState({ error: null }); } catch (error) { this.setState({ error }); }
+  }
+
+  stop(turn) {
+    return this.act(() => post(`${path(this.props.id)}/cancel`, { ...identityOf(this.state.session), submissionId: turn.id }));
+  }
+
+  render({ app }, { session, turns, older, error, connection }) {
+    const running = this.running();
+    return html`<main class="conversation" id="main" tabindex="-1">
+      <div class="title"><a class="back" href="#/chat" aria-label="Conversations">‹</a><h1 dir="auto">${session ? nameOf(session) : "…"}</h1>
+        ${session && html`<${Actions} app=${app} session=${session} act=${work => this.act(work)} onChange=${() => this.reread()} transcript=${before => this.transcript(session, before)} />`}</div>
+      ${connection === "broken" && html`<p class="bad" role="status">The connection is lost; it is tried again.</p>`}
+      <div class="turns" ref=${log => { this.log = log; }} tabindex="0" role="region" aria-label="Messages">
+        ${older && html`<button type="button" onClick=${() => this.loadOlder()}>Earlier messages</button>`}
+        ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} />`)}
+        <${Failed} error=${error} retry=${session ? undefined : () => this.open()} />
+      </div>
+      <${Composer} disabled=${!session} onSend=${text => this.send(text)}
+        stop=${running && (() => this.stop(running))} />
+    </main>`;
+  }
+}
+
+/** What a person does with a conversation as a whole. */
+class Actions extends Component {
+  async rename(event) {
+    event.preventDefault();
+    const { session, act, onChange } = this.props;
+    await act(() => call("PATCH", path(session.sessionId), { body: { displayName: this.state.name.trim() } }));
+    this.setState({ name: undefined });
+    onChange();
+  }
+
+  async remove(purge) {
+    const { session, act } = this.props;
+    await act(async () => {
+      await call("DELETE", `${path(session.sessionId)}${query({ purge: purge && 1 })}`);
+      location.hash = "#/chat";
+    });
+  }
+
+  async exported() {
+    const { session, act, transcript } = this.props;
+    await act(async () => {
+      let exchanges = [], before;
+      do {
+        const page = await transcript(before);
+        exchanges = [...page.exchanges, ...exchanges];
+        before = page.page.before;
+      } while (before);
+      const text = exchanges.map(({ prompt, assistant }) => `## You\n\n${prompt?.text ?? ""}\n\n## ken\n\n${assistant?.text ?? ""}\n`).join("\n");
+      download(`${session.sessionId}.md`, `# ${nameOf(session)}\n\n${text}`, "text/markdown");
+    });
+  }
+
+  render({ app, session, act, onChange }, { name, confirming }) {
+    const pick = model => act(() => call("PATCH", path(session.sessionId), { body: { model: model || "default" } })).then(onChange);
+    return html`<details class="actions"><summary>More</summary><div class="menu">
+      <p class="note">${oneLine(session.sessionId)}${session.workspace && html`<br />works in ${oneLine(session.workspace)}`}</p>
+      <form onSubmit=${event => this.rename(event)}><label>Name <input maxlength="120" required value=${name ?? session.displayName ?? ""}
+        onInput=${event => this.setState({ name: event.target.value })} /></label><button disabled=${!name?.trim()}>Rename</button></form>
+      <${ModelPicker} app=${app} value=${session.model ?? ""} onPick=${pick} />
+      <button type="button" onClick=${() => this.exported()}>Export as Markdown</button>
+      <button type="button" onClick=${() => this.remove(false)}>Archive</button>
+      ${confirming ? html`<p>All of it is deleted for good, also from memory and search.
+          <button type="button" class="danger" onClick=${() => this.remove(true)}>Delete for good</button>
+          <button type="button" onClick=${() => this.setState({ confirming: false })}>Keep it</button></p>`
+        : html`<button type="button" class="danger" onClick=${() => this.setState({ confirming: true })}>Delete …</button>`}
+    </div></details>`;
+  }
+}
+
+/** On a telephone the focus would cover half of the conversation with a keyboard. */
+const HAS_KEYBOARD = !matchMedia("(pointer: coarse)").matches;
+
+class Composer extends Component {
+  async submit() {
+    const { text = "", busy } = this.state;
+    if (busy || !text.trim() || this.props.disabled) return;
+    if (new TextEncoder().encode(text).length > MAX_PROMPT_BYTES) {
+      return this.setState({ error: new Error("The message has more than 256 KiB. Save it as a file in the folder of the conversation, and name it.") });
+    }
+    this.setState({ busy: true, error: null });
+    try {
+      await this.props.onSend(text);
+      this.setState({ text: "", busy: false });
+    } catch (error) {
+      // The text stays, so that it can be sent again.
+      this.setState({ error, busy: false });
+    }
+  }
+
+  onKey(event) {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      this.submit();
+    }
+  }
+
+  render({ stop, disabled }, { text = "", busy, error }) {
+    return html`<form class="composer" onSubmit=${event => { event.preventDefault(); this.submit(); }}>
+      <${Failed} error=${error} />
+      <textarea rows=${Math.min(10, Math.max(2, text.split("\n").length))} aria-label="Message" placeholder="Write a message" dir="auto" value=${text} disabled=${disabled}
+        data-start=${HAS_KEYBOARD} ref=${HAS_KEYBOARD ? focused : undefined}
+        onInput=${event => this.setState({ text: event.target.value })} onKeyDown=${event => this.onKey(event)}></textarea>
+      <div class="buttons">${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
+        <button class="main" disabled=${disabled || busy || !text.trim()}>${busy ? "Sending …" : "Send"}</button></div>
+    </form>`;
+  }
+}
+
+function Turn({ turn, app }) {
+  return html`<article class=${`turn ${turn.status}`}>
+    ${turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
+      ${turn.at && html`<p class="note">${when(turn.at)}</p>`}</div>`}
+    <div class="answer"><h2 class="unseen">ken</h2>
+      ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} />`)}
+      ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(({ number, title, score, id }) =>
+        html`<li value=${number} title=${oneLine(id)}>${oneLine(title)} <span class="note">${score.toFixed(2)}</span></li>`)}</ol>`}
+      ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
+      ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
+      ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
+      <${Cost} turn=${turn} />
+    </div></article>`;
+}
+
+function Cost({ turn: { status, tokens, cost, model, durationMs } }) {
+  if (status === "running" || !tokens) return null;
+  const facts = [model && oneLine(model), `${tokens} tokens`, cost > 0 && `$${cost.toFixed(4)}`, durationMs !== undefined && duration(durationMs)];
+  return html`<p class="note">${facts.filter(Boolean).join(" · ")}</p>`;
+}
+
+/** Why nothing happens at a running turn: after some seconds of silence ken is asked. */
+class Why extends Component {
+  componentDidMount() {
+    this.timer = setInterval(() => document.hidden || this.look(), 1000);
+  }
+
+  componentWillUnmount() {
+    clearInterval(this.timer);
+  }
+
+  async look() {
+    const { turn } = this.props;
+    const silent = Date.now() - (turn.eventAt ?? new Date(turn.at ?? Date.now()).getTime());
+    this.setState({ silent });
+    if (silent < SILENT_MS || this.asked > Date.now() - SILENT_MS) return;
+    this.asked = Date.now();
+    const why = await get(`/api/why/${encodeURIComponent(turn.id)}`).catch(() => null);
+    this.setState({ cause: why?.cause });
+  }
+
+  render({ app }, { silent = 0, cause }) {
+    const [problem] = app.state.problems;
+    return html`<p class="working"><span class="dot" aria-hidden="true"></span>${silent < SILENT_MS ? "Working …"
+      : html`Nothing for ${duration(silent)}. ${cause && oneLine(cause)}
+        ${problem && html` <span class="bad">${oneLine(problem.what)}: ${oneLine(problem.why)}</span>`}`}</p>`;
+  }
+}
+
+const ITEMS = {
+  text: ({ item }) => html`<${Long} text=${item.text} view=${markdown} />`,
+  thinking: ({ item }) => html`<details class="thinking"><summary>Thinking${item.done ? "" : " …"}</summary>
+    <${Long} text=${item.text} view=${text => html`<div class="plain" dir="auto">${text}</div>`} /></details>`,
+  approval: ({ item }) => html`<${Approval} id=${item.id} stamp=${item.stamp} />`,
+};
+
+const STATE = { running: "…", completed: "✓", failed: "✗" };
+
+/** A tool, a task or a log line. */
+function Row({ item }) {
+  const ms = item.durationMs ?? (item.state === "running" && item.since ? Date.now() - item.since : undefined);
+  return html`<p class=${`row ${item.state}`}><span aria-hidden="true">${STATE[item.state]}</span> <span class="unseen">${item.state}: </span>
+    <code>${oneLine(item.name)}</code>${item.calls > 0 && ` · ${item.calls} calls`}${item.interrupted && " · interrupted"}
+    ${item.text && html` <span class="note">${oneLine(item.text)}</span>`} <span class="note">${duration(ms)}</span></p>`;
+}

@@ -1,0 +1,97 @@
+// What ken knows: entries that people, agents and imports have stored; search, add, delete.
+import { html, Component, Failed, Long, announce, oneLine, when } from "./ui.js";
+import { call, get, post, query } from "./api.js";
+
+const SOURCES = { api: "added by a person", agent: "written by the agent", import: "imported", share: "part of ken", workspace: "from the workspace" };
+
+export class Knowledge extends Component {
+  componentDidMount() {
+    this.load();
+    this.stop = this.props.app.onChange(({ type }) => { if (type.startsWith("knowledge.")) this.soon(300); });
+  }
+
+  componentWillUnmount() {
+    this.stop();
+    clearTimeout(this.timer);
+  }
+
+  soon(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.load(), ms);
+  }
+
+  async load(after) {
+    const { q, source } = this.state;
+    this.asked?.abort();
+    const { signal } = (this.asked = new AbortController());
+    try {
+      const found = await get(`/api/knowledge${query({ q: q?.trim(), source, limit: 50, after })}`, { signal });
+      this.setState(({ records }) => ({ records: after ? [...records, ...found.records] : found.records, more: found.page.after, error: null }));
+    } catch (error) {
+      if (!signal.aborted) this.setState({ error });
+    }
+  }
+
+  async remove(record) {
+    try {
+      await call("DELETE", `/api/knowledge/${encodeURIComponent(record.id)}`);
+      announce(`Deleted: ${oneLine(record.title)}`);
+      this.setState(({ records }) => ({ records: records.filter(one => one.id !== record.id), error: null }));
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render(_, { records, more, q = "", source = "", error, adding }) {
+    return html`<main class="page" id="main" tabindex="-1">
+      <h1>Knowledge</h1>
+      <div class="choices"><label>Search <input type="search" data-search value=${q} onInput=${event => { this.setState({ q: event.target.value }); this.soon(250); }} /></label>
+        <label>Origin <select value=${source} onChange=${event => { this.setState({ source: event.target.value }); this.soon(0); }}>
+          <option value="">any</option>${Object.entries(SOURCES).map(([name, what]) => html`<option value=${name}>${what}</option>`)}</select></label></div>
+      ${adding ? html`<${NewEntry} onDone=${() => { this.setState({ adding: false }); this.load(); }} />`
+        : html`<button type="button" class="main" onClick=${() => this.setState({ adding: true })}>Add an entry</button>`}
+      <${Failed} error=${error} retry=${() => this.load()} />
+      ${records && !records.length && html`<p class="empty">${q || source ? "Nothing is found." : "Nothing is known yet."}</p>`}
+      ${records?.map(record => html`<${Entry} key=${record.id} record=${record} onDelete=${() => this.remove(record)} />`)}
+      ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+    </main>`;
+  }
+}
+
+class Entry extends Component {
+  render({ record, onDelete }, { confirming }) {
+    const scope = record.scope === "global" ? "" : ` · for ${oneLine(record.scope)} ${oneLine(record.scope === "actor" ? record.actorId : record.conversationId)}`;
+    return html`<article class="card"><details><summary data-row><strong dir="auto">${oneLine(record.title)}</strong>
+        <span class="note"> ${SOURCES[record.source] ?? oneLine(record.source)} · ${when(record.updatedAt)}${scope}${record.score !== undefined && ` · ${record.score.toFixed(2)}`}</span></summary>
+      <pre dir="auto"><${Long} text=${record.content} /></pre>
+      <p class="note">${oneLine(record.id)}${record.tags.length > 0 && ` · ${record.tags.map(oneLine).join(", ")}`}</p>
+      <div class="choices">${confirming ? html`<button type="button" class="danger" onClick=${onDelete}>Delete it</button>
+          <button type="button" onClick=${() => this.setState({ confirming: false })}>Keep it</button>`
+        : html`<button type="button" class="danger" onClick=${() => this.setState({ confirming: true })}>Delete …</button>`}</div></details></article>`;
+  }
+}
+
+class NewEntry extends Component {
+  async submit(event) {
+    event.preventDefault();
+    const { title, content, tags = "" } = this.state;
+    try {
+      await post("/api/knowledge", { title, content, tags: tags.split(",").map(tag => tag.trim()).filter(Boolean) });
+      this.props.onDone();
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render({ onDone }, { title = "", content = "", tags = "", error }) {
+    const set = name => event => this.setState({ [name]: event.target.value });
+    return html`<form class="card" onSubmit=${event => this.submit(event)}>
+      <h2>A new entry</h2><p class="note">Every conversation may use it.</p>
+      <label>Title <input required maxlength="200" dir="auto" value=${title} onInput=${set("title")} /></label>
+      <label>Content <textarea required rows="6" dir="auto" value=${content} onInput=${set("content")}></textarea></label>
+      <label>Tags, with commas <input value=${tags} onInput=${set("tags")} /></label>
+      <${Failed} error=${error} />
+      <div class="choices"><button class="main">Add</button><button type="button" onClick=${onDone}>Back</button></div>
+    </form>`;
+  }
+}

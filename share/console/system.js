@@ -1,0 +1,99 @@
+// The parts of the system: how they are, what they log, and the models that are called.
+import { html, Component, Failed, announce, duration, oneLine, visible, when } from "./ui.js";
+import { get, post, query } from "./api.js";
+
+const FOLLOW_MS = 2_000;
+const LEVELS = ["error", "warn", "info", "debug"];
+
+export class System extends Component {
+  async restart(name) {
+    this.setState({ restarting: name, error: null });
+    try {
+      await post(`/api/system/parts/${encodeURIComponent(name)}/restart`, {});
+      announce(`${name} is ready again.`);
+    } catch (error) {
+      this.setState({ error });
+    }
+    this.setState({ restarting: null });
+    this.props.app.refresh();
+  }
+
+  render({ app }, { restarting, error }) {
+    const { system } = app.state;
+    return html`<main class="page" id="main" tabindex="-1">
+      <h1>System</h1>
+      <${Failed} error=${error ?? app.state.error} />
+      ${system && html`
+        <p class="note">ken ${oneLine(system.version)}${system.home && ` · ${oneLine(system.home)}`}
+          ${system.listeners.map(one => ` · ${oneLine(one.name)} ${oneLine(one.url)}`)}</p>
+        ${system.config.errors.map(text => html`<p class="failed">The last good configuration is in force: ${oneLine(text)}</p>`)}
+        <h2>Parts</h2>
+        <div class="wide" tabindex="0" role="region" aria-label="Parts"><table><thead><tr><th>part</th><th>state</th><th>for</th><th>restarts</th><th>last end</th><th><span class="unseen">action</span></th></tr></thead>
+        <tbody>${system.parts.map(part => html`<tr><th scope="row">${oneLine(part.name)}</th>
+          <td class=${part.state === "ready" || !(part.enabled || part.wanted) ? "" : "bad"}>${part.state}${part.statusText && html` <span class="note">${oneLine(part.statusText)}</span>`}</td>
+          <td>${duration(part.uptimeMs)}</td><td>${part.restarts}</td><td>${oneLine(part.cause ?? part.lastExit ?? "")}</td>
+          <td>${part.name !== "gateway" && part.enabled && html`<button type="button" disabled=${Boolean(restarting)} aria-label=${`Restart ${part.name}`}
+            onClick=${() => this.restart(part.name)}>${restarting === part.name ? "…" : "Restart"}</button>`}</td></tr>`)}</tbody></table></div>
+        <h2>Models</h2>
+        <${Models} system=${system} />
+        <h2>Logs</h2>
+        <${Logs} names=${[...system.parts.filter(part => part.enabled).map(part => part.name), "kend"]} />`}
+    </main>`;
+  }
+}
+
+function Models({ system: { models, providers } }) {
+  if (!models) return html`<p class="bad">The part that calls models does not answer.</p>`;
+  const health = provider => provider.downSince ? html`<span class="bad">down since ${when(provider.downSince)}: ${oneLine(provider.cause)}</span>`
+    : provider.lastSuccess ? html`answered ${when(provider.lastSuccess)}` : "";
+  return html`<ol>${models.use.map(name => html`<li>${oneLine(name)}</li>`)}</ol>
+    ${models.others.length > 0 && html`<p class="note">Chosen by name: ${models.others.map(oneLine).join(", ")}</p>`}
+    ${models.unusable.map(one => html`<p class="failed">${oneLine(one.model)}: ${oneLine(one.why)}</p>`)}
+    <ul class="rows">${providers.known.map(one => html`<li><strong>${oneLine(one.name)}</strong> ${health(one)}</li>`)}</ul>`;
+}
+
+class Logs extends Component {
+  componentDidMount() {
+    this.load();
+    this.timer = setInterval(() => this.state.follows && !document.hidden && this.load(), FOLLOW_MS);
+  }
+
+  componentWillUnmount() {
+    clearInterval(this.timer);
+  }
+
+  async load() {
+    const { part = this.props.names[0] } = this.state;
+    try {
+      const { lines } = await get(`/api/logs${query({ part, lines: 300 })}`);
+      this.setState({ lines: lines.map(read), error: null }, () => { if (this.state.follows && this.view) this.view.scrollTop = this.view.scrollHeight; });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render({ names }, { part = names[0], level = "info", follows = false, lines = [], error }) {
+    const shown = lines.filter(line => LEVELS.indexOf(line.level) <= LEVELS.indexOf(level));
+    return html`<div class="choices">
+      <label>Part <select value=${part} onChange=${event => this.setState({ part: event.target.value, lines: [] }, () => this.load())}>
+        ${names.map(name => html`<option value=${name}>${oneLine(name)}</option>`)}</select></label>
+      <label>Level <select value=${level} onChange=${event => this.setState({ level: event.target.value })}>
+        ${LEVELS.map(name => html`<option value=${name}>${name}</option>`)}</select></label>
+      <label><input type="checkbox" checked=${follows} onChange=${event => this.setState({ follows: event.target.checked })} /> follow</label>
+      <button type="button" onClick=${() => this.load()}>Read again</button></div>
+      <${Failed} error=${error} />
+      <pre class="log" tabindex="0" aria-label=${`Log of ${part}`} ref=${view => { this.view = view; }}>${shown.length ? shown.map(line =>
+        html`<span class=${line.level === "error" ? "bad" : ""}>${line.text}${"\n"}</span>`) : "Nothing of this level."}</pre>`;
+  }
+}
+
+/** A line of a log: time, level and message of a part of ken, or the line as it is. */
+function read(line) {
+  try {
+    const { timestamp, level, fields = {}, message = fields.message, ...others } = JSON.parse(line);
+    const rest = Object.entries({ ...others, ...fields }).filter(([name]) => !["message", "target"].includes(name))
+      .map(([name, value]) => ` ${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+    if (message !== undefined) return { level: String(level ?? "info").toLowerCase(), text: visible(`${timestamp ?? ""} ${String(level ?? "").toLowerCase()} ${message}${rest.join("")}`) };
+  } catch { /* not a part of ken */ }
+  return { level: "info", text: visible(line) };
+}

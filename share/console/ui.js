@@ -1,0 +1,89 @@
+// What all pages share: elements as templates, and texts as people read them.
+import { h, render, Component, Fragment } from "./vendor/preact.js";
+import htm from "./vendor/htm.js";
+
+export { h, render, Component, Fragment };
+export const html = htm.bind(h);
+
+// Characters without a width of their own, controls and directional marks. The same list as in the terminal clients.
+const UNSEEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f" +
+  "\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb\\ud800-\\udfff" +
+  "\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}]", "gu");
+
+/** Names every character that a person who decides about a text would not see: `<U+202E>`. */
+export const visible = text => String(text ?? "").replace(UNSEEN,
+  c => `<U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`);
+
+export const oneLine = text => visible(String(text ?? "").replace(/\s+/g, " ").trim());
+
+export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+
+export function bytes(count) {
+  const units = ["bytes", "KB", "MB", "GB"];
+  let unit = 0;
+  while (count >= 1024 && unit < 3) { count /= 1024; unit++; }
+  return `${unit ? count.toFixed(1) : count} ${units[unit]}`;
+}
+
+export function duration(ms) {
+  if (ms == null) return "";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
+  const minutes = Math.floor(s / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(s % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
+}
+
+const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+
+/** A time as an element: today by the clock, else by the day; whole on hover. */
+export function when(time) {
+  const date = new Date(time);
+  if (isNaN(date)) return oneLine(time);
+  const text = date.toDateString() === new Date().toDateString() ? TIME.format(date) : `${DAY.format(date)}, ${TIME.format(date)}`;
+  return html`<time dateTime=${date.toISOString()} title=${FULL.format(date)}>${text}</time>`;
+}
+
+/** Says something to people who do not see the page. */
+export function announce(text) {
+  const region = document.getElementById("announce");
+  region.textContent = "";
+  // A reader speaks only what changes, so the same text twice needs two changes.
+  setTimeout(() => { region.textContent = text; }, 50);
+}
+
+/** Text of more than this many characters is folded: laying out a line of a megabyte takes seconds. */
+export const FOLD = 20_000;
+
+/** A text of any length. What is folded says its size, and how to see all of it. */
+export class Long extends Component {
+  render({ text, view }, { all }) {
+    const isShort = all || text.length <= FOLD;
+    const show = view ?? (text => html`<span class="plain">${text}</span>`);
+    return html`${show(isShort ? text : text.slice(0, FOLD))}
+      ${!isShort && html`<p class="note">The first ${bytes(FOLD)} of ${bytes(text.length)} are shown.
+        <button type="button" onClick=${() => this.setState({ all: true })}>Show all</button></p>`}`;
+  }
+}
+
+/** For `ref`: gives an element the focus when it appears. As a new function for each drawing it would do so each time. */
+export const focused = element => element?.focus();
+
+/** An error, in a box that a screen reader speaks at once. */
+export const Failed = ({ error, retry }) => error && html`<div class="failed" role="alert">
+  <p>${oneLine(error.message)}</p>${error.hint && html`<p class="note">${oneLine(error.hint)}</p>`}
+  ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
+
+/** Offers a text as a file. */
+export function download(name, text, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

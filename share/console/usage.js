@@ -1,0 +1,61 @@
+// Tokens and cost, by day, model and session, and what is left of the budget.
+import { html, Component, Failed, oneLine } from "./ui.js";
+import { get } from "./api.js";
+
+const NUMBER = new Intl.NumberFormat();
+const money = cost => (cost == null ? "–" : `$${cost.toFixed(4)}`);
+const all = group => group.input + (group.cacheRead ?? 0) + (group.cacheWrite ?? 0) + group.output;
+
+export class Usage extends Component {
+  componentDidMount() {
+    this.load();
+  }
+
+  async load() {
+    try {
+      const [day, model, session] = await Promise.all(["day", "model", "session"].map(by => get(`/api/usage?by=${by}`)));
+      this.setState({ day, model, session, error: null });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render(_, { day, model, session, error }) {
+    return html`<main class="page" id="main" tabindex="-1">
+      <h1>Usage</h1>
+      <${Failed} error=${error} retry=${() => this.load()} />
+      ${day && html`<${Budget} budget=${day.budget} />
+        <p class="note">Of the turns and runs of the last 30 days that have ended.</p>
+        <${Bars} days=${day.groups} />
+        <${Table} name="day" groups=${day.groups} /><${Table} name="model" groups=${model.groups} />
+        <${Table} name="session" groups=${session.groups.slice(0, 50)} link />`}
+    </main>`;
+  }
+}
+
+function Budget({ budget }) {
+  if (!budget) return html`<p>No budget is set: <code>[model.budget]</code> in ken.toml.</p>`;
+  const bar = (what, used, limit, text) => limit > 0 && html`<p><label>${what}: ${text(used)} of ${text(limit)}
+    <meter min="0" max=${limit} high=${limit * 0.8} value=${Math.min(used, limit)}></meter></label></p>`;
+  return html`${bar("Tokens today", budget.tokens, budget.tokensPerDay, NUMBER.format)}${bar("Cost today", budget.cost, budget.costPerDay, money)}`;
+}
+
+/** The tokens of each day, oldest first; the table below has the same as text. */
+function Bars({ days }) {
+  const most = Math.max(1, ...days.map(all)), width = 14;
+  const oldest = [...days].reverse();
+  return days.length > 1 && html`<svg class="bars" viewBox=${`0 0 ${days.length * width} 100`} height="100" width=${days.length * width} aria-hidden="true">
+    ${oldest.map((group, at) => {
+      const height = (all(group) / most) * 100;
+      return html`<rect x=${at * width} y=${100 - height} width=${width - 3} height=${height}><title>${group.key}: ${NUMBER.format(all(group))}</title></rect>`;
+    })}</svg>`;
+}
+
+function Table({ name, groups, link }) {
+  const key = group => link && group.key !== "-" ? html`<a href=${`#/chat/${encodeURIComponent(group.key)}`}>${oneLine(group.key)}</a>` : oneLine(group.key);
+  return html`<h2>By ${name}</h2>${groups.length ? html`<div class="wide" tabindex="0" role="region" aria-label=${`Usage by ${name}`}><table>
+    <thead><tr><th>${name}</th><th>turns</th><th>input</th><th>cached</th><th>output</th><th>cost</th></tr></thead>
+    <tbody>${groups.map(group => html`<tr><th scope="row">${key(group)}</th><td>${NUMBER.format(group.runs)}</td>
+      <td>${NUMBER.format(all(group) - group.output)}</td><td>${NUMBER.format(group.cacheRead ?? 0)}</td><td>${NUMBER.format(group.output)}</td>
+      <td>${money(group.cost)}</td></tr>`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
+}

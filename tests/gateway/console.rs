@@ -1,0 +1,266 @@
+//! The console's files, and how a browser comes in: a code of `ken open`, once, for a token of one origin.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ken_tests::{Answer, Builder, Client, Contract, System, root};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+const HOST: &str = "ken.example:8443";
+
+fn remote(system: &System, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Answer {
+    let mut client = system.client();
+    let mut request = client.request_to(method, path, HOST);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    match body {
+        Some(body) => request.header("content-type", "application/json").json(body).send(),
+        None => request.send(),
+    }
+}
+
+/// The code in a link of `ken open --print`.
+fn code(system: &System) -> String {
+    let output = system.ken(&["open", "--print"]);
+    assert!(output.status.success(), "{output:?}");
+    let link = String::from_utf8(output.stdout).unwrap();
+    let (address, code) = link.trim().split_once("/#link=").unwrap_or_else(|| panic!("{link}"));
+    assert_eq!(address, system.url());
+    code.to_owned()
+}
+
+fn trade(system: &System, code: &str) -> Answer {
+    remote(system, "POST", "/console/token", &[], Some(&json!({"code": code})))
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+#[test]
+fn every_file_has_the_headers_that_keep_foreign_text_harmless() {
+    let system = System::start();
+    // The contract is about the routes, and these are none.
+    let get = |path: &str| Client::connect(system.address()).get(path);
+    let page = get("/").expect(200);
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(page.body_text().contains(&format!("src=\"/{version}/app.js\"")), "{}", page.body_text());
+    for (path, kind) in [
+        ("/".to_owned(), "text/html; charset=utf-8"),
+        (format!("/{version}/app.js"), "text/javascript; charset=utf-8"),
+        (format!("/{version}/style.css"), "text/css; charset=utf-8"),
+        (format!("/{version}/vendor/preact.js"), "text/javascript; charset=utf-8"),
+    ] {
+        let answer = get(&path).expect(200);
+        let header = |name| answer.header(name).unwrap_or_else(|| panic!("{path} has no {name}"));
+        assert_eq!(header("content-type"), kind);
+        assert_eq!(
+            header("content-security-policy"),
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; \
+             font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+        );
+        for (name, value) in [
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("x-content-type-options", "nosniff"),
+            ("vary", "accept-encoding"),
+            ("cache-control", "no-cache"),
+        ] {
+            assert_eq!(header(name), value, "{path}");
+        }
+    }
+    for path in ["/0.0.0/app.js", "/../Cargo.toml", "/%2e%2e/models.toml", "/console/app.js", "/.hidden", "/api/app.js"]
+    {
+        assert_eq!(get(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_libraries_are_the_files_that_their_list_names() {
+    let folder = root().join("share/console/vendor");
+    let list = std::fs::read_to_string(folder.join("README")).unwrap();
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    let mut named = Vec::new();
+    for row in rows.iter().filter(|row| row.first().is_some_and(|name| name.ends_with(".js")) && row.len() == 6) {
+        let digest = std::process::Command::new("sha256sum").arg(folder.join(row[0])).output().unwrap();
+        let digest = String::from_utf8(digest.stdout).unwrap();
+        assert_eq!(digest.split_whitespace().next(), Some(row[5]), "{}", row[0]);
+        named.push(row[0].to_owned());
+    }
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<String> = files.filter(|name| name.ends_with(".js")).collect();
+    files.sort();
+    named.sort();
+    assert_eq!(files, named);
+    assert!(named.len() <= 3, "{named:?}");
+}
+
+/// What the page is made of never turns text into markup.
+#[test]
+fn no_module_of_the_page_writes_markup() {
+    for entry in std::fs::read_dir(root().join("share/console")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "js") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for word in
+                ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "cookie"]
+            {
+                assert!(!text.contains(word), "{}: {word}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_lets_one_browser_in_once() {
+    for secrets in ["", "API_SECRET=s3cret\n"] {
+        let system = Builder::default().secrets(secrets).start();
+        let refused = if secrets.is_empty() { 403 } else { 401 };
+        remote(&system, "GET", "/api/system", &[], None).expect(refused);
+        let code = code(&system);
+        let answer = trade(&system, &code).expect(200);
+        Contract::get().check("POST", "/console/token", &answer);
+        let token = bearer(&answer.text("/token"));
+        let token = ("authorization", token.as_str());
+        let state = remote(&system, "GET", "/api/system", &[token], None).expect(200);
+        Contract::get().check("GET", "/api/system", &state);
+        assert_eq!(state.text("/version"), env!("CARGO_PKG_VERSION"));
+        for again in [code.as_str(), "x", ""] {
+            let answer = trade(&system, again).refused(401, "unauthenticated", "/code");
+            Contract::get().check("POST", "/console/token", &answer);
+        }
+        // The token is for this host and its own pages.
+        for foreign in [("origin", "https://evil.test"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
+            remote(&system, "GET", "/api/system", &[token, foreign], None).expect(refused);
+        }
+        remote(&system, "GET", "/api/system", &[token, ("origin", &format!("https://{HOST}"))], None).expect(200);
+        let mut client = system.client();
+        client.request_to("GET", "/api/system", "evil.test").header("authorization", token.1).send().expect(refused);
+        // A decision with a token is one of the operator.
+        let put = json!({"title": "One", "content": "Two"});
+        remote(&system, "POST", "/api/knowledge", &[token], Some(&put)).expect(201);
+    }
+}
+
+#[test]
+fn a_page_of_another_origin_gets_no_token() {
+    let system = System::start();
+    let code = code(&system);
+    let body = json!({"code": code});
+    for foreign in [("origin", "https://evil.test"), ("origin", "http://127.0.0.1:1"), ("sec-fetch-site", "cross-site")]
+    {
+        remote(&system, "POST", "/console/token", &[foreign], Some(&body)).refused(403, "forbidden", "origin");
+    }
+    // A form of a foreign page cannot send JSON.
+    let mut client = system.client();
+    let form = client.request_to("POST", "/console/token", HOST).header("content-type", "text/plain");
+    form.body(body.to_string()).send().expect(415);
+    remote(&system, "POST", "/console/token", &[], Some(&json!({"code": code, "x": 1}))).refused(400, "invalid", "/x");
+    remote(&system, "POST", "/console/token", &[], Some(&json!({}))).refused(400, "invalid", "/code");
+    trade(&system, &code).expect(200);
+}
+
+#[test]
+fn a_restart_keeps_tokens_and_spent_links_and_another_key_ends_all() {
+    let system = System::start();
+    let spent = code(&system);
+    let token = bearer(&trade(&system, &spent).expect(200).text("/token"));
+    let open = code(&system);
+    system.signal("gateway", Signal::SIGKILL);
+    system.wait_until_stable("gateway");
+    trade(&system, &spent).refused(401, "unauthenticated", "/code");
+    remote(&system, "GET", "/api/system", &[("authorization", &token)], None).expect(200);
+    trade(&system, &open).expect(200);
+    let key = system.home().join("state/gateway/console.key");
+    assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::remove_file(&key).unwrap();
+    system.signal("gateway", Signal::SIGKILL);
+    system.wait_until_stable("gateway");
+    remote(&system, "GET", "/api/system", &[("authorization", &token)], None).expect(403);
+}
+
+/// Without a browser to open, the link is printed; with one, no program has the link among its arguments.
+#[test]
+fn the_link_gets_into_a_private_file_and_into_no_arguments() {
+    let system = System::start();
+    let mut printed = system.command(&["open"]);
+    printed.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").env_remove("BROWSER");
+    let printed = printed.output().unwrap();
+    assert!(String::from_utf8(printed.stdout).unwrap().contains("/#link="));
+    assert!(String::from_utf8(printed.stderr).unwrap().contains("no graphical session"));
+    let browser = system.home().join("browser.sh");
+    std::fs::write(
+        &browser,
+        "#!/bin/sh\necho \"$@\" >\"$0.arguments\"\nstat -c %a \"$1\" >\"$0.mode\"\ncp \"$1\" \"$0.page\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let opened = system.command(&["open"]).env("BROWSER", &browser).output().unwrap();
+    assert!(opened.status.success() && opened.stdout.is_empty(), "{opened:?}");
+    let read = |end: &str| std::fs::read_to_string(Path::new(&format!("{}.{end}", browser.display()))).unwrap();
+    assert!(!read("arguments").contains("link="), "{}", read("arguments"));
+    assert_eq!(read("mode"), "600\n");
+    let page = read("page");
+    let code = page.split_once("/#link=").and_then(|(_, rest)| rest.split_once('"')).expect("a link").0;
+    trade(&system, code).expect(200);
+    let failed = system.command(&["open"]).env("BROWSER", "/nonexistent/browser").output().unwrap();
+    assert!(String::from_utf8(failed.stdout).unwrap().contains("/#link="), "the link is printed instead");
+    let elsewhere = system.ken(&["--url", "http://127.0.0.1:1", "open"]);
+    assert_eq!(elsewhere.status.code(), Some(2));
+}
+
+#[test]
+fn a_part_is_restarted_and_the_gateway_itself_is_not() {
+    let system = System::start();
+    let before = system.pid("scheduler");
+    let mut client = system.client().checked_by_contract();
+    let answer = client.post("/api/system/parts/scheduler/restart", &json!({})).expect(200);
+    assert_eq!((answer.text("/name").as_str(), answer.text("/state").as_str()), ("scheduler", "ready"));
+    assert_ne!(system.pid("scheduler"), before);
+    client.post("/api/system/parts/nothing/restart", &json!({})).expect(404);
+    client.post("/api/system/parts/gateway/restart", &json!({})).expect(409);
+}
+
+#[test]
+fn the_routes_of_the_pages_answer_as_the_contract_says() {
+    let system = Builder::default().config("[model.budget]\ntokens_per_day = 100000\n").start();
+    let said = system.say(&system.session(), "Good morning").expect(200);
+    let mut client = system.client().checked_by_contract();
+    for by in ["day", "model", "session"] {
+        let usage = client.get(&format!("/api/usage?by={by}")).expect(200);
+        assert_eq!(usage.at("/groups/0/runs"), 1, "{by}: {}", usage.body_text());
+        assert_eq!(usage.at("/budget/tokensPerDay"), 100_000);
+    }
+    client.get("/api/usage?by=year").refused(400, "invalid", "?by");
+    let why = client.get(&format!("/api/why/{}", said.text("/submissionId"))).expect(200);
+    assert_eq!(why.text("/status"), "completed");
+    client.get("/api/why/nothing").expect(404);
+    let logs = client.get("/api/logs?part=kend&lines=3").expect(200);
+    assert_eq!(logs.at("/lines").as_array().unwrap().len(), 3);
+    client.get("/api/logs").refused(400, "invalid", "?part");
+    client.get("/api/logs?part=kend&lines=0").refused(400, "invalid", "?lines");
+    client.get("/api/logs?part=nothing").expect(404);
+    client.get("/api/logs?part=..%2F..%2Fsecrets").expect(404);
+    let next = client.get("/api/schedule-preview?kind=cron&schedule=0%209%20*%20*%201&tz=Europe%2FBerlin").expect(200);
+    let slots = next.at("/slots").as_array().unwrap().clone();
+    assert_eq!(slots.len(), 10);
+    assert!(slots.iter().all(|slot| slot["local"].as_str().unwrap().starts_with("Mon ")), "{slots:?}");
+    for bad in [
+        "kind=cron&schedule=61%20*%20*%20*%20*",
+        "kind=never&schedule=1h",
+        "kind=every",
+        "kind=every&schedule=1h&tz=Nowhere",
+    ] {
+        client.get(&format!("/api/schedule-preview?{bad}")).expect(400);
+    }
+    let state = client.get("/api/system").expect(200);
+    assert_eq!(state.at("/budget/tokensPerDay"), 100_000);
+    assert!(
+        state.at("/parts").as_array().unwrap().iter().any(|part| part["name"] == "store" && part["state"] == "ready")
+    );
+    assert!(!state.body_text().contains("pid"), "numbers of processes are nobody's business");
+}

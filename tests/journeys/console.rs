@@ -1,0 +1,413 @@
+//! The console in a real browser: a conversation, an approval, a gateway that is killed while text streams, foreign text, the
+//! link. Pictures of what was seen are in target/console.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::path::PathBuf;
+
+use ken_tests::{Browser, Builder, System, Tab, chromium, root, skip, until};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+const WIDE: (u32, u32) = (1280, 800);
+const PHONE: (u32, u32) = (390, 844);
+/// An answer that is everything but text in other pages.
+const HOSTILE: &str = "<script>window.taken = 1</script> <img src=x onerror=\"window.taken = 1\">\n\n![cat](http://evil.test/cat.png) \
+                       [click](javascript:window.taken=1) <b>bold?</b> **bold** \u{202e}gnp.exe \u{200d}\n\n| a | b |\n|---|---|\n| 1 | `x<y` |\n";
+
+fn script() -> Vec<Value> {
+    let slow: Vec<Value> =
+        (0..60).flat_map(|number| [json!({"text": format!("word{number} ")}), json!({"sleep_ms": 60})]).collect();
+    let line = "x".repeat(1 << 20);
+    let note = "Adds numbers.\nrun \u{202e}txt.sh\u{200b}\n";
+    let write = json!({"tool": {"name": "write_file", "arguments": {"path": "repos/site/NOTE", "content": note}}});
+    let delegate =
+        json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": "worker: the note"}}});
+    vec![
+        json!({"when": "slowly", "events": slow}),
+        json!({"when": "hostile", "events": [{"think": "Is <i>this</i> safe?"}, {"text": HOSTILE}]}),
+        json!({"when": "one line", "events": [{"text": line}]}),
+        json!({"when": "wait for ever", "events": [{"text": "begun"}, {"sleep_ms": 60_000}]}),
+        json!({"when": "worker: the note", "after_tools": 0, "events": [write]}),
+        json!({"when": "worker: the note", "after_tools": 1, "events": [{"text": "Tried."}]}),
+        json!({"when": "the note", "after_tools": 0, "events": [delegate]}),
+        json!({"when": "the note", "after_tools": 1, "events": [{"text": "The turn is over."}]}),
+        json!({"when": "refused", "events": [{"text": "I "}, {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"events": [{"text": "Hello, **you**."}]}),
+    ]
+}
+
+fn started() -> System {
+    let system = Builder::default().script(&script()).start();
+    std::fs::create_dir_all(system.home().join("state/workspace/repos/site")).unwrap();
+    system
+}
+
+fn browser() -> Option<Browser> {
+    let Some(program) = chromium() else {
+        skip("chromium is not installed");
+        return None;
+    };
+    Some(Browser::start(&program))
+}
+
+fn picture(tab: &Tab, name: &str) {
+    let folder = root().join("target/console");
+    std::fs::create_dir_all(&folder).unwrap();
+    tab.picture(&folder.join(format!("{name}.png")));
+}
+
+/// Opens a new conversation and sends its first message.
+fn say(tab: &Tab, text: &str) {
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation' && document.activeElement.tagName === 'TEXTAREA'");
+    tab.type_text(text);
+    tab.press("Enter");
+    tab.wait("/^#.chat.tui-/.test(location.hash)");
+}
+
+const ANSWER: &str = "document.querySelector('.turn:last-of-type .answer').innerText";
+const LIVE: &str = "[...document.querySelectorAll('.turn')].at(-1)?.classList.contains('completed')";
+
+#[test]
+fn a_person_starts_a_conversation_stops_it_and_finds_it_again() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    tab.click_text("Chat");
+    tab.click_text("New");
+    tab.wait("document.activeElement.tagName === 'TEXTAREA'");
+    tab.type_text("Good morning");
+    tab.press("Enter");
+    tab.sees("Hello, you.");
+    tab.wait(LIVE);
+    assert_eq!(tab.eval("document.querySelector('.answer strong').innerText"), "you");
+    tab.wait("document.querySelector('.sessions .name')?.innerText === 'Good morning'");
+    say(&tab, "please wait for ever");
+    tab.sees("begun");
+    // The page says for how long nothing has come, and what ken says of the reason.
+    tab.wait("/Nothing for \\d.* s\\. \\w+/.test(document.querySelector('.working')?.innerText)");
+    tab.click_text("Stop");
+    tab.sees("Stopped.");
+    assert!(tab.text().contains("begun"), "what was written stays");
+    say(&tab, "refused");
+    tab.sees("the key is not taken");
+    // A search, and the transcript after a reload, which is another way to the same page.
+    tab.click("document.querySelector('[data-search]')");
+    tab.type_text("morning");
+    tab.wait("document.querySelectorAll('.sessions li').length === 1");
+    tab.click("document.querySelector('.sessions li a')");
+    tab.sees("Hello, you.");
+    tab.call("Page.reload", json!({}));
+    tab.sees("Hello, you.");
+    assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 1);
+    // Another client goes on in the same conversation.
+    let id = tab.eval("decodeURIComponent(location.hash.split('/')[2])").as_str().unwrap().to_owned();
+    let said = system.ken(&["chat", "-s", &id, "And from the terminal"]);
+    assert!(said.status.success(), "{said:?}");
+    tab.sees("And from the terminal");
+    tab.wait(LIVE);
+    assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 2);
+    tab.has_no_faults();
+}
+
+#[test]
+fn foreign_text_stays_text() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "be hostile <script>window.taken = 1</script>");
+    tab.wait(LIVE);
+    let answer = tab.eval(ANSWER);
+    let answer = answer.as_str().unwrap();
+    for shown in ["<script>window.taken = 1</script>", "<img src=x", "[image: cat]", "<b>bold?</b>", "x<y"] {
+        assert!(answer.contains(shown), "{shown}: {answer}");
+    }
+    assert!(tab.text().contains("be hostile <script>"), "the prompt is text, too");
+    assert_eq!(tab.eval("window.taken"), Value::Null);
+    assert_eq!(tab.eval("document.querySelectorAll('.turns img, .turns script, .turns b').length"), 0);
+    assert_eq!(tab.eval("[...document.querySelectorAll('.turns a')].map(a => a.protocol).join()"), "http:");
+    say(&tab, "one line");
+    tab.wait(LIVE);
+    tab.sees("of 1.0 MB are shown");
+    tab.click_text("Show all");
+    tab.wait("document.querySelector('.answer').innerText.length > 1000000");
+    let asked = tab.events("Network.requestWillBeSent");
+    let foreign: Vec<_> = asked
+        .iter()
+        .filter_map(|one| one["request"]["url"].as_str())
+        .filter(|url| !url.starts_with(&system.url()))
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    tab.has_no_faults();
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_the_gateway_is_killed_while_text_streams() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "slowly");
+    for word in ["word5 ", "word20 ", "word35 "] {
+        tab.wait(&format!("{ANSWER}.includes('{word}')"));
+        system.signal("gateway", Signal::SIGKILL);
+    }
+    tab.wait(LIVE);
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    let answer = tab.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+    assert_eq!(answer.as_str().unwrap().trim(), whole.trim());
+    assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 1);
+    tab.has_no_faults();
+}
+
+#[test]
+fn an_approval_is_shown_whole_and_decided_once() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let (one, two) = (browser.tab(WIDE.0, WIDE.1, false), browser.tab(PHONE.0, PHONE.1, true));
+    for tab in [&one, &two] {
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+    }
+    say(&one, "the note");
+    // In the conversation, and in the inbox of the other tab, without a reload.
+    for tab in [&one, &two] {
+        tab.sees("+Adds numbers.");
+        assert!(tab.text().contains("run <U+202E>txt.sh<U+200B>"), "{}", tab.text());
+        for fact in ["repos/site/NOTE", "risk", "asked by coding-worker"] {
+            assert!(tab.text().contains(fact), "{fact}: {}", tab.text());
+        }
+    }
+    picture(&one, "approval-wide-light");
+    picture(&two, "approval-phone-dark");
+    two.wait("document.title.startsWith('(1)')");
+    // A key acts on the focused card alone.
+    two.press("a");
+    assert_eq!(system.get("/api/approvals/pending").expect(200).json().as_array().unwrap().len(), 1);
+    // Both decide at the same moment: the network of one is slow.
+    let buttons = |tab: &Tab| {
+        tab.wait("[...document.querySelectorAll('.choices button')].some(b => b.innerText === 'Approve once' && !b.disabled)")
+    };
+    buttons(&one);
+    buttons(&two);
+    two.eval("void (window.slow = fetch, window.fetch = async (...all) => { if (/decision/.test(all[0])) await new Promise(go => { window.go = go; }); return window.slow(...all); })");
+    two.click_text("Approve once");
+    two.wait("window.go");
+    one.wait("(document.querySelector('.approval').focus(), true)");
+    one.press("d");
+    one.wait("document.activeElement.tagName === 'INPUT'");
+    one.type_text("not today");
+    one.press("Enter");
+    one.sees("denied by console");
+    two.eval("window.go()");
+    for tab in [&one, &two] {
+        tab.sees("denied by console, uid");
+        tab.sees("not today");
+    }
+    two.wait("!document.title.startsWith('(')");
+    one.sees("The turn is over.");
+    assert!(!system.home().join("state/workspace/repos/site/NOTE").exists());
+    // Again, and this time with the key.
+    say(&one, "the note");
+    one.wait(
+        "[...document.querySelectorAll('.choices button')].some(b => b.innerText === 'Approve once' && !b.disabled)",
+    );
+    one.wait("(document.querySelector('.approval').focus(), true)");
+    one.press("a");
+    one.sees("approved by console");
+    until("the file is written", || system.home().join("state/workspace/repos/site/NOTE").exists());
+    one.has_no_faults();
+    two.has_no_faults();
+}
+
+#[test]
+fn every_other_page_shows_what_there_is_and_does_what_it_says() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "Good morning");
+    tab.wait(LIVE);
+    tab.click_text("Knowledge");
+    tab.click_text("Add an entry");
+    tab.eval("void document.querySelector('form input').focus()");
+    tab.type_text("The <b>site</b>");
+    tab.eval("void document.querySelector('form textarea').focus()");
+    tab.type_text("It is deployed on Mondays.");
+    tab.click_text("Add");
+    tab.sees("added by a person");
+    tab.click("document.querySelector('.card summary')");
+    tab.sees("It is deployed on Mondays.");
+    looks(&tab, "knowledge-wide-light", axe.as_deref());
+    tab.click_text("Delete …");
+    tab.click_text("Delete it");
+    tab.sees("Nothing is known yet.");
+    tab.click_text("Schedules");
+    tab.sees("Nothing is scheduled.");
+    tab.click_text("New schedule");
+    let fill = |label: &str, text: &str| {
+        tab.eval(&format!("void [...document.querySelectorAll('label')].find(l => l.innerText.startsWith('{label}')).querySelector('input, textarea').focus()"));
+        tab.eval("void document.activeElement.select()");
+        tab.type_text(text);
+    };
+    fill("Name", "morning");
+    fill("When", "0 9 * * 1");
+    fill("Time zone", "Europe/Berlin");
+    tab.sees("It fires at:");
+    assert_eq!(tab.eval("document.querySelectorAll('form ol li').length"), 10);
+    fill("What to do", "Say good morning.");
+    looks(&tab, "new-schedule-wide-light", axe.as_deref());
+    tab.click_text("Create");
+    tab.sees("Say good morning.");
+    tab.click_text("Run now");
+    tab.wait("document.querySelector('.strip .ok')");
+    looks(&tab, "schedules-wide-light", axe.as_deref());
+    tab.click_text("Pause");
+    tab.sees("paused");
+    tab.click_text("Usage");
+    tab.sees("By model");
+    looks(&tab, "usage-wide-light", axe.as_deref());
+    tab.click_text("System");
+    tab.sees("scheduler");
+    let before = system.pid("scheduler");
+    tab.click("document.querySelector('[aria-label=\"Restart scheduler\"]')");
+    until("it is restarted", || system.pid("scheduler") != before);
+    tab.wait("document.querySelector('.log span')");
+    looks(&tab, "system-wide-light", axe.as_deref());
+    system.post("/workflows/full_reasoning", &json!({"text": "I am glad."})).expect(202);
+    tab.click_text("Runs");
+    tab.sees("full_reasoning");
+    tab.click_text("full_reasoning");
+    tab.sees("Result");
+    tab.sees("Steps");
+    looks(&tab, "run-wide-light", axe.as_deref());
+    tab.has_no_faults();
+    // All of it again on a telephone in the dark.
+    let phone = browser.tab(PHONE.0, PHONE.1, true);
+    phone.open(&system.url());
+    phone.sees("Nothing waits for you.");
+    for page in ["Runs", "Schedules", "Knowledge", "Usage", "System"] {
+        phone.click_text(page);
+        phone.wait(&format!("document.querySelector('h1')?.innerText === '{page}'"));
+        looks(&phone, &format!("{}-phone-dark", page.to_lowercase()), axe.as_deref());
+        assert_eq!(phone.eval("document.documentElement.scrollWidth <= innerWidth"), true, "{page}");
+    }
+    phone.has_no_faults();
+}
+
+/// At an address that is not local nobody comes in but by a link.
+#[test]
+fn a_link_lets_a_browser_in_and_leaves_the_address() {
+    let Some(program) = chromium() else { return skip("chromium is not installed") };
+    let browser = Browser::start_with(&program, &["--host-resolver-rules=MAP ken.test 127.0.0.1"]);
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    let address = format!("http://ken.test:{}", system.address().port());
+    tab.open(&address);
+    tab.sees("This browser needs a way in.");
+    let link = system.ken(&["open", "--print"]).stdout;
+    let link = String::from_utf8(link).unwrap();
+    let code = link.trim().split_once("#link=").unwrap().1;
+    tab.open(&format!("{address}/#link={code}"));
+    tab.sees("Nothing waits for you.");
+    assert_eq!(tab.eval("location.hash"), "#/inbox");
+    say(&tab, "Hello");
+    tab.sees("Hello, you.");
+    assert_eq!(tab.eval("document.cookie"), "");
+    // Another tab has to come in by itself, and the link has been used.
+    let other = browser.tab(WIDE.0, WIDE.1, false);
+    other.open(&format!("{address}/#link={code}"));
+    other.sees("the link was used before");
+    other.open(&format!("http://127.0.0.1:{}/", system.address().port()));
+    other.sees("Nothing waits for you.");
+}
+
+/// Rules of accessibility, pictures, and what the first look costs.
+#[test]
+fn it_is_small_and_can_be_read_by_everybody() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let system = started();
+    for (size, (width, height)) in [("wide", WIDE), ("phone", PHONE)] {
+        for (scheme, is_dark) in [("light", false), ("dark", true)] {
+            let tab = browser.tab(width, height, is_dark);
+            tab.open(&system.url());
+            tab.sees("Nothing waits for you.");
+            if size == "wide" && !is_dark {
+                first_load(&tab);
+                tab.open(&system.url());
+                tab.sees("Nothing waits for you.");
+            }
+            looks(&tab, &format!("inbox-{size}-{scheme}"), axe.as_deref());
+            say(&tab, "be hostile");
+            tab.wait(LIVE);
+            looks(&tab, &format!("chat-{size}-{scheme}"), axe.as_deref());
+            tab.click_text("More");
+            looks(&tab, &format!("menu-{size}-{scheme}"), axe.as_deref());
+            assert_eq!(
+                tab.eval("document.documentElement.scrollWidth <= innerWidth"),
+                true,
+                "{size} is as wide as the screen"
+            );
+            tab.eval("void (location.hash = '#/chat')");
+            tab.sees("archived ones");
+            looks(&tab, &format!("sessions-{size}-{scheme}"), axe.as_deref());
+            tab.has_no_faults();
+        }
+    }
+    let narrow = browser.tab(360, 640, false);
+    narrow.open(&system.url());
+    narrow.sees("Nothing waits for you.");
+    assert_eq!(narrow.eval("document.documentElement.scrollWidth <= innerWidth"), true);
+}
+
+fn axe() -> Option<String> {
+    let file: PathBuf = root().join("tests/console/node_modules/axe-core/axe.min.js");
+    let text = std::fs::read_to_string(file).ok();
+    if text.is_none() {
+        skip("axe-core is not installed");
+    }
+    text
+}
+
+/// Takes a picture, and fails the test for a serious fault that axe-core finds.
+#[track_caller]
+fn looks(tab: &Tab, name: &str, axe: Option<&str>) {
+    picture(tab, name);
+    let Some(axe) = axe else { return };
+    tab.eval(&format!("{axe}; void 0"));
+    let found = tab.eval(
+        "axe.run().then(({violations}) => violations.filter(v => ['serious', 'critical'].includes(v.impact)) \
+         .map(v => ({id: v.id, at: v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)})))",
+    );
+    assert_eq!(found, json!([]), "{name}: {found:#}");
+}
+
+fn first_load(tab: &Tab) {
+    let asked = tab.events("Network.requestWillBeSent");
+    let urls: Vec<&str> = asked.iter().filter_map(|one| one["request"]["url"].as_str()).collect();
+    let sizes = tab.eval(
+        "(async () => { let all = 0; for (const {name} of [{name: location.href}, ...performance.getEntriesByType('resource')]) { \
+         if (/api/.test(name)) continue; const text = await (await fetch(name)).blob(); \
+         all += (await new Response(text.stream().pipeThrough(new CompressionStream('gzip'))).blob()).size; } return all; })()",
+    );
+    let paint = |tab: &Tab| {
+        tab.wait("performance.getEntriesByName('first-contentful-paint')[0]");
+        tab.eval("Math.round(performance.getEntriesByName('first-contentful-paint')[0]?.startTime)")
+    };
+    let own = paint(tab);
+    tab.eval("void (location.href = '/health')");
+    tab.sees("true");
+    let empty = paint(tab);
+    println!(
+        "first load: {} requests, {sizes} bytes compressed, first paint after {own} ms, of an empty page {empty} ms",
+        urls.len()
+    );
+    assert!(urls.len() <= 12, "{urls:#?}");
+    assert!(sizes.as_u64().unwrap() <= 150_000, "{sizes}");
+}
