@@ -14,6 +14,11 @@ const DRAW_MS = 50;
 const SILENT_MS = 4_000;
 const MAX_PROMPT_BYTES = 256 * 1024;
 
+const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const MAX_IMAGES = 8;
+/** All images of a message, before they become base64: a body has at most 16 MiB. */
+const MAX_IMAGE_BYTES = 11 << 20;
+
 const path = id => `/api/chat/sessions/${encodeURIComponent(id)}`;
 const nameOf = session => oneLine(session.displayName ?? session.title ?? "") || "(no message yet)";
 const identityOf = ({ connector, actorId, conversationId, threadId }) => ({ connector, actorId, conversationId, threadId });
@@ -77,20 +82,30 @@ class Sessions extends Component {
 }
 
 /** Sends a message to a session. Returns the answer of the gateway: a turn that has begun, or the result of a command. */
-function send(session, text) {
-  if (!["tui", "web-api"].includes(session.connector)) {
-    return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text });
+async function send(session, text, files = []) {
+  if (files.length || !["tui", "web-api"].includes(session.connector)) {
+    const images = await Promise.all(files.map(async file => ({ type: "image", mimeType: file.type, data: await base64(file) })));
+    return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text, images });
   }
   const body = { ...identityOf(session), session: session.sessionId, text, clientId: "console" };
   return post("/api/chat/events", body, { headers: { prefer: "respond-async" } });
 }
 
+function base64(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => failed(new Error(`${file.name} cannot be read.`));
+    reader.readAsDataURL(file);
+  });
+}
+
 class NewConversation extends Component {
-  async start(text) {
+  async start(text, files) {
     const { workspace, model } = this.state;
     const { session } = await post("/api/chat/sessions",
       { ...PERSON, ...(workspace?.trim() && { workspace: workspace.trim() }), ...(model && { model }) });
-    await send({ ...PERSON, sessionId: session.id }, text);
+    await send({ ...PERSON, sessionId: session.id }, text, files);
     location.hash = `#/chat/${encodeURIComponent(session.id)}`;
   }
 
@@ -102,7 +117,7 @@ class NewConversation extends Component {
         <label>Folder in which it works, if you have trusted it (<code>ken workspace trust</code>):
           <input value=${workspace} spellcheck=${false} placeholder="/home/you/src/site" onInput=${event => this.setState({ workspace: event.target.value })} /></label>
         <${ModelPicker} app=${app} value=${model} onPick=${model => this.setState({ model })} /></details>
-      <${Composer} onSend=${text => this.start(text)} />
+      <${Composer} onSend=${(text, files) => this.start(text, files)} />
     </main>`;
   }
 }
@@ -155,8 +170,13 @@ class Conversation extends Component {
         onEvents: events => this.take(events), onState: connection => this.setState({ connection }), onGone: () => this.open(),
       });
     } catch (error) {
-      if (!this.isGone) this.setState({ error });
+      this.failed(error);
     }
+  }
+
+  failed(error) {
+    // What was deleted for good is not shown any longer.
+    if (!this.isGone) this.setState(({ turns }) => ({ error, turns: error.isMissing ? [] : turns }));
   }
 
   /** The record of the session. The list is searched, because the address has only the id. */
@@ -166,7 +186,7 @@ class Conversation extends Component {
       const session = sessions.find(one => one.sessionId === this.props.id);
       if (session) return session;
     }
-    throw new Error("There is no such conversation; it may have been deleted.");
+    throw Object.assign(new Error("There is no such conversation; it may have been deleted."), { isMissing: true });
   }
 
   transcript(session, before) {
@@ -218,8 +238,8 @@ class Conversation extends Component {
     if (this.log) this.log.scrollTop = this.log.scrollHeight;
   }
 
-  async send(text) {
-    const answer = await send(this.state.session, text);
+  async send(text, files) {
+    const answer = await send(this.state.session, text, files);
     const command = answer.result?.command;
     if (answer.session && answer.session.id !== this.props.id) {
       location.hash = `#/chat/${encodeURIComponent(answer.session.id)}`;
@@ -233,7 +253,7 @@ class Conversation extends Component {
   }
 
   async reread() {
-    try { this.setState({ session: await this.record() }); } catch (error) { this.setState({ error }); }
+    try { this.setState({ session: await this.record() }); } catch (error) { this.failed(error); }
   }
 
   async act(work) {
@@ -255,7 +275,7 @@ class Conversation extends Component {
         ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} />`)}
         <${Failed} error=${error} retry=${session ? undefined : () => this.open()} />
       </div>
-      <${Composer} disabled=${!session} onSend=${text => this.send(text)}
+      <${Composer} disabled=${!session} onSend=${(text, files) => this.send(text, files)}
         stop=${running && (() => this.stop(running))} />
     </main>`;
   }
@@ -315,19 +335,36 @@ const HAS_KEYBOARD = !matchMedia("(pointer: coarse)").matches;
 
 class Composer extends Component {
   async submit() {
-    const { text = "", busy } = this.state;
-    if (busy || !text.trim() || this.props.disabled) return;
+    const { text = "", files = [], busy } = this.state;
+    if (busy || !(text.trim() || files.length) || this.props.disabled) return;
     if (new TextEncoder().encode(text).length > MAX_PROMPT_BYTES) {
       return this.setState({ error: new Error("The message has more than 256 KiB. Save it as a file in the folder of the conversation, and name it.") });
     }
     this.setState({ busy: true, error: null });
     try {
-      await this.props.onSend(text);
-      this.setState({ text: "", busy: false });
+      await this.props.onSend(text, files);
+      this.setState({ text: "", files: [], busy: false });
     } catch (error) {
       // The text stays, so that it can be sent again.
       this.setState({ error, busy: false });
     }
+  }
+
+  /** Takes images from a choice or from the clipboard. */
+  attach(chosen) {
+    const files = [...(this.state.files ?? []), ...chosen];
+    const wrong = files.find(file => !IMAGE_TYPES.includes(file.type));
+    const bytes = files.reduce((sum, file) => sum + file.size, 0);
+    const error = wrong ? `${wrong.name} is no image. A text belongs into the message, or into the folder of the conversation.`
+      : files.length > MAX_IMAGES ? `A message has at most ${MAX_IMAGES} images.`
+      : bytes > MAX_IMAGE_BYTES ? "The images have more than 11 MB together." : null;
+    this.setState(error ? { error: new Error(error) } : { files, error: null });
+  }
+
+  onPaste(event) {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    this.attach(event.clipboardData.files);
   }
 
   onKey(event) {
@@ -337,14 +374,17 @@ class Composer extends Component {
     }
   }
 
-  render({ stop, disabled }, { text = "", busy, error }) {
+  render({ stop, disabled }, { text = "", files = [], busy, error }) {
     return html`<form class="composer" onSubmit=${event => { event.preventDefault(); this.submit(); }}>
       <${Failed} error=${error} />
       <textarea rows=${Math.min(10, Math.max(2, text.split("\n").length))} aria-label="Message" placeholder="Write a message" dir="auto" value=${text} disabled=${disabled}
         data-start=${HAS_KEYBOARD} ref=${HAS_KEYBOARD ? focused : undefined}
-        onInput=${event => this.setState({ text: event.target.value })} onKeyDown=${event => this.onKey(event)}></textarea>
-      <div class="buttons">${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
-        <button class="main" disabled=${disabled || busy || !text.trim()}>${busy ? "Sending …" : "Send"}</button></div>
+        onInput=${event => this.setState({ text: event.target.value })} onKeyDown=${event => this.onKey(event)} onPaste=${event => this.onPaste(event)}></textarea>
+      ${files.length > 0 && html`<ul class="files">${files.map(file => html`<li>${oneLine(file.name)} <button type="button" aria-label=${`Remove ${file.name}`}
+        onClick=${() => this.setState({ files: files.filter(one => one !== file) })}>×</button></li>`)}</ul>`}
+      <div class="buttons"><label class="button">Image <input class="unseen" type="file" multiple accept=${IMAGE_TYPES.join()}
+          onChange=${event => { this.attach(event.target.files); event.target.value = ""; }} /></label>${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
+        <button class="main" disabled=${disabled || busy || !(text.trim() || files.length)}>${busy ? "Sending …" : "Send"}</button></div>
     </form>`;
   }
 }

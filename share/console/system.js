@@ -3,6 +3,7 @@ import { html, Component, Failed, announce, duration, oneLine, visible, when } f
 import { get, post, query } from "./api.js";
 
 const FOLLOW_MS = 2_000;
+const MESSENGER = "/api/connectors/messenger";
 const LEVELS = ["error", "warn", "info", "debug"];
 
 export class System extends Component {
@@ -36,6 +37,7 @@ export class System extends Component {
             onClick=${() => this.restart(part.name)}>${restarting === part.name ? "…" : "Restart"}</button>`}</td></tr>`)}</tbody></table></div>
         <h2>Models</h2>
         <${Models} system=${system} />
+        <${Messenger} app=${app} />
         <h2>Logs</h2>
         <${Logs} names=${[...system.parts.filter(part => part.enabled).map(part => part.name), "kend"]} />`}
     </main>`;
@@ -50,6 +52,46 @@ function Models({ system: { models, providers } }) {
     ${models.others.length > 0 && html`<p class="note">Chosen by name: ${models.others.map(oneLine).join(", ")}</p>`}
     ${models.unusable.map(one => html`<p class="failed">${oneLine(one.model)}: ${oneLine(one.why)}</p>`)}
     <ul class="rows">${providers.known.map(one => html`<li><strong>${oneLine(one.name)}</strong> ${health(one)}</li>`)}</ul>`;
+}
+
+/** Who may write in the messenger, and who asks for it. */
+class Messenger extends Component {
+  componentDidMount() {
+    this.load();
+    this.stop = this.props.app.onChange(({ type }) => { if (type.startsWith("connector.")) this.load(); });
+  }
+
+  componentWillUnmount() {
+    this.stop();
+  }
+
+  async load() {
+    try {
+      const [status, health] = await Promise.all(["status", "health"].map(what => get(`${MESSENGER}/${what}`)));
+      this.setState({ status, health, error: null });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  async act(what, body) {
+    try { await post(`${MESSENGER}/${what}`, body); } catch (error) { return this.setState({ error }); }
+    announce("Done.");
+    return this.load();
+  }
+
+  render(_, { status, health, error }) {
+    // Without the connector there is nothing to see, and a part that is down stands in the table above.
+    if (!health?.enabled) return null;
+    return html`<h2>Messenger</h2>
+      <${Failed} error=${error} />
+      <p class="note">New senders: ${oneLine(status.dmPolicy)} · ${health.outbox.pending} to be sent, ${health.outbox.failed} failed, ${health.outbox.unknown} unknown
+        ${health.lastError && html` · <span class="bad">${oneLine(health.lastError)}</span>`}</p>
+      <ul class="rows">${status.pendingPairings.map(({ code, senderId, createdAt }) => html`<li>${oneLine(senderId)} asks with the code <code>${oneLine(code)}</code> since ${when(createdAt)}${" "}
+          <button type="button" onClick=${() => this.act("pair", { code })}>Admit</button> <button type="button" class="danger" onClick=${() => this.act("deny", { code })}>Deny</button></li>`)}
+        ${status.allowedUsers.map(({ userId, addedAt }) => html`<li>${oneLine(userId)} may write${addedAt && html`, since ${when(addedAt)}`}${" "}
+          <button type="button" class="danger" onClick=${() => this.act("remove", { userId })}>Remove</button></li>`)}</ul>`;
+  }
 }
 
 class Logs extends Component {

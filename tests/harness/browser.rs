@@ -77,21 +77,32 @@ impl Browser {
 
     /// Opens a tab that a person looks at, of this size in CSS pixels.
     pub fn tab(&self, width: u32, height: u32, is_dark: bool) -> Tab {
+        // In a window of its own, it is visible.
+        let tab = self.attach(json!({"url": "about:blank", "newWindow": true}));
+        tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true}));
+        tab.resize(width, height);
+        let scheme = if is_dark { "dark" } else { "light" };
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        tab.call("Emulation.setEmulatedMedia", features);
+        tab
+    }
+
+    /// Opens a tab in the window of the others, of which one at a time is visible.
+    pub fn tab_behind(&self, width: u32, height: u32) -> Tab {
+        let tab = self.attach(json!({"url": "about:blank"}));
+        tab.resize(width, height);
+        tab
+    }
+
+    fn attach(&self, target: Value) -> Tab {
         let call = |method: &str, params: Value| self.wire.borrow_mut().call(None, method, params);
-        let target = call("Target.createTarget", json!({"url": "about:blank", "newWindow": true}));
+        let target = call("Target.createTarget", target);
         let attached = call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
         let session = attached["sessionId"].as_str().expect("a session").to_owned();
         let tab = Tab { wire: self.wire.clone(), session };
         for domain in ["Page", "Runtime", "Network", "Log", "Audits"] {
             tab.call(&format!("{domain}.enable"), json!({}));
         }
-        tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true}));
-        tab.resize(width, height);
-        let scheme = if is_dark { "dark" } else { "light" };
-        tab.call(
-            "Emulation.setEmulatedMedia",
-            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
-        );
         tab
     }
 }

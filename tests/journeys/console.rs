@@ -66,6 +66,27 @@ fn say(tab: &Tab, text: &str) {
     tab.wait("/^#.chat.tui-/.test(location.hash)");
 }
 
+/// Attaches a picture to a message, and learns that another file is none.
+fn images(tab: &Tab) {
+    let attach = |name: &str, kind: &str| {
+        tab.eval(&format!(
+            "(() => {{ const files = new DataTransfer(); files.items.add(new File([new Uint8Array([137, 80, 78, 71, 13, 10, 26, 10])], '{name}', {{type: '{kind}'}})); \
+             const input = document.querySelector('input[type=file]'); input.files = files.files; input.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+        ));
+    };
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation'");
+    attach("notes.txt", "text/plain");
+    tab.sees("notes.txt is no image.");
+    attach("photo.png", "image/png");
+    tab.sees("photo.png");
+    tab.eval("void document.querySelector('textarea').focus()");
+    tab.type_text("What is in this picture?");
+    tab.press("Enter");
+    tab.sees("Hello, you.");
+    tab.wait("!document.body.innerText.includes('photo.png')");
+}
+
 const ANSWER: &str = "document.querySelector('.turn:last-of-type .answer').innerText";
 const LIVE: &str = "[...document.querySelectorAll('.turn')].at(-1)?.classList.contains('completed')";
 
@@ -94,6 +115,7 @@ fn a_person_starts_a_conversation_stops_it_and_finds_it_again() {
     assert!(tab.text().contains("begun"), "what was written stays");
     say(&tab, "refused");
     tab.sees("the key is not taken");
+    images(&tab);
     // A search, and the transcript after a reload, which is another way to the same page.
     tab.click("document.querySelector('[data-search]')");
     tab.type_text("morning");
@@ -182,8 +204,6 @@ fn an_approval_is_shown_whole_and_decided_once() {
             assert!(tab.text().contains(fact), "{fact}: {}", tab.text());
         }
     }
-    picture(&one, "approval-wide-light");
-    picture(&two, "approval-phone-dark");
     two.wait("document.title.startsWith('(1)')");
     // A key acts on the focused card alone.
     two.press("a");
@@ -194,6 +214,8 @@ fn an_approval_is_shown_whole_and_decided_once() {
     };
     buttons(&one);
     buttons(&two);
+    picture(&one, "approval-wide-light");
+    picture(&two, "approval-phone-dark");
     two.eval("void (window.slow = fetch, window.fetch = async (...all) => { if (/decision/.test(all[0])) await new Promise(go => { window.go = go; }); return window.slow(...all); })");
     two.click_text("Approve once");
     two.wait("window.go");
@@ -220,6 +242,10 @@ fn an_approval_is_shown_whole_and_decided_once() {
     one.press("a");
     one.sees("approved by console");
     until("the file is written", || system.home().join("state/workspace/repos/site/NOTE").exists());
+    // Later everybody sees who has decided what.
+    two.call("Page.reload", json!({}));
+    two.sees("Decided lately");
+    two.sees("approved by console");
     one.has_no_faults();
     two.has_no_faults();
 }
@@ -295,9 +321,94 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
         phone.click_text(page);
         phone.wait(&format!("document.querySelector('h1')?.innerText === '{page}'"));
         looks(&phone, &format!("{}-phone-dark", page.to_lowercase()), axe.as_deref());
-        assert_eq!(phone.eval("document.documentElement.scrollWidth <= innerWidth"), true, "{page}");
+        let fits = "[document.documentElement, document.querySelector('main')].every(e => e.scrollWidth <= innerWidth)";
+        assert_eq!(phone.eval(fits), true, "{page}");
     }
     phone.has_no_faults();
+}
+
+/// A browser opens six connections to a host at most, over all of its tabs. A tab that nobody sees holds none.
+#[test]
+fn eight_open_tabs_work_and_catch_up_when_they_are_shown() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tabs: Vec<Tab> = (0..8).map(|_| browser.tab_behind(WIDE.0, WIDE.1)).collect();
+    for tab in &tabs {
+        tab.call("Page.bringToFront", json!({}));
+        tab.open(&system.url());
+        tab.sees("Nothing waits for you.");
+    }
+    let first = &tabs[0];
+    first.wait("document.hidden");
+    first.call("Page.bringToFront", json!({}));
+    first.wait("!document.hidden");
+    say(first, "slowly");
+    first.wait(&format!("{ANSWER}.includes('word3 ')"));
+    let last = &tabs[7];
+    last.call("Page.bringToFront", json!({}));
+    first.wait("document.hidden");
+    // The turn ends while its tab is hidden.
+    until("the turn is over", || {
+        let runs = system.get("/api/telemetry/runs").expect(200);
+        runs.text("/runs/0/status") == "completed"
+    });
+    assert!(!first.text().contains("word59"), "a hidden tab reads nothing");
+    first.call("Page.bringToFront", json!({}));
+    first.wait(LIVE);
+    let whole: String = (0..60).map(|number| format!("word{number} ")).collect();
+    assert_eq!(
+        first.eval("document.querySelector('.turn:last-of-type .prose').innerText").as_str().unwrap().trim(),
+        whole.trim()
+    );
+    first.has_no_faults();
+}
+
+#[test]
+fn keys_an_upgrade_and_a_deleted_conversation() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    tab.press("?");
+    tab.sees("approve the focused request once");
+    tab.press("Escape");
+    tab.wait("!document.querySelector('dialog')");
+    for (key, title) in [("y", "System"), ("k", "Knowledge"), ("i", "Inbox")] {
+        tab.press("g");
+        tab.press(key);
+        tab.wait(&format!("document.querySelector('h1')?.innerText === '{title}'"));
+    }
+    say(&tab, "Good morning");
+    tab.wait(LIVE);
+    say(&tab, "Good evening");
+    tab.wait(LIVE);
+    tab.wait("document.querySelectorAll('.sessions li').length === 2");
+    tab.eval("void document.querySelector('main').focus()");
+    tab.press("/");
+    tab.wait("document.activeElement.matches('[data-search]')");
+    tab.press("Tab");
+    tab.eval("void document.querySelector('main').focus()");
+    tab.press("j");
+    tab.press("j");
+    assert_eq!(tab.eval("document.activeElement.innerText.startsWith('Good morning')"), true);
+    tab.press("Enter");
+    tab.wait("document.querySelector('h1')?.innerText === 'Good morning'");
+    // Deleted in the terminal, it leaves the screen here.
+    let id = tab.eval("decodeURIComponent(location.hash.split('/')[2])").as_str().unwrap().to_owned();
+    tab.sees("Hello, you.");
+    let removed = system.command(&["sessions", "rm", "--yes", &id]).output().unwrap();
+    assert!(removed.status.success(), "{removed:?}");
+    tab.sees("it may have been deleted");
+    assert!(!tab.text().contains("Hello, you."), "{}", tab.text());
+    // After an upgrade the page that is open asks to be loaded again.
+    tab.eval("void (window.old = fetch, window.fetch = async (...all) => { const answer = await old(...all); if (all[0] !== '/api/system') return answer; \
+              return new Response(JSON.stringify({...await answer.json(), version: '9.9.9'})); })");
+    tab.eval("document.dispatchEvent(new Event('visibilitychange'))");
+    tab.sees("Another version of ken is installed.");
+    tab.click_text("Reload");
+    tab.wait("!document.body.innerText.includes('Another version')");
+    tab.has_no_faults();
 }
 
 /// At an address that is not local nobody comes in but by a link.
@@ -401,11 +512,15 @@ fn first_load(tab: &Tab) {
         tab.eval("Math.round(performance.getEntriesByName('first-contentful-paint')[0]?.startTime)")
     };
     let own = paint(tab);
+    let long = tab.eval(
+        "new Promise(done => { const found = []; new PerformanceObserver(list => found.push(...list.getEntries().map(e => Math.round(e.duration)))) \
+         .observe({type: 'longtask', buffered: true}); setTimeout(() => done(found.join(' + ')), 300); })",
+    );
     tab.eval("void (location.href = '/health')");
     tab.sees("true");
     let empty = paint(tab);
     println!(
-        "first load: {} requests, {sizes} bytes compressed, first paint after {own} ms, of an empty page {empty} ms",
+        "first load: {} requests, {sizes} bytes compressed, first paint after {own} ms, of an empty page {empty} ms; long tasks: {long} ms",
         urls.len()
     );
     assert!(urls.len() <= 12, "{urls:#?}");
