@@ -1022,6 +1022,37 @@ fn kills_while_a_request_waits_change_nothing() {
     });
 }
 
+/// The request and the start of its call are one write. Before it there is neither, after it both, and a lost reply is asked for
+/// again.
+#[test]
+fn kills_around_the_write_of_the_request_ask_once() {
+    let cases = [(Side::Request, true), (Side::Reply, true), (Side::Reply, false)];
+    let names: Vec<String> = (0..cases.len()).map(|number| format!("put-{number}.")).collect();
+    let system = started(&script(&names), "", json!({}));
+    let tap = WireTap::put_in(&system.socket("store"));
+    system.kill("agent");
+    for (name, (side, is_killed)) in names.iter().zip(cases) {
+        until("the part has run for a while", || has_run(&system, "agent"));
+        tap.stop_at("approvals.put", side);
+        prompt(&system, name);
+        tap.reached();
+        let page = get(&system, &format!("/agents/orchestrator/{name}?offset=-1")).expect(200).json();
+        let stored = get(&system, PENDING).expect(200).json().as_array().unwrap().len();
+        let recorded = kinds(page.as_array().unwrap());
+        // The start of the call alone may be on disk if the request took long to prepare.
+        let is_consistent = match side {
+            Side::Reply => stored == 1 && recorded == ["tool_start", "approval_requested"],
+            _ => stored == 0 && !recorded.contains(&"approval_requested"),
+        };
+        assert!(is_consistent, "{name}: {stored} stored, {recorded:?}");
+        if is_killed {
+            system.kill("agent");
+        }
+        decide(&system, &id(&pending(&system, name)), true).expect(200);
+        ran_once_with_an_approval(&system, name);
+    }
+}
+
 #[test]
 fn kills_while_the_request_is_announced_change_nothing() {
     kill_at("notified", &["approver", "gateway", "agent", "store"], |system, name, part| {
