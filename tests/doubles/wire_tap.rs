@@ -26,6 +26,8 @@ struct State {
     /// The call to stop at: its operation, a text that its line contains, and the side.
     armed: Option<(&'static str, &'static str, Side)>,
     reached: bool,
+    /// All calls so far: the operation and the line.
+    calls: Vec<(String, String)>,
 }
 
 /// The tap. Every connection that is made after its creation passes through it.
@@ -64,6 +66,11 @@ impl WireTap {
         let mut state = lock(&self.state);
         state.armed = Some((op, text, side));
         state.reached = false;
+    }
+
+    /// Returns all calls since the last time: the operation and the line of each.
+    pub fn take_calls(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut lock(&self.state).calls)
     }
 
     /// Waits until the call has been stopped or, with [`Side::Through`], forwarded.
@@ -112,6 +119,7 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
     for line in BufReader::new(client).lines().map_while(Result::ok) {
         let call = serde_json::from_str::<Value>(&line).unwrap_or_default();
         let op = call["op"].as_str().unwrap_or_default();
+        lock(state).calls.push((op.to_owned(), line.clone()));
         let side = stop(state, op, &line);
         match side {
             Some(Side::Request) => {

@@ -41,6 +41,11 @@ impl Tools for AllTools {
         }
     }
 
+    /// Only of a tool of the agent itself it is certain that it changes nothing.
+    fn only_reads(&self, name: &str) -> bool {
+        self.builtin.find(name).is_some_and(|tool| tool.only_reads)
+    }
+
     fn outside(&self, name: &str) -> Option<String> {
         // The built-in tools say with each result where its text comes from.
         if self.is_built_in(name) {

@@ -3,8 +3,9 @@
 
 use std::future::Future;
 
-use ken_types::event::Body;
+use ken_types::event::{Body, Event};
 use ken_types::id::Mint;
+use ken_types::ops::approvals::{Approval, PutApproval};
 use ken_types::{Error, Timestamp};
 
 use crate::envelope::Envelope;
@@ -19,6 +20,11 @@ pub(crate) trait Journal: Send {
     /// In a replay: returns why the turn ends at this place of the record, if it does.
     fn ended(&mut self) -> Option<Ending> {
         None
+    }
+
+    /// Called before the tool calls of a turn begin.
+    fn begin_calls(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// In a replay: returns the recorded event of the validation of the answer.
@@ -37,6 +43,27 @@ pub(crate) trait Journal: Send {
 
     /// Waits until all recorded events are on disk.
     fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Stores a request for an approval in the same write as all recorded events, and records its event if a person has
+    /// to decide. The inner error says why the request was refused. A replay requests nothing.
+    fn request(
+        &mut self,
+        _put: PutApproval,
+        _of: Option<TaskRef>,
+    ) -> impl Future<Output = Result<Result<Approval, Error>, Error>> + Send {
+        std::future::ready(Ok(Err(Error::internal("nobody is asked in a replay"))))
+    }
+}
+
+/// Returns the event of a request that is not stored yet.
+pub(crate) fn requested(put: &PutApproval) -> Body {
+    Body::ApprovalRequested {
+        request_id: put.id.clone(),
+        action_type: put.preview.action_type.clone(),
+        risk: put.preview.risk.name().to_owned(),
+        expires_at: Timestamp::now().plus_millis(put.expires_in_ms),
+        worker: None,
+    }
 }
 
 /// The journal of a worker. It passes its events to the agent that gave the task.
@@ -62,19 +89,11 @@ impl Relay {
     }
 }
 
-impl Journal for Relay {
-    fn state(&self) -> &TurnState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut TurnState {
-        &mut self.state
-    }
-
-    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+impl Relay {
+    /// Returns an event of the worker as its own state sees it, and to whom it belongs on the stream.
+    fn wrap(&mut self, body: Body, of: Option<TaskRef>) -> (Event, TaskRef) {
         let below = of.clone().filter(|of| of.worker.is_some());
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
-        self.state.apply(&event);
         let of = below.unwrap_or_else(|| TaskRef {
             id: event.place.task_id.clone().unwrap_or_default(),
             worker: Some(WorkerRef {
@@ -85,6 +104,22 @@ impl Journal for Relay {
                 turn_id: event.place.turn_id.clone(),
             }),
         });
+        (event, of)
+    }
+}
+
+impl Journal for Relay {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+
+    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+        let (event, of) = self.wrap(body, of);
+        self.state.apply(&event);
         self.events.send_of(event.body, of).await;
         Ok(())
     }
@@ -96,5 +131,16 @@ impl Journal for Relay {
     async fn flush(&mut self) -> Result<(), Error> {
         self.events.flush().await;
         Ok(())
+    }
+
+    /// The agent that gave the task stores the request and records its event; this one only knows of it.
+    async fn request(&mut self, put: PutApproval, of: Option<TaskRef>) -> Result<Result<Approval, Error>, Error> {
+        let (_, asking) = self.wrap(requested(&put), of.clone());
+        let stored = self.events.request_of(put, Some(asking)).await;
+        if let Some(stored) = stored.as_ref().ok().filter(|stored| stored.has_waited()) {
+            let (event, _) = self.wrap(stored.requested(None), of);
+            self.state.apply(&event);
+        }
+        Ok(stored)
     }
 }

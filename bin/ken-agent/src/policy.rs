@@ -1,4 +1,5 @@
-//! Approvals: requests ken-approver's decision on a call that a person has to approve, and waits for it.
+//! Approvals: asks ken-approver whether a person has to approve a call, stores the request with the events of the turn, and
+//! waits for its decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::ports::{CallsWithApproval, Events, Grant, Pending, Policy, RequestedC
 
 /// The timeout of a request, during which ken-tools computes the preview of the call.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long ken-approver may be unreachable before a call fails. A pending request fails this long after it has
+/// How long ken-approver or the store may be unreachable before a call fails. A pending request fails this long after it has
 /// expired.
 const MAX_UNREACHABLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 const WAIT_MARGIN: Duration = Duration::from_secs(10);
 
-/// Calls ken-approver over its socket, and reads earlier requests from the store.
+/// Calls ken-approver over its socket, and reads requests from the store.
 pub(crate) struct Approvals {
     approver: Pool,
     store: Pool,
@@ -62,37 +63,42 @@ impl Policy for Approvals {
             return Box::pin(std::future::ready(Ok(None)));
         }
         let is_idempotent = self.tools.is_idempotent(&requested.call.name);
-        let approver = self.approver.clone();
+        let (approver, store) = (self.approver.clone(), self.store.clone());
         Box::pin(async move {
             let tool = requested.call.name.clone();
             let until = Instant::now() + MAX_UNREACHABLE;
             let request = request(&requested);
             let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST_TIMEOUT, until).await;
-            match answer.map_err(|error| message(&error))? {
-                Answer::Free => Ok(None),
-                Answer::Denied(reason) => Err(reason),
-                Answer::Request(request) => {
-                    let request = decided(&approver, *request, &events).await?;
-                    if request.used_at.is_some() && !is_idempotent {
-                        Err(format!("{tool} was interrupted; whether it took effect is unknown"))
-                    } else {
-                        grant(request, &tool)
+            let request = match answer.map_err(|error| message(&error))? {
+                Answer::Free => return Ok(None),
+                Answer::Denied(reason) => return Err(reason),
+                Answer::Store(put) => events.request(*put).await.map_err(|error| message(&error))?,
+                Answer::Request(known) => {
+                    // An earlier holder may have been killed before it could record that the call waits.
+                    if known.has_waited() {
+                        events.send(known.requested(None)).await;
                     }
+                    *known
                 }
+            };
+            let request = decided(&store, request, &events).await?;
+            if request.used_at.is_some() && !is_idempotent {
+                return Err(format!("{tool} was interrupted; whether it took effect is unknown"));
             }
+            grant(request, &tool)
         })
     }
 
     fn is_unused(&self, grant: &Grant) -> Pending<'static, bool> {
-        let (approver, id) = (self.approver.clone(), grant.clone());
-        Box::pin(async move { is_unused(&approver, id).await })
+        let (store, id) = (self.store.clone(), grant.clone());
+        Box::pin(async move { is_unused(&store, id).await })
     }
 }
 
 /// Whether a request is approved and not used.
-async fn is_unused(approver: &Pool, id: String) -> bool {
+async fn is_unused(store: &Pool, id: String) -> bool {
     let until = Instant::now() + MAX_UNREACHABLE;
-    let found = call::<ApprovalsGet>(approver, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
+    let found = call::<ApprovalsGet>(store, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
     found.is_ok_and(|found| found.status == Status::Approved && found.used_at.is_none())
 }
 
@@ -104,28 +110,13 @@ fn request(requested: &RequestedCall) -> RequestApproval {
         // Nobody reads the session of a scheduled run while it runs.
         unattended: requested.caller.claim.instance.starts_with("schedule:"),
         call: requested.request(),
+        caller_stores: true,
     }
 }
 
-/// Waits for the decision and returns the decided request. An event that an earlier holder recorded is not recorded
-/// again.
-async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
-    // A request that was decided at once did not have to wait. A request that was decided later did, even if its holder
-    // was killed before it could record that.
-    let has_waited = approval.status == Status::Pending || approval.updated_at > approval.request.created_at;
-    if has_waited {
-        let request = &approval.request;
-        events
-            .send(Body::ApprovalRequested {
-                request_id: request.id.clone(),
-                action_type: request.action_type.clone(),
-                risk: request.risk.name().to_owned(),
-                expires_at: request.expires_at,
-                worker: None,
-            })
-            .await;
-    }
-    let approval = wait(approver, approval).await.map_err(|error| message(&error))?;
+/// Waits for the decision, records it and returns the decided request.
+async fn decided(store: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
+    let approval = wait(store, approval).await.map_err(|error| message(&error))?;
     events
         .send(Body::ApprovalDecided {
             request_id: approval.request_id.clone(),
@@ -137,21 +128,21 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
     Ok(approval)
 }
 
-async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> {
+async fn wait(store: &Pool, mut approval: Request) -> Result<Request, Error> {
     while approval.status == Status::Pending {
         let args = GetApproval { id: approval.request_id.clone(), wait_ms: WAIT_TIMEOUT.as_secs() * 1_000 };
         let left = approval.request.expires_at.millis() - Timestamp::now().millis();
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
         let until = Instant::now() + left + MAX_UNREACHABLE;
-        approval = call::<ApprovalsGet>(approver, &args, WAIT_TIMEOUT + WAIT_MARGIN, until).await?;
+        approval = call::<ApprovalsGet>(store, &args, WAIT_TIMEOUT + WAIT_MARGIN, until).await?;
     }
     Ok(approval)
 }
 
-/// Calls ken-approver, and repeats the call while it or the store is unreachable, until `until`.
-async fn call<O: Op>(approver: &Pool, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
+/// Calls ken-approver or the store, and repeats the call while it is unreachable, until `until`.
+async fn call<O: Op>(part: &Pool, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
     loop {
-        match approver.call::<O>(args, time).await {
+        match part.call::<O>(args, time).await {
             Err(error) if error.code == Code::Unavailable && Instant::now() < until => sleep(PAUSE).await,
             answer => return answer,
         }

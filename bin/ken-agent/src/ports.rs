@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
 use ken_types::fence::Outside;
+use ken_types::ops::approvals::{Approval as ApprovalRequest, PutApproval};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
 use ken_types::ops::tools::{Approval, CallTool};
@@ -66,6 +67,11 @@ pub(crate) trait Tools: Send + Sync {
 
     /// Whether a call may be repeated if its outcome is unknown.
     fn is_idempotent(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Whether calls of the tool change nothing, so that nobody has to know afterwards that one began.
+    fn only_reads(&self, _name: &str) -> bool {
         false
     }
 
@@ -281,6 +287,9 @@ pub(crate) enum CallMessage {
     Event(Box<Body>, Option<TaskRef>),
     /// Requests a reply when all events sent before it are on disk.
     Flush(oneshot::Sender<()>),
+    /// Requests that a request for an approval is stored, in the same write as all events sent before it. If a person
+    /// has to decide, its event is recorded too. The error says why it was refused.
+    Request { put: Box<PutApproval>, of: Option<TaskRef>, reply: oneshot::Sender<Result<ApprovalRequest, Error>> },
 }
 
 impl Events {
@@ -309,9 +318,28 @@ impl Events {
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         _ = self.sender.send(CallMessage::Flush(done)).await;
-        if flushed.await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        replied(flushed).await;
+    }
+
+    /// Stores a request for an approval of the call itself, in the same write as all events sent so far. The error says
+    /// why it was refused.
+    pub(crate) async fn request(&self, put: PutApproval) -> Result<ApprovalRequest, Error> {
+        self.request_of(put, self.task.clone()).await
+    }
+
+    /// The same for a call of the worker, or of something below it.
+    pub(crate) async fn request_of(&self, put: PutApproval, of: Option<TaskRef>) -> Result<ApprovalRequest, Error> {
+        let (reply, stored) = oneshot::channel();
+        _ = self.sender.send(CallMessage::Request { put: Box::new(put), of, reply }).await;
+        replied(stored).await
+    }
+}
+
+/// Waits for a reply of the turn. After the submission has ended there is none, and the caller is about to be dropped.
+async fn replied<T>(reply: oneshot::Receiver<T>) -> T {
+    match reply.await {
+        Ok(reply) => reply,
+        Err(_) => std::future::pending().await,
     }
 }
 

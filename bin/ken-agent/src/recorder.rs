@@ -6,14 +6,15 @@ use std::future::{Future, pending};
 use std::pin::pin;
 use std::time::Duration;
 
-use ken_types::event::{Body, Message};
+use ken_types::event::{Body, Event, Message};
+use ken_types::ops::approvals::{Approval, PutApproval, TurnOfRequest};
 use ken_types::ops::store::{AppendEvents, Lease, SettleSubmission};
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 
 use crate::envelope::{Envelope, written};
-use crate::journal::Journal;
+use crate::journal::{Journal, requested};
 use crate::ports::Pending;
 use crate::store::Store;
 use crate::turn_state::{Settlement, TaskRef, TurnState};
@@ -22,6 +23,8 @@ use crate::turn_state::{Settlement, TaskRef, TurnState};
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// How long an event that starts a step waits for the following events.
 const MAX_EVENT_DELAY: Duration = Duration::from_millis(20);
+/// How long a decision waits for the end of its call. Nobody needs the event: the decision itself is in the store.
+const MAX_DECISION_DELAY: Duration = Duration::from_millis(100);
 
 /// The state of a submission, and the events that are not stored yet.
 pub(crate) struct Recorder<S> {
@@ -42,15 +45,23 @@ impl<S: Store> Recorder<S> {
         Recorder { state, envelope, lease, store, waiting: Vec::new(), waiting_bytes: 0, due: None, under_way: None }
     }
 
-    /// Records one event. It is sent the next time that the submission waits for something.
+    /// Records one event, unless it is already recorded. It is sent the next time that the submission waits for
+    /// something.
     fn note(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        let due = Instant::now() + max_delay(&body);
+        if self.state.is_redundant(&body) {
+            return Ok(());
+        }
+        let delay = max_delay(&body);
+        let starts_call = matches!(body, Body::ToolStart { .. });
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
         let raw = written(&event)?;
         self.state.apply(&event);
         self.waiting_bytes += raw.get().len();
         self.waiting.push(raw);
-        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+        // What the model said last waits with the start of its calls: these flush it, or ask for their approval with it.
+        let earlier = self.due.filter(|_| !starts_call);
+        let due = Instant::now() + delay;
+        self.due = Some(earlier.map_or(due, |earlier| earlier.min(due)));
         Ok(())
     }
 
@@ -121,6 +132,21 @@ impl<S: Store> Recorder<S> {
         self.under_way = Some(Box::pin(async move { store.append(append).await }));
     }
 
+    /// Takes note of a request that was stored together with all unsent events. If it is a new one, with this id and
+    /// event, its event was stored, too.
+    fn note_stored(&mut self, stored: &Approval, id: &str, event: &Event, of: Option<TaskRef>) -> Result<(), Error> {
+        self.waiting.clear();
+        (self.waiting_bytes, self.due) = (0, None);
+        if !stored.has_waited() {
+            return Ok(());
+        }
+        if stored.request_id == id {
+            self.state.apply(event);
+            return Ok(());
+        }
+        self.note(stored.requested(None), of)
+    }
+
     fn first_waiting(&self) -> u64 {
         self.state.next_index - self.waiting.len() as u64
     }
@@ -136,7 +162,7 @@ impl<S: Store> Journal for Recorder<S> {
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        if self.state.is_redundant(&body) { Ok(()) } else { self.note(body, of) }
+        self.note(body, of)
     }
 
     /// Fails with the error of the store if the lease is lost. Nothing more may then be written.
@@ -150,6 +176,28 @@ impl<S: Store> Journal for Recorder<S> {
                 done = &mut work, if has_room => return Ok(done),
                 sent = self.send() => sent?,
             }
+        }
+    }
+
+    async fn request(&mut self, put: PutApproval, of: Option<TaskRef>) -> Result<Result<Approval, Error>, Error> {
+        if let Some(append) = self.under_way.take() {
+            append.await?;
+        }
+        if self.waiting_bytes > MAX_WAITING_BYTES {
+            self.flush().await?; // they do not fit into the line of the request
+        }
+        let id = put.id.clone();
+        let event = self.envelope.wrap(&self.state, requested(&put), of.clone(), Timestamp::now());
+        let Event { body: Body::ApprovalRequested { worker, .. }, place, .. } = event.clone() else {
+            return Err(Error::internal("the event of a request is another one"));
+        };
+        let append =
+            AppendEvents { lease: self.lease.clone(), first_index: self.first_waiting(), events: self.waiting.clone() };
+        let put = PutApproval { turn: Some(TurnOfRequest { append, place, worker }), ..put };
+        match self.store.request(put).await {
+            Ok(stored) => self.note_stored(&stored, &id, &event, of).map(|()| Ok(stored)),
+            // Nothing of it was stored. If the lease is lost, writing the events fails, too.
+            Err(refusal) => self.flush().await.map(|()| Err(refusal)),
         }
     }
 
@@ -170,8 +218,10 @@ fn max_delay(body: &Body) -> Duration {
         | Body::AgentStart
         | Body::CompactionStart { .. }
         | Body::TurnStart { .. }
+        | Body::ToolStart { .. }
         | Body::MessageStart { .. }
         | Body::MessageEnd { message: Message::User { .. } | Message::Signal { .. } } => MAX_EVENT_DELAY,
+        Body::ApprovalDecided { .. } => MAX_DECISION_DELAY,
         _ => Duration::ZERO,
     }
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use ken_claims::call_until_answered;
+use ken_types::ops::approvals::{Approval, ApprovalsPut, PutApproval};
 use ken_types::ops::store::{
     AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission, StreamPage,
     StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
@@ -17,12 +18,15 @@ use crate::recent::Recent;
 pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
     fn settle(&self, args: SettleSubmission) -> impl Future<Output = Result<(), Error>> + Send;
+    fn request(&self, args: PutApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
     fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
 
 /// The timeout of a call to the store where the caller does not wait for the store to restart.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The number of entries of maximum size that fit into one line of the wire.
 const LONG_SOURCES: u32 = 5;
@@ -66,6 +70,20 @@ impl Store for WireStore {
 
     async fn settle(&self, args: SettleSubmission) -> Result<(), Error> {
         call_until_answered::<SubmissionsSettle>(&self.pool, &args).await.map(|_| ())
+    }
+
+    /// Does not wait until fewer requests are pending: the store then refuses the request with `busy`. After an attempt
+    /// whose outcome is unknown it does, because the store may be busy with other work, and the request may be stored.
+    async fn request(&self, args: PutApproval) -> Result<Approval, Error> {
+        let mut is_known = true;
+        loop {
+            match self.pool.call::<ApprovalsPut>(&args, CALL_TIMEOUT).await {
+                Err(error) if matches!(error.code, Code::Unavailable | Code::Deadline) => is_known = false,
+                Err(error) if error.code == Code::Busy && !is_known => {}
+                answer => return answer,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use ken_skills::Sources;
-use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
+use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage, VERSION};
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
+use ken_types::ops::approvals::{Approval, PutApproval, Request, Status};
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
 use ken_types::ops::store::{
     AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage, SubmissionKind,
 };
-use ken_types::{Error, Offset};
+use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -106,6 +107,31 @@ impl Store for MemoryStore {
         self.write(args.first_index, args.events.clone())?;
         self.kept.lock().unwrap().settled = Some(args);
         Ok(())
+    }
+
+    async fn request(&self, args: PutApproval) -> Result<Approval, Error> {
+        let now = Timestamp::now();
+        let request = Request {
+            id: args.id.clone(),
+            dedupe_key: String::new(),
+            task_id: args.submission_id.to_string(),
+            action_type: args.preview.action_type,
+            summary: args.preview.summary,
+            reason: String::new(),
+            risk: args.preview.risk,
+            target: args.preview.target,
+            requested_by: args.requested_by,
+            fingerprint: args.preview.fingerprint,
+            created_at: now,
+            expires_at: now.plus_millis(args.expires_in_ms),
+            metadata: serde_json::Map::new(),
+        };
+        let stored = Approval::new(request, Status::Pending, now, None);
+        let turn = args.turn.expect("a request comes with the events of its turn");
+        let body = stored.requested(turn.worker);
+        let event = serde_json::value::to_raw_value(&Event { v: VERSION, body, place: turn.place }).unwrap();
+        self.write(turn.append.first_index, [turn.append.events, vec![event]].concat())?;
+        Ok(stored)
     }
 
     async fn history(&self, _args: ReadHistory) -> Result<History, Error> {

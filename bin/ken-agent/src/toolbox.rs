@@ -21,8 +21,6 @@ const LIST: Duration = Duration::from_secs(2);
 /// How long a call waits for ken-tools while it restarts.
 const MAX_UNREACHABLE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The beginning of the origin of texts of MCP servers.
-const MCP: &str = "mcp ";
 /// The maximum deadline, because ken-tools applies the tool's own timeout, which is shorter.
 const CALL_TIMEOUT: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
@@ -122,8 +120,8 @@ impl Tools for WireTools {
 
 /// Calls a tool. A call of a tool that is not idempotent is repeated only if it has certainly not been sent.
 async fn call(pool: &Pool, args: &CallTool, tool: &Tool, requested: &RequestedCall) -> Result<Called, Error> {
-    // Only an MCP server says how far it has come. Such a call takes a connection of its own.
-    let is_followed = tool.outside.as_deref().is_some_and(|origin| origin.starts_with(MCP));
+    // A call that is followed takes a connection of its own.
+    let is_followed = tool.reports_progress;
     if tool.idempotent && !is_followed {
         return pool.call::<ToolsCall>(args, CALL_TIMEOUT).await;
     }

@@ -188,13 +188,22 @@ async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) 
     }
     let requested =
         RequestedCall { caller, call: call.clone(), ask: approval_rule.is_some(), events: Some(events.clone()) };
+    // The start of a call must be on disk before it acts. Otherwise the next holder of the turn, which does not know of it,
+    // would make it again after a crash. A call that only reads needs no record of its own.
     if is_own {
+        if !ports.tools.only_reads(&call.name) {
+            events.flush().await;
+        }
         return ports.tools.call(requested, None).await;
     }
     let mut attempt = 1;
     loop {
         let grant = ports.policy.check(requested.clone(), events.clone()).await;
         let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
+        // A request for an approval was stored together with the start of its call.
+        if grant.is_none() {
+            events.flush().await;
+        }
         let result = ports.tools.call(requested.clone(), grant.clone()).await;
         // Nothing has run while the grant is unused: what was approved has changed meanwhile, or ken-tools was stopped.
         // In the first case the policy asks about what the call would do now; in the second the grant is still good.

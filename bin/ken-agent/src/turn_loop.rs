@@ -104,9 +104,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 }
                 Step::Validate => self.validate().await?,
                 Step::CallTools(calls) => {
-                    // The start of a tool must be on disk before the tool runs. Otherwise it would run again after a
-                    // crash.
-                    self.journal.flush().await?;
+                    self.journal.begin_calls()?;
                     let repeats = self.journal.state().repeats;
                     let caller = Caller { outside: self.origins(), ..self.caller.clone() };
                     let running = Running::start(self.ports, &caller, calls, repeats);
@@ -328,6 +326,11 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 Some(Some(CallMessage::Flush(done))) => {
                     self.journal.flush().await?;
                     _ = done.send(());
+                }
+                Some(Some(CallMessage::Request { put, of, reply })) => {
+                    let stored = self.journal.request(*put, of).await?;
+                    self.note_approvals();
+                    _ = reply.send(stored);
                 }
                 Some(None) | None => return Ok(()),
             }

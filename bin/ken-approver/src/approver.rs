@@ -12,7 +12,6 @@ use ken_types::ops::approvals::{
 };
 use ken_types::ops::tools::{Need, Preview, ToolsPreview};
 use ken_wire::{Daemon, Pool};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The allowed values of `approvals.expiry_ms`: how long a request can be pending, in milliseconds, from a second to a
@@ -24,8 +23,6 @@ pub(crate) struct Approver {
     pub(crate) store: Pool,
     tools: Pool,
     config: Approvals,
-    /// Wakes the expiry timer when a request is stored, because it may be the next one to expire.
-    pub(crate) stored: Notify,
 }
 
 impl Daemon for Approver {}
@@ -42,12 +39,17 @@ impl Approver {
             );
             return Err(Error::invalid("approvals.expiry_ms", message));
         }
-        Ok(Approver { store, tools, config, stored: Notify::new() })
+        Ok(Approver { store, tools, config })
     }
 
-    /// Returns whether a call needs an approval and, if it does, the stored request. The description of the call comes
-    /// from a preview by ken-tools, not from the caller, so a person always decides about the actual call. Fails if
-    /// `time` is over.
+    /// Returns how long a request is pending at least.
+    pub(crate) fn expiry(&self) -> Duration {
+        Duration::from_millis(self.config.expiry_ms.into())
+    }
+
+    /// Returns whether a call needs an approval and, if it does, the request: stored, or for the caller to store. The
+    /// description of the call comes from a preview by ken-tools, not from the caller, so a person always decides about
+    /// the actual call. Fails if `time` is over.
     pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<ApprovalState, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
@@ -60,10 +62,13 @@ impl Approver {
             Need::Deny => return Ok(ApprovalState::Denied(preview.reason.unwrap_or_default())),
             Need::Ask => {}
         }
-        let put = self.put(args, preview, agent, submission)?;
+        let caller_stores = args.caller_stores;
+        let put = Box::new(self.put(args, preview, agent, submission)?);
+        if caller_stores {
+            return Ok(ApprovalState::Store(put));
+        }
         let left = until.saturating_duration_since(Instant::now());
         let stored = self.store.call::<ApprovalsPut>(&put, left).await?;
-        self.stored.notify_one();
         Ok(ApprovalState::Request(Box::new(stored)))
     }
 
@@ -108,6 +113,7 @@ impl Approver {
             tool: args.call.name,
             expires_in_ms: i64::from(self.config.expiry_ms),
             refusal,
+            turn: None,
         })
     }
 

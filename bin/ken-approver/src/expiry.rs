@@ -12,24 +12,23 @@ use ken_types::ops::approvals::{ApprovalsExpire, Expired};
 use crate::approver::Approver;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a failed call of the store, and the shortest pause between two calls.
+/// The pause after a failed call of the store, and the shortest pause between two calls. The longest is the time for which
+/// a request is pending: one that is stored meanwhile expires later than that.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     loop {
         let pause = match approver.store.call::<ApprovalsExpire>(&Nothing {}, CALL_TIMEOUT).await {
-            Ok(Expired { next: None, .. }) => None,
-            Ok(Expired { next: Some(next), .. }) => Some(until(next).max(MIN_PAUSE)),
+            Ok(Expired { next, .. }) => next.map_or(approver.expiry(), until).clamp(MIN_PAUSE, approver.expiry()),
             Err(error) => {
                 tracing::warn!("requests cannot be let expire: {}", error.message);
-                Some(RETRY_PAUSE)
+                RETRY_PAUSE
             }
         };
         tokio::select! {
             () = stop.stopped() => return,
-            () = approver.stored.notified() => {}
-            () = pause_over(pause) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -38,11 +37,4 @@ pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
 fn until(then: Timestamp) -> Duration {
     let left = then.millis() - Timestamp::now().millis();
     Duration::from_millis(u64::try_from(left).unwrap_or_default())
-}
-
-async fn pause_over(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
-    }
 }

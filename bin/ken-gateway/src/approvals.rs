@@ -8,7 +8,6 @@ use ken_http::{Caller, Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::limits::PIECE_BYTES;
-use ken_types::ops::Op;
 use ken_types::ops::approvals::{
     ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsList, ApprovalsPending, DECIDED_BY_CHARACTERS,
     DecideApproval, DecidedAs, GetApproval, GetDiff, GrantScope, LIST_WAIT_MS, ListAllApprovals, ListApprovals,
@@ -21,7 +20,7 @@ use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::store::{CALL_TIMEOUT, CHANGE, change_failed, deadline_as_unavailable};
+use crate::store::{CALL_TIMEOUT, CHANGE, change_failed};
 
 /// GET /api/approvals/pending
 pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -52,11 +51,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
 
 async fn read(gateway: &Gateway, list: &ListApprovals) -> Result<PendingApprovals, Error> {
     let time = CALL_TIMEOUT + Duration::from_millis(list.wait_ms);
-    call::<ApprovalsPending>(gateway, list, time).await
-}
-
-async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-    gateway.approver.call::<O>(args, time).await.map_err(deadline_as_unavailable)
+    gateway.store.call::<ApprovalsPending>(list, time).await
 }
 
 /// Reads the fields of a filter that name connector, actor and conversation.
@@ -101,7 +96,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId").to_owned();
     let args = GetApproval { id, wait_ms: 0 };
-    Response::json(200, &call::<ApprovalsGet>(&gateway, &args, CALL_TIMEOUT).await?)
+    Response::json(200, &gateway.store.call::<ApprovalsGet>(&args, CALL_TIMEOUT).await?)
 }
 
 /// GET /api/approvals/:requestId/diff

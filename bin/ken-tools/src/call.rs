@@ -83,7 +83,7 @@ impl Caller {
         })?;
         let started = Instant::now();
         let result = match self.gate.asked_by(call.entry) {
-            Some(approver) => self.run_asking(&call, approver).await?,
+            Some(store) => self.run_asking(&call, store).await?,
             None => match self.gate.pass(&call).await? {
                 GateResult::Refused(reason) => Err(reason),
                 GateResult::MayRun => {
@@ -100,10 +100,10 @@ impl Caller {
     }
 
     /// Runs a tool that asks itself whether it may go on. The inner error is for the model.
-    async fn run_asking(&self, call: &Admitted<'_>, approver: &Pool) -> Result<Result<ToolResult, String>, Error> {
+    async fn run_asking(&self, call: &Admitted<'_>, store: &Pool) -> Result<Result<ToolResult, String>, Error> {
         let verdict = OnceLock::new();
         let decide = async |question: String| {
-            let found = match gate::answer(approver, call, &question).await {
+            let found = match gate::answer(store, call, &question).await {
                 Ok(GateResult::MayRun) => {
                     self.begun.begin(&call.call, call.entry.tool.idempotent).map(|()| GateResult::MayRun)
                 }

@@ -163,6 +163,7 @@ impl Entry {
                 // What a tool reads on a network may come from anybody.
                 outside: file.outside.or_else(|| file.touch.is_networked().then(|| "network".to_owned())),
                 missing,
+                reports_progress: false,
             },
             touch: file.touch,
         })

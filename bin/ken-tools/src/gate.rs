@@ -13,15 +13,15 @@ use crate::admitted::Admitted;
 use crate::entry::Entry;
 use crate::preview;
 
-/// The timeout of the call to ken-approver for the grant.
+/// The timeout of the call to the store for the grant.
 const CONSUME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who approves calls.
 pub(crate) enum ApprovalGate {
     /// The operator, who calls the tool in a shell.
     Operator,
-    /// A person, whose decision ken-approver has recorded.
-    Approver(Pool),
+    /// A person, whose decision is in the store.
+    Person(Pool),
 }
 
 /// Whether a call can run.
@@ -33,43 +33,43 @@ pub(crate) enum GateResult {
 
 impl ApprovalGate {
     /// Decides whether the call can run. After an error nothing runs: `forbidden` if a required grant is missing,
-    /// `conflict` if the grant is for another call or has been used, `unavailable` if ken-approver does not reply.
+    /// `conflict` if the grant is for another call or has been used, `unavailable` if the store does not reply.
     pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<GateResult, Error> {
-        let ApprovalGate::Approver(approver) = self else {
+        let ApprovalGate::Person(store) = self else {
             return Ok(GateResult::MayRun);
         };
         if call.entry.tool.approval == Approval::None && !call.call.ask {
             return Ok(GateResult::MayRun);
         }
-        decide(approver, call, preview::of(call).await).await
+        decide(store, call, preview::of(call).await).await
     }
 
     /// Returns who answers the tool if it asks itself whether the call may go on; `None` if it does not ask.
     pub(crate) fn asked_by(&self, entry: &Entry) -> Option<&Pool> {
         match self {
-            ApprovalGate::Approver(approver) if entry.asks() => Some(approver),
+            ApprovalGate::Person(store) if entry.asks() => Some(store),
             _ => None,
         }
     }
 }
 
 /// Decides on the question of a tool, with which it says what it is about to do.
-pub(crate) async fn answer(approver: &Pool, call: &Admitted<'_>, question: &str) -> Result<GateResult, Error> {
+pub(crate) async fn answer(store: &Pool, call: &Admitted<'_>, question: &str) -> Result<GateResult, Error> {
     match preview::asked(call, question) {
-        Ok(preview) => decide(approver, call, preview).await,
+        Ok(preview) => decide(store, call, preview).await,
         Err(reason) => Ok(GateResult::Refused(reason)),
     }
 }
 
-async fn decide(approver: &Pool, call: &Admitted<'_>, preview: Preview) -> Result<GateResult, Error> {
+async fn decide(store: &Pool, call: &Admitted<'_>, preview: Preview) -> Result<GateResult, Error> {
     match preview.approval {
         Need::None => Ok(GateResult::MayRun),
         Need::Deny => Ok(GateResult::Refused(preview.reason.unwrap_or_default())),
-        Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| GateResult::MayRun),
+        Need::Ask => consume(store, call, preview.fingerprint).await.map(|()| GateResult::MayRun),
     }
 }
 
-async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> Result<(), Error> {
+async fn consume(store: &Pool, call: &Admitted<'_>, fingerprint: String) -> Result<(), Error> {
     let Some(grant) = &call.call.grant else {
         let message = format!("a person has to approve this call of {}", call.call.name);
         return Err(Error::forbidden(message).at("/grant"));
@@ -81,7 +81,7 @@ async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> R
         key: Mint::fresh()?.ulid(),
         again: call.entry.tool.idempotent,
     };
-    approver
+    store
         .call::<ApprovalsConsume>(&args, CONSUME_TIMEOUT)
         .await
         .map(drop)

@@ -135,7 +135,7 @@ impl Daemon for Tools {
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
     let catalog = Catalog::watched(catalog::folders(Some(&start.places.config)));
-    let gate = ApprovalGate::Approver(Pool::new(start.places.socket("approver")));
+    let gate = ApprovalGate::Person(Pool::new(start.places.socket("store")));
     let outputs = Outputs(Some(Pool::new(start.places.socket("store"))));
     let tools = Arc::new(Tools {
         caller: Caller::new(gate, catalog.servers.clone(), outputs)?,

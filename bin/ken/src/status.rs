@@ -18,7 +18,7 @@ use crate::output::{
 const NOT_ALL_UP: u8 = 3;
 const UNKNOWN: u8 = 4;
 
-const APPROVER: &str = "approver";
+const STORE: &str = "store";
 /// A part that does not answer must not delay the status of the others for long.
 const APPROVALS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -86,10 +86,10 @@ fn show_addresses(status: &SystemStatus, as_json: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says how many requests wait for a person. Without an answer of the approver nothing is said, because the table shows
+/// Says how many requests wait for a person. Without an answer of the store nothing is said, because the table shows
 /// its state.
 fn note_approvals(places: &Places) {
-    let pending = call::<ApprovalsPending>(places, APPROVER, &ListApprovals::default(), Some(APPROVALS_TIMEOUT));
+    let pending = call::<ApprovalsPending>(places, STORE, &ListApprovals::default(), Some(APPROVALS_TIMEOUT));
     let count = pending.map_or(0, |pending| pending.approvals.len() as u64);
     if count > 0 {
         let waiting = format_count(count, "approval waits", "approvals wait");

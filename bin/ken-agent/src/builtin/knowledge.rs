@@ -7,7 +7,7 @@ use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search}
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, fenced, result, store, tool};
+use super::{Builtin, Parts, arguments, fenced, reader, result, store, tool};
 use crate::passage::{origin, passage, place};
 use crate::ports::Caller;
 
@@ -16,7 +16,7 @@ const MAX_ENTRIES: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![
-        tool(
+        reader(
             "knowledge_search",
             "Search the knowledge base. Gives entries with number, id, title, source, text and score, best first. Name the number \
              of each entry that an answer uses in brackets, as in [3].",

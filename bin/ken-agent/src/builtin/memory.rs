@@ -5,12 +5,12 @@ use ken_types::ops::store::{MemorySearch, Search};
 use serde_json::{Value, json};
 
 use super::knowledge::{SearchArgs, search_properties};
-use super::{Builtin, Parts, arguments, fenced, store, tool};
+use super::{Builtin, Parts, arguments, fenced, reader, store};
 use crate::passage::passage;
 use crate::ports::Caller;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![tool(
+    vec![reader(
         "memory_search",
         "Search past conversations with the same person. Gives questions with their answers, best first.",
         search_properties(),

@@ -44,6 +44,8 @@ pub(crate) struct Builtin {
     agents: &'static [&'static str],
     /// Whether a call may be repeated if its outcome is unknown.
     pub(crate) idempotent: bool,
+    /// Whether a call changes nothing.
+    pub(crate) only_reads: bool,
     run: Run,
 }
 
@@ -100,8 +102,14 @@ fn tool(name: &str, description: &str, properties: Value, required: &[&str], run
         },
         agents: &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER],
         idempotent: true,
+        only_reads: false,
         run,
     }
+}
+
+/// Creates a tool that changes nothing.
+fn reader(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
+    Builtin { only_reads: true, ..tool(name, description, properties, required, run) }
 }
 
 /// Parses the arguments of a tool. An error names the field.

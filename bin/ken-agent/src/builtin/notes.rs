@@ -7,7 +7,7 @@ use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutN
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, fenced, result, store, tool};
+use super::{Builtin, Parts, arguments, fenced, reader, result, store, tool};
 use crate::ports::Caller;
 
 /// The name of the checklist if a call gives none.
@@ -32,7 +32,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             &["items"],
             |parts, caller, given| Box::pin(write_list(parts, caller, given)),
         ),
-        tool(
+        reader(
             "todo_read",
             "Read the checklists of this conversation.",
             json!({"list": name}),
@@ -46,7 +46,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             &["name", "text"],
             |parts, caller, given| Box::pin(write_note(parts, caller, given)),
         ),
-        tool(
+        reader(
             "note_read",
             "Read the notes of this conversation.",
             json!({"name": name}),

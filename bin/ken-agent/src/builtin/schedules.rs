@@ -24,10 +24,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connector of scheduled turns.
 const SCHEDULED: &str = "schedule";
 
+/// The only one of these tools that changes nothing.
+const LIST: &str = "schedule_list";
+
 pub(super) fn tools() -> Vec<Builtin> {
-    let tool = |name, description, properties, required: &[&str], idempotent, run: Run| Builtin {
+    let tool = |name: &str, description: &str, properties, required: &[&str], idempotent, run: Run| Builtin {
         agents: &[ORCHESTRATOR],
         idempotent,
+        only_reads: name == LIST,
         ..super::tool(name, description, properties, required, run)
     };
     let slug = json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$", "description": "Its name."});
@@ -49,14 +53,9 @@ pub(super) fn tools() -> Vec<Builtin> {
             false,
             |parts, caller, given| Box::pin(create(parts, caller, given)),
         ),
-        tool(
-            "schedule_list",
-            "List the schedules of this conversation.",
-            json!({}),
-            &[],
-            true,
-            |parts, caller, given| Box::pin(list(parts, caller, given)),
-        ),
+        tool(LIST, "List the schedules of this conversation.", json!({}), &[], true, |parts, caller, given| {
+            Box::pin(list(parts, caller, given))
+        }),
         tool(
             "schedule_pause",
             "Let a schedule of this conversation fire no more until it is resumed.",

@@ -5,13 +5,13 @@ use ken_types::event::{Block, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, tool};
+use super::{Builtin, Parts, arguments, reader};
 
 /// The maximum size of a file that a model is shown, in bytes.
 const MAX_SHOWN_BYTES: u64 = 64 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![tool(
+    vec![reader(
         "skill",
         "Read one of the skills that are listed above: how a certain kind of work is done. Read it before that work.",
         json!({

@@ -52,6 +52,15 @@ impl Journal for ComparingJournal {
         lock(&self.tape).ended()
     }
 
+    fn begin_calls(&mut self) -> Result<(), Error> {
+        match self.calls {
+            Calls::EndedPastEnd => return Err(stopped()),
+            Calls::None => self.calls = Calls::Running,
+            Calls::Running | Calls::RunningPastEnd => {}
+        }
+        Ok(())
+    }
+
     fn recorded_validation(&mut self) -> Option<Body> {
         lock(&self.tape).validation()
     }
@@ -77,14 +86,7 @@ impl Journal for ComparingJournal {
         Ok(work.await)
     }
 
-    /// The loop calls this before it starts tool calls, so a replay knows that calls have begun. A running call can
-    /// also cause a flush.
     async fn flush(&mut self) -> Result<(), Error> {
-        match self.calls {
-            Calls::EndedPastEnd => return Err(stopped()),
-            Calls::None => self.calls = Calls::Running,
-            Calls::Running | Calls::RunningPastEnd => {}
-        }
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ use clap::Parser;
 use ken_types::error::wants_json_errors;
 use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
 use ken_types::ops::agent::Record;
+use ken_types::ops::approvals::{Approval, PutApproval};
 use ken_types::ops::model::ModelState;
 use ken_types::ops::store::{AppendEvents, History, ReadHistory, ReadStream, SettleSubmission, StreamPage};
 use ken_types::{Code, Error};
@@ -188,6 +189,10 @@ impl Store for RecordedHistory {
     }
 
     async fn settle(&self, _: SettleSubmission) -> Result<(), Error> {
+        Err(nothing_is_stored())
+    }
+
+    async fn request(&self, _: PutApproval) -> Result<Approval, Error> {
         Err(nothing_is_stored())
     }
 

@@ -134,6 +134,8 @@ impl Policy for TapePolicy {
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let tape = self.tape.clone();
         Box::pin(async move {
+            // The record is at this call only when the events before it have been compared.
+            events.flush().await;
             let session = requested.caller.session.as_str();
             let approvals = lock(&tape).approvals(session);
             let mut open = 0;

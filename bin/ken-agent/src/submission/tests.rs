@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason};
+use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
+use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
 use ken_types::{Error, Timestamp};
 use proptest::prelude::*;
@@ -198,26 +199,50 @@ fn the_first_events_are_recorded_while_the_model_thinks() {
     assert_eq!(types, "operation_start agent_start message_start message_end turn_start message_start");
 }
 
-/// Allows only calls whose start is recorded.
-struct RecordedMayRun(MemoryStore);
+/// Runs only calls whose start is recorded.
+struct RecordedRun(MemoryStore, TestTools);
 
-impl Policy for RecordedMayRun {
-    fn check(&self, requested: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        let call = requested.call;
+impl Tools for RecordedRun {
+    fn list(&self, agent: &str) -> Vec<ToolSpec> {
+        self.1.list(agent)
+    }
+
+    fn call(&self, requested: RequestedCall, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let id = &requested.call.id;
         let is_start =
-            |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
-        let is_recorded = self.0.events().iter().any(is_start);
-        let refused = || "it is not recorded".to_owned();
-        Box::pin(std::future::ready(is_recorded.then_some(None).ok_or_else(refused)))
+            |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if tool_call_id == id);
+        if self.0.events().iter().any(is_start) {
+            self.1.call(requested, grant)
+        } else {
+            Box::pin(std::future::ready(Err("it is not recorded".to_owned())))
+        }
     }
 }
 
-#[test]
-fn a_tool_runs_when_its_start_is_recorded() {
+/// Stores a request for each call and approves it.
+struct AllRequested;
+
+impl Policy for AllRequested {
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(async move {
+            let put = json!({
+                "id": format!("apr_{}", requested.call.id), "submissionId": "s", "callId": requested.call.key(),
+                "toolCallId": requested.call.id, "requestedBy": requested.caller.agent, "tool": requested.call.name,
+                "preview": {"approval": "ask"}, "expiresInMs": 1_000,
+            });
+            let stored = events.request(serde_json::from_value(put).unwrap()).await;
+            stored.map(|stored| Some(stored.request_id)).map_err(|error| error.message)
+        })
+    }
+}
+
+/// Runs a turn with two calls. Each runs only if its start is recorded. Returns the events and the number of writes.
+fn two_recorded_calls(policy: Option<Arc<dyn Policy>>) -> (Vec<Event>, usize) {
     let store = MemoryStore::default();
     let tools = TestTools::default();
     let mut ports = ports(&tools);
-    ports.policy = Arc::new(RecordedMayRun(store.clone()));
+    ports.tools = Arc::new(RecordedRun(store.clone(), tools.clone()));
+    ports.policy = policy.unwrap_or(ports.policy);
     let agent = Agent {
         store: store.clone(),
         model: MemoryModel::new(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]),
@@ -228,6 +253,22 @@ fn a_tool_runs_when_its_start_is_recorded() {
     let mut ran = tools.ran.lock().unwrap().clone();
     ran.sort();
     assert_eq!(ran, ["c1", "c2"]);
+    let appends = store.kept.lock().unwrap().appends;
+    (store.events(), appends)
+}
+
+#[test]
+fn a_tool_runs_when_its_start_is_recorded() {
+    two_recorded_calls(None);
+}
+
+/// The start of a call and the request for its approval are one write, and the events have no gap.
+#[test]
+fn a_request_is_stored_with_the_start_of_its_call() {
+    let (events, appends) = two_recorded_calls(Some(Arc::new(AllRequested)));
+    let events = line(&events);
+    assert!(events.contains("tool_start tool_start approval_requested approval_requested tool tool"), "{events}");
+    assert!(appends <= 4, "{appends} writes: two requests, the results, the end");
 }
 
 #[test]

@@ -25,7 +25,6 @@ const LIST_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) = operations
-        .write::<ApprovalsPut>()
         .read::<ApprovalsOf>()
         .read::<ApprovalsDiff>()
         .read::<ApprovalsList>()
@@ -45,7 +44,7 @@ fn by_id(tables: &dyn Tables, id: &str) -> Result<ApprovalRow, Error> {
     found.ok_or_else(|| Error::not_found(format!("there is no approval {id}")))
 }
 
-fn submission(tables: &dyn Tables, id: &SubmissionId) -> Result<SubmissionRow, Error> {
+pub(super) fn submission(tables: &dyn Tables, id: &SubmissionId) -> Result<SubmissionRow, Error> {
     let unknown = || Error::not_found(format!("there is no submission {id}")).at("/submissionId");
     tables.submission(id.as_str())?.ok_or_else(unknown)
 }
@@ -69,32 +68,27 @@ fn publish(kind: &'static str, session: &str, request: &Request, status: Status,
     change.push(Effect::Approval(request.id.clone()));
 }
 
-impl Write for ApprovalsPut {
-    fn check(args: &PutApproval) -> Result<(), Error> {
-        approvals::check_put(args)
+/// Stores a request, or returns the existing one that decides the call.
+pub(super) fn put(tables: &dyn Tables, args: &PutApproval, change: &mut Change) -> Result<Approval, Error> {
+    let found = submission(tables, &args.submission_id)?;
+    if found.state.is_settled() || found.abort {
+        let message = format!("submission {} has ended or is being ended", found.id);
+        return Err(Error::conflict(message).at("/submissionId"));
     }
-
-    fn run(tables: &dyn Tables, args: &PutApproval, change: &mut Change) -> Result<Approval, Error> {
-        let found = submission(tables, &args.submission_id)?;
-        if found.state.is_settled() || found.abort {
-            let message = format!("submission {} has ended or is being ended", found.id);
-            return Err(Error::conflict(message).at("/submissionId"));
-        }
-        let known = tables.approvals_about(&AboutCall {
-            submission: found.key,
-            call_id: &args.call_id,
-            task_id: args.task_id.as_deref(),
-            fingerprint: &args.preview.fingerprint,
-        })?;
-        if let Some(known) = approvals::deciding_request(&known, args) {
-            return Ok(known.record.clone());
-        }
-        // The fingerprint shows what the call would do. A pending request with another one is outdated.
-        for old in known.iter().filter(|old| old.record.status == Status::Pending) {
-            end(tables, old, Status::Cancelled, None, change)?;
-        }
-        insert(tables, args, &found, approvals::was_approved_before(&known), change)
+    let known = tables.approvals_about(&AboutCall {
+        submission: found.key,
+        call_id: &args.call_id,
+        task_id: args.task_id.as_deref(),
+        fingerprint: &args.preview.fingerprint,
+    })?;
+    if let Some(known) = approvals::deciding_request(&known, args) {
+        return Ok(known.record.clone());
     }
+    // The fingerprint shows what the call would do. A pending request with another one is outdated.
+    for old in known.iter().filter(|old| old.record.status == Status::Pending) {
+        end(tables, old, Status::Cancelled, None, change)?;
+    }
+    insert(tables, args, &found, approvals::was_approved_before(&known), change)
 }
 
 fn insert(

@@ -27,6 +27,7 @@ pub(crate) mod public;
 mod purges;
 mod queue;
 mod reindex;
+mod requests;
 pub(crate) mod retention;
 mod runs;
 pub(crate) mod schedules;
@@ -148,6 +149,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         governing::add,
         budget::add,
         approvals::add,
+        requests::add,
         schedules::add,
         messenger::add,
         outbox::add,

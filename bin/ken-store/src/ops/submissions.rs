@@ -42,14 +42,7 @@ impl Write for SubmissionsAppend {
     }
 
     fn run(tables: &dyn Tables, args: &AppendEvents, change: &mut Change) -> Result<Appended, Error> {
-        let found = turns::submission_of_lease(tables, &args.lease)?;
-        if found.state.is_settled() {
-            return Err(Error::conflict(format!("submission {} is settled", found.id)).at("/lease"));
-        }
-        let mut log = tables.log_by_key(found.stream)?;
-        turns::add_events(tables, &found, &mut log, args.first_index, &args.events, change)?;
-        let offset = log.end();
-        Ok(Appended { offset })
+        turns::append(tables, args, change).map(|offset| Appended { offset })
     }
 }
 

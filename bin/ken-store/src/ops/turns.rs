@@ -51,6 +51,17 @@ pub(super) fn unknown(id: &SubmissionId) -> Error {
     Error::not_found(format!("there is no submission {id}")).at("/submission_id")
 }
 
+/// Adds events of a submission that its holder runs. Returns the end of the stream.
+pub(super) fn append(tables: &dyn Tables, args: &AppendEvents, change: &mut Change) -> Result<Offset, Error> {
+    let found = submission_of_lease(tables, &args.lease)?;
+    if found.state.is_settled() {
+        return Err(Error::conflict(format!("submission {} is settled", found.id)).at("/lease"));
+    }
+    let mut log = tables.log_by_key(found.stream)?;
+    add_events(tables, &found, &mut log, args.first_index, &args.events, change)?;
+    Ok(log.end())
+}
+
 /// Adds those of the events that are not stored yet. Stores the next event index of the submission, but does not change it in `found`.
 pub(super) fn add_events(
     tables: &dyn Tables,

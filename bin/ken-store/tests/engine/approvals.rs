@@ -1,5 +1,6 @@
 //! Approvals: there is one request for a call, it is decided once, its grant is used once, and it ends with its turn.
 
+use ken_types::event::Event;
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
 use ken_types::ops::blobs::*;
@@ -7,6 +8,7 @@ use ken_types::ops::store::*;
 use ken_types::ops::tools::{Need, Preview, Risk, Whole};
 use ken_types::{Code, Error, Octets};
 use serde_json::json;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::kit::*;
@@ -42,6 +44,7 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
         tool: "edit".into(),
         expires_in_ms: HOUR_MS,
         refusal: None,
+        turn: None,
     }
 }
 
@@ -113,6 +116,53 @@ async fn a_request_is_kept_and_a_repeat_finds_it() {
     // A call of a worker with the same id is another call.
     let of_worker = PutApproval { task_id: Some("t".into()), ..put("4", "c1", 'a') };
     assert_eq!(ask(&kit, of_worker).await.request.task_id, "t");
+}
+
+/// Returns a request with the start of its call, which has the index 0.
+fn put_in_turn(id: &str, call: &str, claim: &Claim, events: Vec<Box<RawValue>>) -> PutApproval {
+    let event: Event = serde_json::from_str(deltas("s1", events.len() as u64, 1)[0].get()).unwrap();
+    let append = AppendEvents { lease: claim.lease.clone(), first_index: 0, events };
+    PutApproval { turn: Some(TurnOfRequest { append, place: event.place, worker: None }), ..put(id, call, 'a') }
+}
+
+/// The request, the start of its call and the event that reports it are one change, which a repetition does not make again.
+#[tokio::test]
+async fn a_request_is_stored_with_the_events_of_its_turn() {
+    let (kit, claim) = running().await;
+    let start = || vec![event("s1", 0, "tool_start", json!({"toolName": "edit", "toolCallId": "c1", "args": {}}))];
+    let first = ask(&kit, put_in_turn("1", "c1", &claim, start())).await;
+    let recorded = kit.log("tui-1").await;
+    assert_eq!((recorded.len(), &recorded[0]["type"]), (2, &json!("tool_start")));
+    assert_eq!((&recorded[1]["requestId"], &recorded[1]["eventIndex"]), (&json!("apr_1"), &json!(1)));
+    assert_eq!(kit.state("s1").await, State::Waiting);
+    // The reply was lost; what the call would do has changed meanwhile.
+    let again = PutApproval { preview: put("1", "c1", 'b').preview, ..put_in_turn("1", "c1", &claim, start()) };
+    assert_eq!(ask(&kit, again).await, first);
+    assert_eq!(kit.log("tui-1").await.len(), 2);
+    // The next event of the holder has the next index.
+    kit.add_events(&claim.lease, 2, deltas("s1", 2, 1)).await.unwrap();
+    assert_eq!(kit.log("tui-1").await.len(), 3);
+}
+
+/// A refused request leaves the events to their holder, and one that is decided at once is not reported.
+#[tokio::test]
+async fn the_events_of_a_turn_are_stored_exactly_if_its_request_is() {
+    let (kit, claim) = running().await;
+    let events = || deltas("s1", 0, 1);
+    let lost = Lease { number: claim.lease.number + 1, ..claim.lease.clone() };
+    let of = |lease: &Lease| put_in_turn("1", "c1", &Claim { lease: lease.clone(), ..claim.clone() }, events());
+    let error = kit.write::<ApprovalsPut>(of(&lost)).await.unwrap_err();
+    assert_eq!((error.code, error.at.as_deref()), (Code::Conflict, Some("/lease")));
+    let mut long = of(&claim.lease);
+    long.preview.whole = Some(Whole { digest: mark('0'), bytes: 1 });
+    kit.write::<ApprovalsPut>(long).await.unwrap_err();
+    let of_another = PutApproval { submission_id: sub("s2"), ..of(&claim.lease) };
+    assert_eq!(kit.write::<ApprovalsPut>(of_another).await.unwrap_err().code, Code::Invalid);
+    assert_eq!((kit.log("tui-1").await.len(), pending(&kit).await.len()), (0, 0));
+    let refused = PutApproval { refusal: Some("Not at night.".into()), ..of(&claim.lease) };
+    assert_eq!(ask(&kit, refused).await.status, Status::Denied);
+    assert_eq!(kit.log("tui-1").await.len(), 1);
+    assert_eq!(kit.state("s1").await, State::Running);
 }
 
 #[tokio::test]

@@ -236,6 +236,7 @@ impl Server {
                 file: file.to_owned(),
                 outside: Some(format!("mcp {}", self.config.name)),
                 missing: Vec::new(),
+                reports_progress: true,
             },
         })
     }

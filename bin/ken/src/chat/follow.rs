@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use ken_client::approvals::Questions;
 use ken_client::chat::{Identity, Turn};
 use ken_client::interrupt::Interrupt;
-use ken_client::{Gateway, LiveText, message_text, progress_line};
+use ken_client::{Gateway, progress_line};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
+use super::reply::{Presenter, Reply};
 use crate::needed::NeededParts;
-use crate::output::{print_json, print_note, print_text};
+use crate::output::print_note;
 use crate::progress::Progress;
 
 /// The longest wait for events before the progress line is updated.
@@ -19,74 +20,39 @@ const TICK: Duration = Duration::from_secs(1);
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// What is printed while a turn runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Show {
-    /// The text as it arrives.
-    Text,
-    /// Every event, one JSON object per line.
-    Events,
-    Nothing,
-}
-
-/// The result of a turn.
-#[derive(Debug, Default)]
-pub(super) struct TurnResult {
-    /// The text of the agent's last message.
-    pub(super) text: String,
-    /// The model that answered, as `{provider, id}`.
-    pub(super) model: Option<Value>,
-    pub(super) usage: Option<Value>,
-    /// The sources that the text names.
-    pub(super) sources: Option<Value>,
-}
-
 /// Reads the events of one turn.
 pub(super) struct TurnFollower<'a> {
     turn: &'a Turn,
     /// The approvals that the turn waits for.
     questions: Questions,
-    show: Show,
+    presenter: &'a mut Presenter,
     /// Stop with an error when no event has arrived for this long.
     timeout: Duration,
-    live: LiveText,
     last_event_at: Instant,
     interrupt: &'a Interrupt,
-    result: TurnResult,
+    reply: Reply,
 }
 
 impl<'a> TurnFollower<'a> {
     pub(super) fn new(
         turn: &'a Turn,
         questions: Questions,
-        show: Show,
+        presenter: &'a mut Presenter,
         timeout: Duration,
         interrupt: &'a Interrupt,
+        reply: Reply,
     ) -> TurnFollower<'a> {
-        TurnFollower {
-            turn,
-            questions,
-            show,
-            timeout,
-            live: LiveText::default(),
-            last_event_at: Instant::now(),
-            interrupt,
-            result: TurnResult::default(),
-        }
+        TurnFollower { turn, questions, presenter, timeout, last_event_at: Instant::now(), interrupt, reply }
     }
 
     /// Reads events from the offset at which the turn was accepted until the turn ends. Ctrl+C cancels the turn in its
     /// session.
-    pub(super) fn read_to_end(
-        mut self,
-        gateway: &Gateway,
-        needed: &NeededParts,
-        session: &str,
-    ) -> Result<TurnResult, Error> {
+    pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &NeededParts) -> Result<Reply, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
+                let session = self.reply.session.as_deref().unwrap_or_default();
                 gateway.clone().cancel_submission(&Identity::local(), session, &self.turn.submission)?;
             }
             self.questions.read_line()?;
@@ -95,13 +61,13 @@ impl<'a> TurnFollower<'a> {
                 self.wait(&mut progress, needed)?;
                 continue;
             }
-            if self.show != Show::Nothing || own_events.iter().any(Questions::concerns) {
+            if !self.presenter.is_silent() || own_events.iter().any(Questions::concerns) {
                 progress = None;
             }
             self.last_event_at = Instant::now();
             for event in own_events {
                 if self.take(&event)? {
-                    return Ok(self.result);
+                    return Ok(self.reply);
                 }
             }
         }
@@ -127,7 +93,7 @@ impl<'a> TurnFollower<'a> {
                 .hint("the turn continues: `ken sessions` names its session, `ken show SESSION` shows the answer"));
         }
         // A progress line must not break a line of the answer that is only partly printed.
-        if !self.live.is_in_line() || waiting.is_some() {
+        if !self.presenter.is_in_line() || waiting.is_some() {
             let what = waiting.unwrap_or_else(|| "waiting for the answer".to_owned());
             progress.get_or_insert_with(|| Progress::start(&what)).set(&what);
         }
@@ -136,53 +102,30 @@ impl<'a> TurnFollower<'a> {
 
     /// Handles an event of this submission. Returns true if it is the last one.
     fn take(&mut self, event: &Value) -> Result<bool, Error> {
-        let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
-        if self.show == Show::Events {
-            print_json(event)?;
-        }
-        if self.show == Show::Text {
-            print_text(&self.live.add(event))?;
-        }
+        self.presenter.event(event)?;
         if Questions::concerns(event) {
-            print_text(self.live.end_line())?;
+            self.presenter.end_line()?;
             self.questions.take(event);
             return Ok(false);
         }
-        let is_root = event.get("parentSession").is_none();
-        match text("type") {
-            "tool_start" if std::io::stderr().is_terminal() => {
-                print_note(&format!("[{}]", text("toolName")));
-                self.questions.ask_again();
-                Ok(false)
-            }
-            "tool_progress" if std::io::stderr().is_terminal() => {
-                print_note(&format!("[{}]", progress_line(event)));
-                self.questions.ask_again();
-                Ok(false)
-            }
-            "turn" if is_root => {
-                let name = |field: &str| event.get(field).cloned().unwrap_or_default();
-                self.result.model = Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
-                Ok(false)
-            }
-            "message_end" if is_root => {
-                self.take_message(event);
-                Ok(false)
-            }
-            "operation" if is_root => {
-                self.result.usage = event.get("usage").cloned();
-                self.result.sources = event.pointer("/result/sources").cloned();
-                Ok(false)
-            }
-            "submission_settled" => self.settle(event).map(|()| true),
-            _ => Ok(false),
+        if event.get("parentSession").is_none() {
+            self.reply.add(event);
         }
+        let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        match text("type") {
+            "tool_start" => self.note(text("toolName")),
+            "tool_progress" => self.note(&progress_line(event)),
+            "submission_settled" => return self.settle(event).map(|()| true),
+            _ => {}
+        }
+        Ok(false)
     }
 
-    /// Keeps the text of an assistant message. The last message of the turn wins.
-    fn take_message(&mut self, event: &Value) {
-        if event.pointer("/message/role").and_then(Value::as_str) == Some("assistant") {
-            message_text(event).clone_into(&mut self.result.text);
+    /// Says at a terminal what a tool does.
+    fn note(&mut self, what: &str) {
+        if std::io::stderr().is_terminal() {
+            print_note(&format!("[{what}]"));
+            self.questions.ask_again();
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod compose;
 mod follow;
+mod reply;
 mod schema;
 mod server_prompt;
 mod template;
@@ -17,17 +18,18 @@ use ken_client::approvals::{Asking, Questions};
 use ken_client::chat::{Accepted, Identity, Prompt};
 use ken_client::interrupt::{self, Interrupt};
 use ken_types::{Code, Error};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::duration::duration;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::named_session;
 use crate::needed::NeededParts;
-use crate::output::{Outcome, fail, print_json, print_line, print_note, print_on_stderr};
+use crate::output::{Outcome, fail, print_json, print_note, print_on_stderr};
 use crate::progress::Progress;
 use crate::workspace;
-use follow::{Show, TurnFollower, TurnResult};
+use follow::TurnFollower;
+use reply::{Presenter, Reply};
 use schema::Schema;
 
 /// After this time, what a prompt waits for is told where no progress line is shown.
@@ -152,23 +154,10 @@ struct ChatRun<'a> {
 impl ChatRun<'_> {
     /// Runs one turn and prints the answer, as it arrives or at the end. Returns the exit status and the session.
     fn answer_as_text(&self, prompt: &Prompt) -> Result<(ExitCode, Option<String>), Error> {
-        let show = match (self.chat.events, self.chat.json || self.chat.no_stream) {
-            (true, _) => Show::Events,
-            (false, true) => Show::Nothing,
-            (false, false) => Show::Text,
-        };
-        let (accepted, result) = self.turn(prompt, show)?;
-        match result {
-            Some(result) if self.chat.json => {
-                print_json(&self.record(&accepted, Some(&result), result.text.as_str().into()))?
-            }
-            Some(result) if show == Show::Nothing => print_line(&result.text)?,
-            Some(_) => {}
-            // A slash command is answered at once and starts no turn.
-            None if self.chat.json => print_json(&self.record(&accepted, None, accepted.result().into()))?,
-            None => print_line(&accepted.result().unwrap_or_default())?,
-        }
-        Ok((ExitCode::SUCCESS, accepted.session()))
+        let mut presenter = Presenter::of(self.chat);
+        let reply = self.reply(prompt, &mut presenter)?;
+        presenter.finish(&reply)?;
+        Ok((ExitCode::SUCCESS, reply.session))
     }
 
     /// Prints an answer that fits the schema. If the first answer does not fit, the model gets one chance to correct
@@ -177,45 +166,46 @@ impl ChatRun<'_> {
         prompt.text = format!("{}\n\n{}", prompt.text, schema.instruction());
         let mut is_corrected = false;
         loop {
-            let (accepted, answered) = self.turn(&prompt, Show::Nothing)?;
-            let result = answered.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
-            let session = accepted.session();
-            match schema.parse_answer(&result.text) {
-                Ok(value) if self.chat.json => print_json(&self.record(&accepted, Some(&result), value))?,
+            let reply = self.reply(&prompt, &mut Presenter::of(self.chat))?;
+            if reply.submission.is_none() {
+                return Err(Error::invalid("--schema", "a command has no answer to check"));
+            }
+            match schema.parse_answer(reply.text()) {
+                Ok(value) if self.chat.json => print_json(&reply.record(value))?,
                 Ok(value) => print_json(&value)?,
                 Err(why) if is_corrected => {
                     print_note(&format!("the answer does not fit the schema: {why}"));
-                    return Ok((ExitCode::from(1), session));
+                    return Ok((ExitCode::from(1), reply.session));
                 }
                 Err(why) => {
                     is_corrected = true;
                     prompt = Prompt {
                         text: format!("Your answer does not fit the schema: {why}.\n\n{}", schema.instruction()),
-                        session,
+                        session: reply.session,
                         images: Vec::new(),
                         ..prompt
                     };
                     continue;
                 }
             }
-            return Ok((ExitCode::SUCCESS, session));
+            return Ok((ExitCode::SUCCESS, reply.session));
         }
     }
 
-    /// Sends a prompt and follows its turn. The second value is `None` for a slash command, which has no turn.
-    fn turn(&self, prompt: &Prompt, show: Show) -> Result<(Accepted, Option<TurnResult>), Error> {
+    /// Sends a prompt and follows its turn, if it starts one.
+    fn reply(&self, prompt: &Prompt, presenter: &mut Presenter) -> Result<Reply, Error> {
         let accepted = self.send(prompt)?;
+        let reply = Reply::of(&accepted);
         let Some(turn) = accepted.turn() else {
-            return Ok((accepted, None));
+            return Ok(reply);
         };
         let questions =
             Questions::new(self.gateway.clone(), Asking::of_standard_streams(), self.ken.clone(), print_on_stderr);
-        let follower = TurnFollower::new(&turn, questions, show, self.chat.wait, &self.interrupt);
+        let follower = TurnFollower::new(&turn, questions, presenter, self.chat.wait, &self.interrupt, reply);
         self.interrupt.turn_begins();
-        let session = accepted.session().unwrap_or_default();
-        let result = follower.read_to_end(self.gateway, self.needed, &session);
+        let reply = follower.read_to_end(self.gateway, self.needed);
         self.interrupt.turn_ends();
-        Ok((accepted, Some(result?)))
+        reply
     }
 
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
@@ -240,18 +230,6 @@ impl ChatRun<'_> {
             // The gateway owns the sender. Dropping it ends the loop of the thread above.
             drop(gateway);
             accepted
-        })
-    }
-
-    /// Returns the JSON object of `--json`. The model and the usage are null for a slash command.
-    fn record(&self, accepted: &Accepted, result: Option<&TurnResult>, answer: Value) -> Value {
-        json!({
-            "answer": answer,
-            "model": result.map(|result| &result.model),
-            "usage": result.map(|result| &result.usage),
-            "sources": result.and_then(|result| result.sources.as_ref()).unwrap_or(&json!([])),
-            "sessionId": accepted.session(),
-            "submissionId": accepted.turn().map(|turn| turn.submission),
         })
     }
 }

@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::blobs::{BlobPiece, piece_bytes};
-use super::store::Scope;
+use super::store::{AppendEvents, Scope};
 use super::tools::{CallTool, Preview, Risk, Whole};
 use super::{Nothing, Page};
 use crate::Timestamp;
+use crate::event::{AskingWorker, Body, Place};
 use crate::id::SubmissionId;
 
 crate::operations! {
@@ -27,7 +28,8 @@ crate::operations! {
     /// approved for this fingerprint and session, its turn has not ended, and the grant has not been used.
     ApprovalsConsume, "approvals.consume": ConsumeApproval => Nothing;
 
-    /// Store only: stores a request, or returns the existing one that decides the call.
+    /// Store only: stores a request, or returns the existing one that decides the call. With `turn`, also the events that
+    /// the holder of the submission records, in the same transaction. A repetition with the same id gets the same reply.
     ApprovalsPut, "approvals.put": PutApproval => Approval;
     /// Store only: returns at most `limit` bytes of the whole diff of a request. `not_found` for an unknown id and for a
     /// request without a diff.
@@ -66,6 +68,9 @@ pub struct RequestApproval {
     /// Whether nobody waits for the answer of this turn. A person is then asked only if the configuration says so.
     #[serde(default)]
     pub unattended: bool,
+    /// Whether the caller stores a new request itself, with `approvals.put`, together with the events of its turn.
+    #[serde(default)]
+    pub caller_stores: bool,
 }
 
 /// Whether a call may run.
@@ -78,6 +83,8 @@ pub enum ApprovalState {
     Denied(String),
     /// The call may run if this request is approved.
     Request(Box<Approval>),
+    /// The same, but the caller has to store the request first, because it said that it does.
+    Store(Box<PutApproval>),
 }
 
 /// A request as the HTTP contract shows it.
@@ -155,6 +162,22 @@ impl Approval {
             decision: None,
             used_at: None,
             request,
+        }
+    }
+
+    /// Whether the call has had to wait for a decision. A request that was decided when it was stored has not.
+    pub fn has_waited(&self) -> bool {
+        self.status == Status::Pending || self.updated_at > self.request.created_at
+    }
+
+    /// Returns the event that reports the request on the stream of its turn.
+    pub fn requested(&self, worker: Option<AskingWorker>) -> Body {
+        Body::ApprovalRequested {
+            request_id: self.request_id.clone(),
+            action_type: self.request.action_type.clone(),
+            risk: self.request.risk.name().to_owned(),
+            expires_at: self.request.expires_at,
+            worker,
         }
     }
 }
@@ -309,6 +332,22 @@ pub struct PutApproval {
     pub expires_in_ms: i64,
     /// If set, the policy denies the call for this reason. The request is stored as denied, and no person is asked.
     pub refusal: Option<String>,
+    /// What the holder of the submission records in the same transaction.
+    pub turn: Option<TurnOfRequest>,
+}
+
+/// The events that are recorded together with a request. So the request is on disk exactly if its call is, and neither
+/// takes a transaction of its own.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TurnOfRequest {
+    pub append: AppendEvents,
+    /// The place of the event `approval_requested`, right after these events. It is recorded if the request is new and
+    /// a person has to decide it.
+    pub place: Place,
+    /// The worker that makes the call.
+    pub worker: Option<AskingWorker>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

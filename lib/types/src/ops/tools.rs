@@ -73,6 +73,9 @@ pub struct Tool {
     /// The settings of which it needs one, if none of them is set. Its calls fail until then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// Whether a call says how far it has come while it runs, with [`ToolProgress`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reports_progress: bool,
 }
 
 /// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
@@ -89,6 +92,8 @@ struct FlatTool {
     outside: Option<String>,
     #[serde(default)]
     missing: Vec<String>,
+    #[serde(default)]
+    reports_progress: bool,
 }
 
 impl From<FlatTool> for Tool {
@@ -101,6 +106,7 @@ impl From<FlatTool> for Tool {
             file: read.file,
             outside: read.outside,
             missing: read.missing,
+            reports_progress: read.reports_progress,
         }
     }
 }
