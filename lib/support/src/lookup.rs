@@ -77,7 +77,8 @@ impl<'a> Records<'a> {
         let superlative = (0..words.len()).find(|at| is_superlative(words, *at));
         let keys = self.keys(text, sentence, words);
         // A word that stands nowhere can turn the meaning of all others, but hardly one verb between a name and a number.
-        let is_in_key = |word: &Word| keys.iter().any(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
+        let is_in_key =
+            |word: &Word| keys.iter().any(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
         let others = words.iter().enumerate().filter(|(at, word)| Some(*at) != superlative && !is_in_key(word));
         let unknown = others.filter(|(_, word)| self.is_unknown(word)).count();
         let named = keys.iter().filter(|key| key.is_exact || key.numeral.is_some() || key.is_name);
