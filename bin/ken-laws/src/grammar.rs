@@ -21,15 +21,39 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     let labels = before.kind == Kind::Number
         && (token.is(lex::VERB_PAST) || takes || index > 1 && at(tokens, index - 2).is_content());
     let label = before.hash == A && before.has(CAPITAL) && index > 1; // "farm A weighed"
-    let after_noun_mark = !label && before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN)
-        || before.kind == Kind::Number && !labels;
+    // "Heating up takes a minute", "Some wished for more".
+    let is_particle = before.is(lex::PREPOSITION) && token.is(lex::VERB_S) && next.is(lex::DETERMINER);
+    let is_noun_mark = before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN);
+    let after_noun_mark =
+        is_noun_mark && !label && !is_particle && !are_subject(tokens, index) || before.kind == Kind::Number && !labels;
     if token.is(lex::VERB_S | lex::VERB_PAST) {
         return !after_noun_mark && !before.is(lex::BE) && !is_counted(tokens, index);
     }
     if token.is(lex::VERB_BASE) {
-        return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
+        return before.hash != TO
+            && !after_noun_mark
+            && (before.is(lex::PRONOUN) || !is_noun_after_article(tokens, index));
     }
     false
+}
+
+/// Whether a verb certainly says something of a subject. A word that could be a noun or a participle as well, as in "envelopes,
+/// stamps", "on the other hand" and "fingers crossed", does so only with an object or a number, or of a subject that agrees with it.
+pub(crate) fn has_predicate(tokens: &[Token]) -> bool {
+    let has_number = tokens.iter().any(|token| token.kind == Kind::Number);
+    (0..tokens.len()).filter(|&index| is_finite(tokens, index)).any(|index| {
+        let (token, subject, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
+        let near = tokens.get(index.saturating_sub(3)..index).unwrap_or_default();
+        let is_name = |token: &Token| token.has(CAPITAL) && !token.has(PLURAL);
+        let is_definite = |token: &Token| token.is(lex::DETERMINER | lex::PRONOUN) || is_name(token);
+        let agrees = if token.is(lex::VERB_BASE) && !token.is(lex::VERB_PAST) {
+            subject.has(PLURAL) || subject.is(lex::PRONOUN)
+        } else {
+            !token.is(lex::VERB_PAST) || near.iter().any(is_definite)
+        };
+        let has_object = has_number || next.is(lex::DETERMINER | lex::NUMERAL);
+        token.is(lex::AUXILIARY) || index > 0 && subject.kind == Kind::Word && (agrees || has_object)
+    })
 }
 
 /// Whether a singular article precedes the word without a plural in between: "a large set", "a very compact file".
@@ -42,10 +66,19 @@ fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
 const A: u64 = hash(b"a");
 const AN: u64 = hash(b"an");
 
+/// Whether the word before this past form stands for people or things: "some wished for more".
+fn are_subject(tokens: &[Token], index: usize) -> bool {
+    let is_past = at(tokens, index).is(lex::VERB_PAST) || at(tokens, index).has(PAST_SHAPED);
+    is_past
+        && index == 1
+        && before(tokens, index).is(lex::QUANTIFIER)
+        && at(tokens, index + 1).is(lex::PREPOSITION | lex::PRONOUN)
+}
+
 /// Whether a word that is in no list has the spelling and place of a finite verb: "the cache evicts old pages".
 fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
-    let subject = before.is_content() && !before.has(QUOTED) || before.is(lex::PERSONAL);
+    let subject = before.is_content() && !before.has(QUOTED) || before.is(lex::PERSONAL) || are_subject(tokens, index);
     if token.kind != Kind::Word || token.is(KNOWN) || token.has(CAPITAL) || !subject || is_counted(tokens, index) {
         return false;
     }

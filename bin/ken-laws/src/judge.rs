@@ -7,7 +7,7 @@ use crate::claim::{Claim, is_unlisted};
 use crate::context::Context;
 use crate::contradiction::Statements;
 use crate::finding::{Finding, Findings, View};
-use crate::grammar::is_negated;
+use crate::grammar::{has_predicate, is_negated};
 use crate::lexicon as lex;
 use crate::phrase::{self, Match};
 use crate::quantity::Quantities;
@@ -17,7 +17,7 @@ use crate::rubric::{
     CONTRADICTED, Effect, FEATURES, FRAGMENT, LINKED, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY,
     UNSUPPORTED, violations_of,
 };
-use crate::scan::Scan;
+use crate::scan::{Ending, Scan};
 use crate::token::{Kind as TokenKind, PLURAL, Token, at, before};
 use crate::{architecture, determinism, energy, topic, truth};
 
@@ -28,6 +28,8 @@ pub(crate) struct Judgement {
     pub(crate) counts: Vec<bool>,
     /// Why the text cannot be judged.
     pub(crate) unread: Option<Unread>,
+    /// How much its sentences are like each other, if enough of them can be compared.
+    pub(crate) likeness: Option<f32>,
     /// Whether citations are its only evidence, and no sources were given.
     pub(crate) rests_on_citations: bool,
 }
@@ -114,7 +116,7 @@ impl Judge {
         if let Some(support) = support {
             add_support(scan, support, &mut findings);
         }
-        architecture::examine_text(scan, claims, repetition, is_english, &mut findings);
+        let likeness = architecture::examine_text(scan, claims, repetition, is_english, &mut findings);
         if is_english {
             acronyms.report(&mut findings);
         }
@@ -135,6 +137,7 @@ impl Judge {
             rests_on_citations: support.is_none() && rests_on_citations(claims, &findings),
             findings,
             counts,
+            likeness,
         }
     }
 }
@@ -225,26 +228,26 @@ fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unr
     }
 }
 
-/// Whether nothing was found that speaks for or against what a text states. That its sentences take up each other's words says
-/// nothing about that, nor do defects of form in a text that only greets, wishes, asks or exclaims.
+/// Whether nothing was found in a sentence that states or instructs something. That sentences take up each other's words says
+/// nothing about what they state, nor do defects of form in a text that only greets, wishes, asks, lists or exclaims.
 fn has_nothing(scan: &Scan, claims: &[Claim], findings: &Findings) -> bool {
-    let asks = |index: usize| claims.get(index).is_some_and(|claim| claim.question);
-    let states = |index: usize| {
-        let claim = claims.get(index);
-        claim.is_some_and(|claim| claim.is_claim() || claim.instruction)
-            && !findings.has(index, FRAGMENT)
-            && !scan.sentences.get(index).is_some_and(|sentence| wishes(scan.tokens_of(sentence)))
+    let commands = |index: usize| claims.get(index).is_some_and(|claim| claim.instruction);
+    let says = |index: usize| {
+        let (Some(claim), Some(sentence)) = (claims.get(index), scan.sentences.get(index)) else { return false };
+        let tokens = scan.tokens_of(sentence);
+        let commands = claim.instruction && sentence.ending != Ending::Exclamation && claim.content > 1;
+        let states = claim.is_claim() && has_predicate(tokens) && !wishes(tokens);
+        (commands || states) && !findings.has(index, FRAGMENT)
     };
-    let has_statement = (0..claims.len()).any(states);
-    findings.list.iter().all(|finding| {
-        let speaks = match FEATURES.get(finding.feature).map(|feature| (feature.effect, feature.law)) {
-            _ if finding.feature == LINKED => false,
-            Some((Effect::Violation, Law::Architecture | Law::Energy)) => has_statement,
-            Some((Effect::Violation, _)) => !asks(finding.sentence),
-            _ => states(finding.sentence),
-        };
-        !speaks
-    })
+    let said: Vec<bool> = (0..claims.len()).map(says).collect();
+    // In a song or a greeting, a command among exclamations is no instruction.
+    let instructs = 2 * said.iter().filter(|says| **says).count() >= said.len();
+    let has_statement = (0..said.len()).any(|index| said.get(index) == Some(&true) && (instructs || !commands(index)));
+    let speaks = |finding: &Finding| match FEATURES.get(finding.feature).map(|feature| (feature.effect, feature.law)) {
+        Some((Effect::Violation, Law::Architecture | Law::Energy)) => true,
+        _ => finding.feature != LINKED && said.get(finding.sentence) == Some(&true),
+    };
+    !(has_statement && findings.list.iter().any(speaks))
 }
 
 /// Whether a sentence is a wish: "May the new year bring you joy."

@@ -1,7 +1,9 @@
 //! Converts findings to points: the cost or gain of each feature.
 
 use crate::judge::Judgement;
-use crate::rubric::{Bar, CONTRADICTED, Effect, FEATURES, Feature, LAWS, Law, UNSUPPORTED, violations_of};
+use crate::rubric::{
+    Bar, CONTRADICTED, Effect, FEATURES, Feature, LAWS, LINKED, Law, REASONED, UNSUPPORTED, violations_of,
+};
 
 /// The verdict, from the worst to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +128,12 @@ fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
         Effect::Once => cap,
         Effect::Share => {
             let all = judgement.counts.iter().filter(|counts| **counts).count() as i64;
-            (cap * with * weight / all.max(1)).min(cap)
+            let share = (cap * with * weight / all.max(1)).min(cap);
+            match judgement.likeness {
+                Some(likeness) if place == LINKED => linked(likeness, cap),
+                Some(likeness) if place == REASONED => linked(likeness, share),
+                _ => share,
+            }
         }
         Effect::Violation => {
             let clean = clean_of(judgement, feature.law);
@@ -135,6 +142,19 @@ fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
     };
     points as i32
 }
+
+/// The part of the points for links and reasons that a text earns whose sentences can be compared. Their likeness tells more than
+/// a count of those that are alike, which often is the same for a text of one subject and one of several; and a reason that is
+/// found among sentences about other things ties little together.
+fn linked(likeness: f32, points: i64) -> i64 {
+    let share = (likeness - UNLINKED) / (LINKED_WELL - UNLINKED);
+    points * (share.clamp(0.0, 1.0) * 1000.0) as i64 / 1000
+}
+
+/// The likeness of the sentences of a text from which on they are linked at all, and from which on they are linked as well as in most
+/// texts of one subject.
+const UNLINKED: f32 = -0.05;
+const LINKED_WELL: f32 = 0.32;
 
 /// The number of claims without a defect of the law.
 fn clean_of(judgement: &Judgement, law: Law) -> i64 {

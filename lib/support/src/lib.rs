@@ -11,6 +11,7 @@
 //! ```
 
 mod calendar;
+mod carried;
 mod conflict;
 mod features;
 mod held;
@@ -82,7 +83,7 @@ pub enum Kind {
     Unsupported,
     /// The passage says something different about the same thing.
     Contradicted,
-    /// The passage is about the same thing and lacks these words; whether its own words mean the same is not known.
+    /// No passage says it word for word; whether the sources say the same in other words is not known.
     Uncarried,
 }
 
@@ -98,8 +99,9 @@ pub fn support(text: &str, sources: &[&str]) -> Support {
     let records = records(text, sources);
     let measured = features::measure(&index);
     let scores = Model::shipped().scores(&measured.iter().map(|each| each.features).collect::<Vec<_>>());
-    let sentences: Vec<Supported> =
-        measured.iter().zip(scores).map(|(each, score)| judge(&index, &records, each, score)).collect();
+    let mut before = None;
+    let judged = measured.iter().zip(scores).map(|(each, score)| judge(&index, &records, each, score, &mut before));
+    let sentences: Vec<Supported> = judged.collect();
     let sum: f64 = sentences.iter().map(|sentence| sentence.score).sum();
     Support { score: sum / sentences.len().max(1) as f64, sentences }
 }
@@ -133,24 +135,21 @@ fn claims(sentence: &str) -> bool {
     !sentence.ends_with('?') && !is_label
 }
 
-fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measured, score: f64) -> Supported {
+/// Judges one sentence. `before` is the source sentence that says the sentence before it word for word, and becomes the one
+/// that says this sentence.
+fn judge(
+    index: &Index<'_>,
+    records: &[(usize, Records<'_>)],
+    measured: &Measured,
+    score: f64,
+    before: &mut Option<usize>,
+) -> Supported {
     let sentence = measured.sentence;
-    let mut found: Vec<(usize, Found)> = records
-        .iter()
-        .filter_map(|(source, records)| Some((*source, records.look_up(index.text, sentence.span)?)))
-        .collect();
-    found.sort_by_key(|(_, found)| matches!(found, Found::Contradicted(..)));
-    if let Some((source, found)) = found.first() {
-        let (score, findings, span) = match *found {
-            Found::Supported(line) => (LOOKED_UP, Vec::new(), line),
-            Found::Contradicted(span, line) => {
-                (score.min(CONTRADICTED), vec![Finding { kind: Kind::Contradicted, span }], line)
-            }
-        };
-        let passage = Some(Passage { source: *source, span });
-        return Supported { span: sentence.span, score, passage, others: Vec::new(), findings };
-    }
     let claims = claims(sentence.span.of(index.text));
+    if let Some(supported) = look_up(index, records, sentence.span, score) {
+        *before = None;
+        return supported;
+    }
     // A text that has only records to be compared with, and says nothing that can be looked up, is left open.
     if !records.is_empty() && records.len() == index.sources.len() {
         let finding = Finding { kind: Kind::Uncarried, span: sentence.span };
@@ -161,11 +160,20 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
     let place = |sentence: &SourceSentence| Passage { source: sentence.source, span: sentence.span };
     let passage = measured.best.and_then(sentence_at);
     let others: Vec<&SourceSentence> = measured.others.iter().filter_map(|at| sentence_at(*at)).collect();
-    let mut findings = conflict::find(index, sentence, passage, &others);
-    let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
-    if score < UNSUPPORTED && findings.is_empty() && claims {
-        findings.push(Finding { kind: Kind::Unsupported, span: sentence.span });
+    let compared = conflict::find(index, sentence, passage, &others);
+    let carrier = compared.carrier.and_then(|at| measured.best.iter().chain(&measured.others).nth(at).copied());
+    // "It failed" is about the same thing only after the same sentence.
+    let is_carried = match (carrier, *before) {
+        (Some(at), before) if compared.refers_back => before.is_some_and(|before| follows(index, before, at)),
+        (carrier, _) => carrier.is_some(),
+    };
+    *before = carrier.filter(|_| is_carried);
+    let mut findings = compared.findings;
+    if findings.is_empty() && claims && !is_carried {
+        let kind = if score < UNSUPPORTED && !compared.is_related { Kind::Unsupported } else { Kind::Uncarried };
+        findings.push(Finding { kind, span: sentence.span });
     }
+    let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
     Supported {
         span: sentence.span,
         score: if contradicted { score.min(CONTRADICTED) } else { score },
@@ -173,4 +181,24 @@ fn judge(index: &Index<'_>, records: &[(usize, Records<'_>)], measured: &Measure
         others: others.into_iter().map(place).collect(),
         findings,
     }
+}
+
+/// Returns whether two source sentences follow each other in one source.
+fn follows(index: &Index<'_>, before: usize, at: usize) -> bool {
+    let source = |at: usize| index.source_sentences.get(at).map(|sentence| sentence.source);
+    before + 1 == at && source(before) == source(at)
+}
+
+/// What the sources of records say about a sentence, if it can be looked up in one of them.
+fn look_up(index: &Index<'_>, records: &[(usize, Records<'_>)], span: Span, score: f64) -> Option<Supported> {
+    let found = records.iter().filter_map(|(source, records)| Some((*source, records.look_up(index.text, span)?)));
+    let (source, found) = found.min_by_key(|(_, found)| matches!(found, Found::Contradicted(..)))?;
+    let (score, findings, line) = match found {
+        Found::Supported(line) => (LOOKED_UP, Vec::new(), line),
+        Found::Contradicted(span, line) => {
+            (score.min(CONTRADICTED), vec![Finding { kind: Kind::Contradicted, span }], line)
+        }
+    };
+    let passage = Some(Passage { source, span: line });
+    Some(Supported { span, score, passage, others: Vec::new(), findings })
 }

@@ -73,14 +73,38 @@ impl<'a> Records<'a> {
 
     /// Looks a sentence up; `None` if it says nothing that can be looked up exactly.
     pub(crate) fn look_up(&self, text: &str, sentence: Span) -> Option<Found> {
-        let reading = read(text, sentence);
-        let keys = self.keys(text, sentence, &reading.words);
-        let found = self.count(&reading.words, &keys).or_else(|| self.extreme(&reading.words, &keys));
-        let derives = (0..reading.words.len()).any(|at| is_superlative(&reading.words, at));
-        if found.is_some() || derives || reading.words.iter().any(is_derived) {
-            return found;
+        let words = &read(text, sentence).words;
+        let superlative = (0..words.len()).find(|at| is_superlative(words, *at));
+        let keys = self.keys(text, sentence, words);
+        // A word that stands nowhere can turn the meaning of all others, but hardly one verb between a name and a number.
+        let is_in_key =
+            |word: &Word| keys.iter().any(|key| key.span.start <= word.span.start && word.span.end <= key.span.end);
+        let others = words.iter().enumerate().filter(|(at, word)| Some(*at) != superlative && !is_in_key(word));
+        let unknown = others.filter(|(_, word)| self.is_unknown(word)).count();
+        let named = keys.iter().filter(|key| key.is_exact || key.numeral.is_some() || key.is_name);
+        if unknown > usize::from(named.count() > 1) {
+            return None;
         }
-        self.value(&reading.words, &keys).or_else(|| self.line(&keys))
+        if superlative.is_some() {
+            return self.extreme(words, &keys).filter(|_| !words.iter().any(is_derived));
+        }
+        if let Some(found) = self.count(words, &keys) {
+            return Some(found);
+        }
+        if words.iter().any(is_derived) {
+            return None;
+        }
+        self.value(words, &keys).or_else(|| self.line(words, &keys))
+    }
+
+    /// Whether a content word is neither in the records nor the name of a column, and is no word for a record.
+    fn is_unknown(&self, word: &Word) -> bool {
+        let is_known = || {
+            forms_of(&word.lower, None).iter().any(|form| self.words.contains_key(form))
+                || self.columns.iter().any(|name| names_column(name, word))
+                || RECORD_WORDS.contains(&word.stem.as_str())
+        };
+        word.is_content && word.number.is_none() && !is_known()
     }
 
     /// The words of the sentence that stand in the records, or could: numbers, times, codes, names, and words that occur.
@@ -107,7 +131,8 @@ impl<'a> Records<'a> {
             let is_number = word.is_some_and(|word| word.number.is_some());
             if is_exact || is_number || is_content && !known.is_empty() {
                 let numeral = word.and_then(|word| word.number).filter(|_| !is_exact);
-                keys.push(Key { span, lower, known, is_exact, numeral });
+                let is_name = word.is_some_and(|word| word.is_capital);
+                keys.push(Key { span, lower, known, is_exact, is_name, numeral });
             }
         }
         keys
@@ -181,12 +206,28 @@ impl<'a> Records<'a> {
             return Some(Found::Supported(line));
         }
         let lines = self.lines_with(&filters);
+        // "Errors: 5" is not one error. In "job 313 timed out", each line has its own number.
+        let own =
+            lines.iter().filter(|line| counted.is_some_and(|counted| self.counts_itself(**line, counted))).count();
+        if own > 0 && (own < lines.len() || own == 1) {
+            return None;
+        }
         let first = lines.first().and_then(|line| self.lines.get(*line as usize)).or(self.lines.first()).copied()?;
         if lines.len() as f64 == said {
             return Some(Found::Supported(first));
         }
         // Without any line the words of the sentence are not those of the records.
         (!lines.is_empty()).then_some(Found::Contradicted(number.span, first))
+    }
+
+    /// Whether a number stands directly beside the counted word in a line.
+    fn counts_itself(&self, line: u32, counted: &Key) -> bool {
+        let said: Vec<String> =
+            self.lines.get(line as usize).map_or_else(Vec::new, |line| tokens(line.of(self.text)).collect());
+        let is_number = |token: &String| token.bytes().all(|byte| byte.is_ascii_digit());
+        said.windows(2).any(|pair| {
+            matches!(pair, [a, b] if counted.known.contains(a) && is_number(b) || counted.known.contains(b) && is_number(a))
+        })
     }
 
     /// The first of the lines with these keys in which the number stands directly before the counted word.
@@ -202,10 +243,7 @@ impl<'a> Records<'a> {
     /// The column that the sentence names closest to a place.
     fn column(&self, words: &[Word], near: Span) -> Option<usize> {
         let distance = |name: &String| {
-            let parts: Vec<&str> =
-                name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2).collect();
-            let names = |word: &&Word| parts.iter().any(|part| word.lower == *part || word.stem == stem(part));
-            let named = words.iter().filter(|word| word.is_content).filter(names);
+            let named = words.iter().filter(|word| word.is_content && names_column(name, word));
             named.map(|word| word.span.start.abs_diff(near.start)).min()
         };
         let named = self.columns.iter().enumerate().filter_map(|(column, name)| Some((distance(name)?, column)));
@@ -225,7 +263,8 @@ impl<'a> Records<'a> {
             let claimed = keys.iter().rev().find(|key| number_of(&key.lower).is_some())?;
             separator.fields(own.of(self.text)).position(|field| same_value(field, &claimed.lower))
         };
-        let column = stated().or_else(|| self.column(words, word.span))?;
+        let is_known = MOST_WORDS.contains(&word.lower.as_str()) || LEAST_WORDS.contains(&word.lower.as_str());
+        let column = stated().or_else(|| self.column(words, word.span).filter(|_| is_known))?;
         let value = |line: &Span| number_of(separator.fields(line.of(self.text)).nth(column)?);
         let mine = value(&own)?;
         let exceeds = |sign: f64| {
@@ -272,13 +311,14 @@ impl<'a> Records<'a> {
     }
 
     /// "The gateway answered 503 at 14:02": all codes, times and words on one line.
-    fn line(&self, keys: &[Key]) -> Option<Found> {
+    fn line(&self, words: &[Word], keys: &[Key]) -> Option<Found> {
         if !keys.iter().any(|key| key.is_exact) {
             return None;
         }
         let all: Vec<&Key> = keys.iter().filter(|key| key.is_exact || !key.known.is_empty()).collect();
         if let Some(line) = self.lines_with(&all).first() {
-            return self.lines.get(*line as usize).map(|line| Found::Supported(*line));
+            let line = *self.lines.get(*line as usize)?;
+            return self.gives_values(line, words, &all).then_some(Found::Supported(line));
         }
         // Without one of the exact keys some line has all the others, so that line says otherwise.
         if all.len() < 2 {
@@ -290,8 +330,20 @@ impl<'a> Records<'a> {
             let place = *self.lines.get(line as usize)?;
             let kind = shape(&wrong.lower);
             let differs = tokens(place.of(self.text)).any(|token| shape(&token) == kind);
-            differs.then_some(Found::Contradicted(wrong.span, place))
+            let is_named = others.iter().any(|key| key.is_exact || key.is_name);
+            (differs && is_named).then_some(Found::Contradicted(wrong.span, place))
         })
+    }
+
+    /// Whether a value of the line is in the sentence for each column that the sentence names. "Nuts are out of stock" says nothing
+    /// about the number in the column of the stock.
+    fn gives_values(&self, line: Span, words: &[Word], keys: &[&Key]) -> bool {
+        let has_value = |column: usize| {
+            let field = self.separator.and_then(|separator| separator.fields(line.of(self.text)).nth(column));
+            field.is_some_and(|field| tokens(field).any(|token| keys.iter().any(|key| key.known.contains(&token))))
+        };
+        let is_named = |name: &String| words.iter().any(|word| word.is_content && names_column(name, word));
+        self.columns.iter().enumerate().filter(|(_, name)| is_named(name)).all(|(column, _)| has_value(column))
     }
 }
 
@@ -303,6 +355,8 @@ struct Key {
     known: Vec<String>,
     /// Whether it is a number in digits, a time or a code.
     is_exact: bool,
+    /// Whether it begins with a capital.
+    is_name: bool,
     /// The value of a number in words.
     numeral: Option<f64>,
 }
@@ -406,6 +460,15 @@ fn number_of(field: &str) -> Option<f64> {
     field.get(..end)?.trim_end_matches(['.', ',', '-']).replace(',', "").parse().ok()
 }
 
+/// Whether a word is a part of the name of a column.
+fn names_column(name: &str, word: &Word) -> bool {
+    let mut parts = name.split(|char: char| !char.is_alphanumeric()).filter(|part| part.len() > 2);
+    parts.any(|part| word.lower == part || word.stem == stem(part))
+}
+
+/// The stems of words for the records themselves.
+const RECORD_WORDS: [&str; 8] = ["log", "list", "tabl", "line", "row", "entri", "record", "time"];
+
 /// Whether a word shows that a sentence says what follows from several records: what is never so, a bound, an order or a sum.
 fn is_derived(word: &Word) -> bool {
     let lower = word.lower.as_str();
@@ -417,8 +480,8 @@ const DERIVED: [&str; 18] = [
     "sum", "add", "average", "only", "each", "every",
 ];
 
-const MOST_WORDS: [&str; 8] = ["most", "highest", "largest", "greatest", "biggest", "longest", "latest", "slowest"];
-const LEAST_WORDS: [&str; 7] = ["fewest", "lowest", "least", "smallest", "shortest", "earliest", "fastest"];
+const MOST_WORDS: [&str; 7] = ["most", "highest", "largest", "greatest", "biggest", "longest", "latest"];
+const LEAST_WORDS: [&str; 6] = ["fewest", "lowest", "least", "smallest", "shortest", "earliest"];
 
 /// Whether a word is a superlative: one of these, or "the hottest".
 fn is_superlative(words: &[Word], at: usize) -> bool {

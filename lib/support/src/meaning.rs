@@ -7,21 +7,13 @@ use std::sync::LazyLock;
 use ken_text::{Span, opposites};
 
 use crate::calendar::{MONTHS, WEEKDAYS};
+use crate::carried::{is_carried, refers_back};
 use crate::reading::{Amount, Reading, Word, amounts, read, stem};
-
-/// What the comparison shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    /// The passage says otherwise; the words that differ.
-    Contradicted(Span),
-    /// The passage is about the same thing, and has other words than these in their place. Whether they mean the same is
-    /// not known.
-    Uncarried(Span),
-    Carried,
-}
 
 /// How much of the weight of a sentence the passage must contain to be about the same thing, 0 to 1.
 const SAME_MATTER: f64 = 0.55;
+/// How much of it the passage must contain for the sentence to be left open, rather than to be new, 0 to 1.
+const RELATED: f64 = 0.4;
 /// How much of the weight of a clause it must contain for a negation to be a contradiction, 0 to 1.
 const SAME_CLAUSE: f64 = 0.7;
 
@@ -66,17 +58,27 @@ impl Pair {
         Pair { ours, theirs, around, others, our_amounts, their_amounts, amounts_around }
     }
 
-    pub(crate) fn compare(&self) -> Meaning {
-        let contradiction = self
-            .other_amount()
+    /// The words of the sentence in whose place the passage has others that exclude them.
+    pub(crate) fn contradiction(&self) -> Option<Span> {
+        self.other_amount()
             .or_else(|| self.other_day())
             .or_else(|| self.turned_direction())
             .or_else(|| self.denied())
-            .or_else(|| self.other_duty());
-        match contradiction {
-            Some(span) => Meaning::Contradicted(span),
-            None => self.uncarried().map_or(Meaning::Carried, Meaning::Uncarried),
-        }
+            .or_else(|| self.other_duty())
+    }
+
+    /// Returns whether the passage speaks of the same thing as the sentence.
+    pub(crate) fn is_about_the_same(&self) -> bool {
+        self.held(&self.ours.words.iter().collect::<Vec<_>>(), |_| false) >= RELATED
+    }
+
+    /// The passage that says the sentence word for word: 0 for the best one, 1 and so on for the next best.
+    pub(crate) fn carrier(&self) -> Option<usize> {
+        std::iter::once(&self.theirs).chain(&self.others).position(|passage| is_carried(&self.ours, passage))
+    }
+
+    pub(crate) fn refers_back(&self) -> bool {
+        refers_back(&self.ours)
     }
 
     /// Returns whether the passage or its neighbours state the amount at a place of the sentence, perhaps in another unit.
@@ -110,8 +112,9 @@ impl Pair {
             let free =
                 self.their_amounts.iter().filter(|theirs| !self.our_amounts.iter().any(|ours| ours.is_same(theirs)));
             let free: Vec<&Amount> = free.collect();
-            // "Eleven of the fourteen locks work": from a number without a noun, that of the sentence may have been calculated.
+            // "Eleven of the fourteen locks work", "students pay half": that of the sentence may have been calculated.
             !free.iter().any(|theirs| theirs.is_bare)
+                && !self.theirs.words.iter().any(|word| PARTS.contains(&word.lower.as_str()))
                 && free.iter().any(|theirs| !theirs.is_rough && theirs.is_of_same_kind(ours))
         };
         let mut others = self.our_amounts.iter().filter(|ours| !ours.is_rough && !stated(ours) && other(ours));
@@ -129,7 +132,7 @@ impl Pair {
             let others: Vec<_> = self.others.iter().flat_map(|other| days(other, kind)).collect();
             let is_said = |day: &String| around.iter().chain(&others).any(|(other, _)| other == day);
             let (_, span) = ours.into_iter().find(|(day, _)| !is_said(day))?;
-            (!theirs.is_empty() && self.held_but(span) >= SAME_MATTER).then_some(span)
+            (!theirs.is_empty() && self.held_but(span) >= SAME_CLAUSE).then_some(span)
         })
     }
 
@@ -195,6 +198,9 @@ impl Pair {
             let is_about = |their: &[&Word]| is_of_passage(their) || refers(their);
             let near = || theirs.iter().filter(|their| shared(their) >= 0.9 * most && is_about(their));
             let turned = |their: &[&Word]| -> Option<(usize, Option<Span>)> {
+                if !is_in_order(clause, their) {
+                    return None; // "one can buy the juice" and "the juice is sold"
+                }
                 // "Hardly any" and "little" say the same, and only one of them negates.
                 let is_near = |words: &[&Word]| words.iter().any(|word| NEARLY_NONE.contains(&word.lower.as_str()));
                 if is_near(clause) || is_near(their) {
@@ -250,29 +256,16 @@ impl Pair {
         }
     }
 
-    /// A content word of the sentence that neither the passage nor its neighbours have, in a sentence that is otherwise
-    /// theirs.
-    fn uncarried(&self) -> Option<Span> {
-        let is_new = |word: &&Word| {
-            let carried = has_word(&self.around, word);
-            word.is_content && word.number.is_none() && word.weight > 0.2 && !carried
-        };
-        let new: Vec<&Word> = self.ours.words.iter().filter(is_new).collect();
-        let words: Vec<&Word> = self.ours.words.iter().collect();
-        // "Only members can vote" leaves open who else is meant.
-        let only = |reading: &Reading| reading.words.iter().find(|word| word.lower == "only").map(|word| word.span);
-        let whole = || Some(Span { start: self.ours.words.first()?.span.start, end: self.ours.words.last()?.span.end });
-        if only(&self.ours).is_none() && only(&self.theirs).is_some() && self.held(&words, |_| false) >= 0.5 {
-            return whole();
-        }
-        let about_the_same = self.held(&words, |word| is_new(&word)) >= 0.75 && self.held(&words, |_| false) >= 0.4;
-        new.first().filter(|_| about_the_same && new.len() <= 3).map(|word| word.span)
-    }
-
     /// A word of the passage that excludes a word of the sentence, if neither text has both.
     fn opposite_of(&self, word: &Word) -> Option<&Word> {
         self.theirs.words.iter().find(|other| excludes(other, word))
     }
+}
+
+/// Returns whether the words that two clauses share, or exclude, have the same order in both.
+fn is_in_order(ours: &[&Word], theirs: &[&Word]) -> bool {
+    let place = |word: &&Word| theirs.iter().position(|other| other.is_same(word) || excludes(other, word));
+    ours.iter().filter(|word| word.is_content).filter_map(place).is_sorted()
 }
 
 fn has_word(reading: &Reading, word: &Word) -> bool {
@@ -317,6 +310,9 @@ fn day(word: &str) -> Option<usize> {
     }
     MONTHS.contains(&word).then_some(1)
 }
+
+/// Words with which an amount can be calculated from another one.
+const PARTS: [&str; 7] = ["half", "third", "thirds", "quarter", "quarters", "double", "twice"];
 
 /// Words that almost negate.
 const NEARLY_NONE: [&str; 7] = ["hardly", "scarcely", "barely", "rarely", "seldom", "little", "few"];

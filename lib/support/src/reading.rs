@@ -18,7 +18,7 @@ pub(crate) struct Word {
     pub(crate) is_capital: bool,
     pub(crate) negates: bool,
     /// The number of the clause.
-    clause: usize,
+    pub(crate) clause: usize,
     pub(crate) number: Option<f64>,
     /// The unit that is joined to the number: "5kg", "$5", "5 %".
     unit: Option<String>,
@@ -26,6 +26,14 @@ pub(crate) struct Word {
 }
 
 impl Word {
+    /// Returns whether two words are spelt the same, or are the same number with the same unit.
+    pub(crate) fn says_same(&self, other: &Word) -> bool {
+        match (self.number, other.number) {
+            (Some(ours), Some(theirs)) => ours == theirs && self.unit == other.unit,
+            _ => self.lower == other.lower,
+        }
+    }
+
     /// Returns whether two words are forms of one: they have one stem, or the same first five letters.
     pub(crate) fn is_same(&self, other: &Word) -> bool {
         if self.number.is_some() || other.number.is_some() {
@@ -223,7 +231,10 @@ impl Word {
             .unwrap_or(self.lower.len());
         let (number, rest) = self.lower.split_at(digits);
         if number.starts_with(|char: char| char.is_ascii_digit()) {
-            self.number = number.replace(',', "").parse().ok();
+            let is_negative =
+                before.ends_with(['-', '−']) && before.chars().rev().nth(1).is_none_or(char::is_whitespace);
+            let number = number.replace(',', "").parse::<f64>().ok();
+            self.number = number.map(|number| if is_negative { -number } else { number });
             let symbol = ['%', '°', '€', '£', '$'];
             let unit = match (before.trim_end().chars().next_back(), after.trim_start().chars().next()) {
                 (Some(char @ ('$' | '€' | '£')), _) => char.to_string(),

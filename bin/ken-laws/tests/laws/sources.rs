@@ -174,9 +174,9 @@ fn sources_of_numbers_only_are_looked_up_or_not_judged() {
         let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
         (answer["pass_fail_status"].as_str().unwrap().to_owned(), outcome.status, answer)
     };
-    let (verdict, exit, _) = status("The sensor showed 41 at 13.", lines, &["--require-support"]);
+    let (verdict, exit, _) = status("It showed 41 at 13.", lines, &["--require-support"]);
     assert_eq!((verdict.as_str(), exit), ("PASS", 0));
-    let (verdict, exit, answer) = status("The sensor showed 77 at 13.", lines, &[]);
+    let (verdict, exit, answer) = status("It showed 77 at 13.", lines, &[]);
     assert_eq!((verdict.as_str(), exit, defects(&answer)), ("FAIL", 1, vec!["contradicted".to_owned()]));
     let row = "12 40 88 13 41 90 14 39 87";
     let (verdict, exit, answer) = status("The third value is 90.", row, &[]);
