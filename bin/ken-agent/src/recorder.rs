@@ -23,8 +23,10 @@ use crate::turn_state::{Settlement, TaskRef, TurnState};
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// How long an event that starts a step waits for the following events.
 const MAX_EVENT_DELAY: Duration = Duration::from_millis(20);
-/// How long a decision waits for the end of its call. Nobody needs the event: the decision itself is in the store.
-const MAX_DECISION_DELAY: Duration = Duration::from_millis(100);
+/// How long the start of a call waits for the request for its approval, whose preview is a process, and a decision for the end of
+/// its call. A reader hardly notices, and neither has to be on disk by itself: a call that acts flushes first, and the decision is
+/// in the store.
+const MAX_CALL_DELAY: Duration = Duration::from_millis(100);
 
 /// The state of a submission, and the events that are not stored yet.
 pub(crate) struct Recorder<S> {
@@ -218,10 +220,9 @@ fn max_delay(body: &Body) -> Duration {
         | Body::AgentStart
         | Body::CompactionStart { .. }
         | Body::TurnStart { .. }
-        | Body::ToolStart { .. }
         | Body::MessageStart { .. }
         | Body::MessageEnd { message: Message::User { .. } | Message::Signal { .. } } => MAX_EVENT_DELAY,
-        Body::ApprovalDecided { .. } => MAX_DECISION_DELAY,
+        Body::ToolStart { .. } | Body::ApprovalDecided { .. } => MAX_CALL_DELAY,
         _ => Duration::ZERO,
     }
 }
