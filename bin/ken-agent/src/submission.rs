@@ -42,7 +42,12 @@ impl<S: Store, M: Model> Agent<S, M> {
     /// Runs a claimed submission until it ends or `abort` becomes true. Fails if its lease is lost or the store refuses
     /// to record an event. The holder of the next claim then continues it.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
-        self.ports.tools.refresh().await;
+        // A later attempt asks what the tools say about its interrupted calls. The first one needs them with its first request to
+        // the model, so it asks while it reads the history.
+        let is_first = claim.attempt <= 1;
+        if !is_first {
+            self.ports.tools.refresh().await;
+        }
         let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
         let limit = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
@@ -52,7 +57,13 @@ impl<S: Store, M: Model> Agent<S, M> {
         let mut submission = TurnLoop::new(journal, &self.model, &self.ports, caller, plan, abort);
         submission.until = Some(Instant::now() + limit);
         submission.note_approvals();
-        self.prepare(&mut submission).await?;
+        let refresh = async {
+            if is_first {
+                self.ports.tools.refresh().await
+            }
+        };
+        let ((), prepared) = tokio::join!(refresh, self.prepare(&mut submission));
+        prepared?;
         submission.go().await?;
         settle(submission).await
     }

@@ -88,12 +88,20 @@ impl Skill {
 
     /// Reads a file `SKILL.md`, and what else is in its folder.
     pub fn read(file: &Path) -> Result<Skill, Error> {
+        Skill::read_or_copy(file, &[])
+    }
+
+    /// Reads a skill as [`Skill::read`] does, but does not parse the text of a copy again.
+    pub(crate) fn read_or_copy(file: &Path, copies: &[Skill]) -> Result<Skill, Error> {
         let bytes = ken_trusted::read_any(file, SKILL_BYTES)?;
         let text = String::from_utf8(bytes).map_err(|_| Error::invalid("", "not UTF-8"))?;
         let absolute = std::path::absolute(file).map_err(|error| Error::invalid("", error.to_string()))?;
         let folder = absolute.parent().unwrap_or(&absolute);
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let mut skill = Skill::new(&name, text, Some(file.to_owned()))?;
+        let mut skill = match copies.iter().find(|copy| copy.name == name && copy.text == text) {
+            Some(copy) => Skill { file: Some(file.to_owned()), ..copy.clone() },
+            None => Skill::new(&name, text, Some(file.to_owned()))?,
+        };
         skill.files = beside(folder, SKILL_FILE)?;
         if !skill.files.is_empty() {
             skill.sha256 = hexadecimal(manifest(SKILL_FILE, &skill.text, &skill.files).as_bytes());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use ken_types::Error;
 use ken_types::share;
@@ -13,7 +14,12 @@ use crate::{Accepted, Listing, Project, Skill, UnreadableSkill};
 const MAX_SKILLS: usize = 256;
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
-/// The skills that ken ships, as copies in the program.
+/// The skills that ken ships, as copies in the program, read once: each turn reads all skills again.
+static COPIES: LazyLock<Vec<Skill>> = LazyLock::new(|| {
+    let copies = SHIPPED.iter().map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
+    copies.filter_map(Result::ok).collect()
+});
+
 const SHIPPED: [(&str, &str); 2] = [
     ("greeting", include_str!("../../../share/skills/greeting/SKILL.md")),
     ("research", include_str!("../../../share/skills/research/SKILL.md")),
@@ -54,11 +60,10 @@ impl Sources {
     /// Reads all skills.
     pub fn skills(&self, accepted: &Accepted) -> Listing {
         let mut broken = Vec::new();
-        let copies = SHIPPED.iter().map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
-        let shipped: Vec<Skill> = copies.filter_map(Result::ok).collect();
+        let shipped = COPIES.as_slice();
         let mut skills = Vec::new();
         for file in self.folders.iter().flat_map(|folder| files(folder)) {
-            match Skill::read(&file) {
+            match Skill::read_or_copy(&file, shipped) {
                 Ok(skill) => skills.push(skill),
                 Err(error) => broken.push(UnreadableSkill { file, error }),
             }
@@ -69,7 +74,7 @@ impl Sources {
         let mut skills: Vec<Skill> = skills.into_iter().chain(missing.cloned()).collect();
         // The sort is stable, so the user's own skill stays before others with the same name.
         skills.sort_by(|one, other| one.name.cmp(&other.name));
-        let judged = skills.into_iter().map(|skill| skill.with_state(&shipped, accepted));
+        let judged = skills.into_iter().map(|skill| skill.with_state(shipped, accepted));
         Listing { skills: judged.collect(), broken }
     }
 
