@@ -305,6 +305,8 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.click("document.querySelector('[aria-label=\"Restart scheduler\"]')");
     until("it is restarted", || system.pid("scheduler") != before);
     tab.wait("document.querySelector('.log span')");
+    tab.click_text("Check it");
+    tab.sees("Unchanged: ");
     looks(&tab, "system-wide-light", axe.as_deref());
     system.post("/workflows/full_reasoning", &json!({"text": "I am glad."})).expect(202);
     tab.click_text("Runs");
@@ -434,6 +436,11 @@ fn sources_stand_below_an_answer_and_a_stranger_in_the_messenger_is_admitted() {
     tab.sees("Tuesdays");
     assert_eq!(tab.eval("document.querySelectorAll('.sources li').length"), 1);
     assert!(tab.text().contains("Deploy <i>window</i>"), "{}", tab.text());
+    tab.click("document.querySelector('.sources summary')");
+    tab.sees("The site is deployed on Tuesdays at 14:00 UTC.");
+    tab.wait(
+        "document.querySelector('.sources .plain')?.innerText === 'The site is deployed on Tuesdays at 14:00 UTC.'",
+    );
     looks(&tab, "sources-wide-light", axe.as_deref());
     let update = json!({"update_id": 1, "message": {"message_id": 1, "date": 1_800_000_000, "text": "hello",
         "from": {"id": 77, "is_bot": false, "first_name": "Zoe"}, "chat": {"id": 77, "type": "private"}}});
