@@ -395,13 +395,34 @@ function Turn({ turn, app }) {
       ${turn.at && html`<p class="note">${when(turn.at)}</p>`}</div>`}
     <div class="answer"><h2 class="unseen">ken</h2>
       ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} />`)}
-      ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(({ number, title, score, id }) =>
-        html`<li value=${number} title=${oneLine(id)}>${oneLine(title)} <span class="note">${score.toFixed(2)}</span></li>`)}</ol>`}
+      ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(source =>
+        html`<li key=${source.id} value=${source.number}><${Source} source=${source} /></li>`)}</ol>`}
       ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
       ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
       ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
       <${Cost} turn=${turn} />
     </div></article>`;
+}
+
+/** A source of an answer. Its text is read when it is opened. */
+class Source extends Component {
+  async open(event) {
+    if (!event.target.open || this.state.text !== undefined) return;
+    try {
+      const { record } = await get(`/api/knowledge/${encodeURIComponent(this.props.source.id)}`);
+      this.setState({ text: record.content });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render({ source: { title, score, id } }, { text, error }) {
+    const name = html`${oneLine(title)} <span class="note" title="How well it fits">${score.toFixed(2)}</span>`;
+    // Past turns are sources, too, and have no text of their own.
+    if (!id.startsWith("kb-")) return name;
+    return html`<details onToggle=${event => this.open(event)}><summary>${name}</summary>
+      <${Failed} error=${error} />${text !== undefined && html`<div class="plain" dir="auto"><${Long} text=${text} /></div>`}</details>`;
+  }
 }
 
 function Cost({ turn: { status, tokens, cost, model, durationMs } }) {

@@ -38,6 +38,8 @@ export class System extends Component {
         <h2>Models</h2>
         <${Models} system=${system} />
         <${Messenger} app=${app} />
+        <h2>Audit log</h2>
+        <${Audit} />
         <h2>Logs</h2>
         <${Logs} names=${[...system.parts.filter(part => part.enabled).map(part => part.name), "kend"]} />`}
     </main>`;
@@ -52,6 +54,27 @@ function Models({ system: { models, providers } }) {
     ${models.others.length > 0 && html`<p class="note">Chosen by name: ${models.others.map(oneLine).join(", ")}</p>`}
     ${models.unusable.map(one => html`<p class="failed">${oneLine(one.model)}: ${oneLine(one.why)}</p>`)}
     <ul class="rows">${providers.known.map(one => html`<li><strong>${oneLine(one.name)}</strong> ${health(one)}</li>`)}</ul>`;
+}
+
+/** The chain of the audit log, checked when a person asks: all of it is read. */
+class Audit extends Component {
+  async check() {
+    this.setState({ busy: true, error: null });
+    try {
+      this.setState({ found: await get("/api/audit") });
+    } catch (error) {
+      this.setState({ error });
+    }
+    this.setState({ busy: false });
+  }
+
+  render(_, { found, error, busy }) {
+    return html`<button type="button" disabled=${busy} onClick=${() => this.check()}>${busy ? "Checking …" : "Check it"}</button>
+      <${Failed} error=${error} />
+      <div role="status">${found && (found.good
+        ? html`<p>Unchanged: ${found.records} records${found.records > 0 && html`; the last is ${found.last}, <code>${oneLine(found.lastHash)}</code>`}</p>`
+        : html`<p class="failed">${oneLine(found.fault)}</p>`)}</div>`;
+  }
 }
 
 /** Who may write in the messenger, and who asks for it. */

@@ -257,6 +257,8 @@ fn the_routes_of_the_pages_answer_as_the_contract_says() {
     ] {
         client.get(&format!("/api/schedule-preview?{bad}")).expect(400);
     }
+    let audit = client.get("/api/audit").expect(200);
+    assert_eq!(audit.at("/good"), true, "{}", audit.body_text());
     let state = client.get("/api/system").expect(200);
     assert_eq!(state.at("/budget/tokensPerDay"), 100_000);
     assert!(

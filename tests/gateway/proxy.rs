@@ -127,6 +127,15 @@ fn nginx_as_configured_on_the_page() {
     let request = client.request("POST", "/api/knowledge");
     request.header(secret[0].0, secret[0].1).json(&knowledge).send().expect(201);
     live.until_event("knowledge.added");
+    // The console comes in by a link with the public address.
+    let link = String::from_utf8(system.ken(&["open", "--print"]).stdout).expect("a link");
+    let code = link.trim().strip_prefix("https://ken.example/#link=").unwrap_or_else(|| panic!("{link}"));
+    let mut page = Client::connect(nginx.address);
+    let trade = page.request_to("POST", "/console/token", "ken.example").header("Origin", "https://ken.example");
+    let token = trade.json(&serde_json::json!({"code": code})).send().expect(200).text("/token");
+    let bearer = format!("Bearer {token}");
+    let decide = page.request_to("POST", "/api/knowledge", "ken.example").header("Origin", "https://ken.example");
+    decide.header("Authorization", &bearer).json(&knowledge).send().expect(201);
 }
 
 /// The simplest possible block: a loopback Host and no forwarding header.

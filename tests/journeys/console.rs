@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::{Browser, Builder, System, Tab, chromium, root, skip, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -304,6 +305,8 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.click("document.querySelector('[aria-label=\"Restart scheduler\"]')");
     until("it is restarted", || system.pid("scheduler") != before);
     tab.wait("document.querySelector('.log span')");
+    tab.click_text("Check it");
+    tab.sees("Unchanged: ");
     looks(&tab, "system-wide-light", axe.as_deref());
     system.post("/workflows/full_reasoning", &json!({"text": "I am glad."})).expect(202);
     tab.click_text("Runs");
@@ -408,6 +411,49 @@ fn keys_an_upgrade_and_a_deleted_conversation() {
     tab.sees("Another version of ken is installed.");
     tab.click_text("Reload");
     tab.wait("!document.body.innerText.includes('Another version')");
+    tab.has_no_faults();
+}
+
+/// Without a language model: the answer names its source, and a stranger in the messenger is let in.
+#[test]
+fn sources_stand_below_an_answer_and_a_stranger_in_the_messenger_is_admitted() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let platform = BotApi::start();
+    let secrets = format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n");
+    let system = Builder::default()
+        .env("MESSENGER_API_BASE_URL", &platform.url())
+        .env("MESSENGER_PAIRING_CODES", "true")
+        .secrets(&secrets)
+        .start();
+    let entry = json!({"title": "Deploy <i>window</i>", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    system.post("/api/knowledge", &entry).expect(201);
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("no model: ken setup");
+    say(&tab, "When is the site deployed?");
+    tab.wait(LIVE);
+    tab.sees("Tuesdays");
+    assert_eq!(tab.eval("document.querySelectorAll('.sources li').length"), 1);
+    assert!(tab.text().contains("Deploy <i>window</i>"), "{}", tab.text());
+    tab.click("document.querySelector('.sources summary')");
+    tab.sees("The site is deployed on Tuesdays at 14:00 UTC.");
+    tab.wait(
+        "document.querySelector('.sources .plain')?.innerText === 'The site is deployed on Tuesdays at 14:00 UTC.'",
+    );
+    looks(&tab, "sources-wide-light", axe.as_deref());
+    let update = json!({"update_id": 1, "message": {"message_id": 1, "date": 1_800_000_000, "text": "hello",
+        "from": {"id": 77, "is_bot": false, "first_name": "Zoe"}, "chat": {"id": 77, "type": "private"}}});
+    let mut client = system.client();
+    let request = client.request("POST", "/channels/messenger/webhook");
+    request.header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(&update).send().expect(200);
+    tab.eval("void (location.hash = '#/system')");
+    tab.sees("77 asks with the code");
+    looks(&tab, "messenger-wide-light", axe.as_deref());
+    tab.click_text("Admit");
+    tab.sees("77 may write");
+    tab.click_text("Remove");
+    tab.wait("!document.body.innerText.includes('77 may write')");
     tab.has_no_faults();
 }
 

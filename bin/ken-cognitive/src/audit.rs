@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ken_audit::{Record, Trail};
+use ken_audit::{Record, Trail, files, verify};
 use ken_types::Error;
-use tokio::sync::{mpsc, oneshot};
+use ken_types::ops::cognitive::AuditState;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::spawn_blocking;
 
 /// Records that are written together, and the channel to the caller that waits for them.
 struct Batch {
@@ -19,6 +21,9 @@ struct Batch {
 pub(crate) struct Audit {
     queue: mpsc::Sender<Batch>,
     is_failing: Arc<AtomicBool>,
+    dir: PathBuf,
+    /// Held while the log is checked: to read all of it once at a time is enough.
+    checking: Mutex<()>,
 }
 
 /// The capacity of the queue. While it is full, callers wait.
@@ -31,14 +36,41 @@ impl Audit {
     pub(crate) fn start(dir: PathBuf) -> Result<Audit, Error> {
         let (queue, batches) = mpsc::channel(QUEUE);
         let is_failing = Arc::new(AtomicBool::new(false));
-        let mut writer = Writer { dir, trail: None, is_failing: is_failing.clone() };
+        let mut writer = Writer { dir: dir.clone(), trail: None, is_failing: is_failing.clone() };
         writer.open();
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread
             .stack_size(256 << 10)
             .spawn(move || writer.run(batches))
             .map_err(|error| Error::internal(format!("no thread for the audit log: {error}")))?;
-        Ok(Audit { queue, is_failing })
+        Ok(Audit { queue, is_failing, dir, checking: Mutex::new(()) })
+    }
+
+    /// Checks the chain of all records.
+    pub(crate) async fn verify(&self) -> Result<AuditState, Error> {
+        let _checking = self.checking.lock().await;
+        let dir = self.dir.clone();
+        let checked = spawn_blocking(move || {
+            let files = files(&dir).map_err(|error| Error::unavailable(format!("{}: {error}", dir.display())))?;
+            // A record that is just being written looks like one that was cut off, so a bad end is looked at twice.
+            let found = verify(&files, "")?;
+            if found.is_ok() { Ok(found) } else { verify(&files, "") }
+        });
+        let checked = checked.await.map_err(|_| Error::internal("the check of the audit log has ended"))??;
+        Ok(match checked {
+            Ok(verified) => AuditState {
+                good: true,
+                records: Some(verified.records),
+                first: Some(verified.first),
+                last: Some(verified.last.seq),
+                last_hash: Some(verified.last.hash_text().to_owned()),
+                fault: None,
+            },
+            Err(bad) => {
+                let fault = Some(bad.to_string());
+                AuditState { good: false, records: None, first: None, last: None, last_hash: None, fault }
+            }
+        })
     }
 
     /// Returns when the records are on disk. After `unavailable` they are not, and the actions must not be taken.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ken_flow::{Data, Definition};
 use ken_types::Error;
 use ken_types::ops::Nothing;
-use ken_types::ops::cognitive::{CheckWorkflow, Workflow, Workflows, WorkflowsCheck, WorkflowsList};
+use ken_types::ops::cognitive::{AuditVerify, CheckWorkflow, Workflow, Workflows, WorkflowsCheck, WorkflowsList};
 use ken_wire::Table;
 use serde_json::json;
 
@@ -16,6 +16,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitiv
     Table::new(name, version)
         .op::<WorkflowsList, _, _>(|app: Arc<Cognitive>, _, _| async move { Ok(list(&app)) })
         .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args).await })
+        .op::<AuditVerify, _, _>(|app: Arc<Cognitive>, _, _| async move { app.audit.verify().await })
 }
 
 /// Lists the public workflows. It omits those whose file is invalid, which `GET /v1/templates` lists.

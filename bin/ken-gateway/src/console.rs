@@ -58,7 +58,7 @@ struct Trade {
 
 /// POST /console/token: trades a code for a token of this origin.
 pub(crate) async fn trade(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
-    let Some(host) = own_host(request.headers()).map(str::to_owned) else {
+    let Some(host) = own_host(request.headers(), &gateway.public_url).map(str::to_owned) else {
         return Err(Error::forbidden("a page of another origin has sent this").at("origin").into());
     };
     let bytes = request.body().await?;
@@ -90,25 +90,26 @@ async fn use_up(gateway: &Gateway, code: &str, now: Timestamp) -> Result<(), Fai
     })
 }
 
-/// Whether a request has a token that is valid for the host to which it was sent.
-pub(crate) fn has_token(key: &LinkKey, headers: &HeaderMap) -> bool {
+/// Whether a request has a token that is valid for the host to which it was sent. `public_url` is the configured one, or empty.
+pub(crate) fn has_token(key: &LinkKey, public_url: &str, headers: &HeaderMap) -> bool {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (Some(given), None) = (given.next(), given.next()) else {
         return false;
     };
     let token = given.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
-    match (token, own_host(headers)) {
+    match (token, own_host(headers, public_url)) {
         (Some(token), Some(host)) => key.is_token(token, host, Timestamp::now()),
         _ => false,
     }
 }
 
 /// The host to which a request was sent; `None` if a page of another origin has sent it.
-fn own_host(headers: &HeaderMap) -> Option<&str> {
+fn own_host<'a>(headers: &'a HeaderMap, public_url: &str) -> Option<&'a str> {
     let host = headers.get(HOST)?.to_str().ok()?;
     let is_own = |origin: &str| {
         let called = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        called.is_some_and(|called| called.eq_ignore_ascii_case(host))
+        // A proxy may pass on the name without the port.
+        called.is_some_and(|called| called.eq_ignore_ascii_case(host)) || origin.eq_ignore_ascii_case(public_url)
     };
     let origins_are_own = headers.get_all(ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(is_own));
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes().to_ascii_lowercase());
@@ -150,7 +151,14 @@ mod tests {
             (&[host, ("authorization", "Bearer x")], false),
             (&[host, ("authorization", &bearer["Bearer ".len()..])], false),
         ] {
-            assert_eq!(has_token(&key, &headers(given)), holds, "{given:?}");
+            assert_eq!(has_token(&key, "", &headers(given)), holds, "{given:?}");
+        }
+        let (token, _) = key.token("ken.example", Timestamp::now());
+        let bearer = format!("Bearer {token}");
+        let behind_a_proxy =
+            [("host", "ken.example"), ("authorization", bearer.as_str()), ("origin", "https://ken.example:8443")];
+        for (public_url, holds) in [("https://ken.example:8443", true), ("https://ken.example", false), ("", false)] {
+            assert_eq!(has_token(&key, public_url, &headers(&behind_a_proxy)), holds, "{public_url:?}");
         }
     }
 }

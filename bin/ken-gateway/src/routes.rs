@@ -38,6 +38,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/system", system::state)
         .on("POST   /api/system/parts/:name/restart", system::restart)
         .on("GET    /api/logs", system::logs)
+        .on("GET    /api/audit", system::audit)
         .on("GET    /api/usage", telemetry::usage)
         .on("GET    /api/why/:id", telemetry::why)
         .on("POST   /api/chat/events", chat::receive)

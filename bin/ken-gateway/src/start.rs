@@ -129,11 +129,11 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
         Some(text) => text == "true",
         None => config.limits.rate_loopback,
     };
-    let (files, link_key) = (console::files(), gateway.link_key.clone());
+    let (files, link_key, public_url) = (console::files(), gateway.link_key.clone(), gateway.public_url.clone());
     let routes = routes::table(&chat, &api).otherwise(move |_, request| console::file(files.clone(), request));
     let access = Access::new(secret).trust(trust(&config.gateway)).origins(&config.gateway.origins);
     Ok(Server::new(routes, gateway)
-        .access(access.or_with(move |headers| console::has_token(&link_key, headers)))
+        .access(access.or_with(move |headers| console::has_token(&link_key, &public_url, headers)))
         .limits(limits)
         .limit_loopback(limit_loopback))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ken_http::{Failure, Request, Response, plain};
 use ken_types::id::Mint;
 use ken_types::ops::Nothing;
+use ken_types::ops::cognitive::AuditVerify;
 use ken_types::ops::kend::{
     ChangeArgs, LogsArgs, PartStatus, PartsLogs, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor,
 };
@@ -23,6 +24,8 @@ use crate::telemetry::budget;
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a restart may take before the answer says that it is not ready yet.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the check of the audit log may take. All of it is read.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of log lines in an answer, and their maximum size together in bytes.
 const MAX_LOG_LINES: u64 = 1_000;
 const MAX_LOG_BYTES: usize = 1 << 20;
@@ -117,4 +120,11 @@ pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     }
     items.reply().await.map_err(deadline_as_unavailable)?;
     Response::json(200, &json!({"part": args.name, "lines": kept}))
+}
+
+/// GET /api/audit: whether the chain of the audit log holds.
+pub(crate) async fn audit(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let _held = request.hold()?;
+    let state = gateway.cognitive.call::<AuditVerify>(&Nothing {}, AUDIT_TIMEOUT).await;
+    Response::json(200, &state.map_err(deadline_as_unavailable)?)
 }
