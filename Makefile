@@ -33,7 +33,7 @@ tools: toolchain
 		echo "make: no $$musl target here (rustup target add $$musl); tools are linked statically to glibc instead"; fi; \
 	mkdir -p target/release && \
 	echo "make: compiling the tools ($(TOOLS)), linked statically" && \
-	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code" \
+	CARGO_PROFILE_RELEASE_LTO=fat RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code" \
 		$(CARGO) build --release --locked --target $$target $(PACKAGES) $(TOOLS:%=--bin %) && \
 	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 

@@ -225,8 +225,18 @@ mod tests {
         let url = |length: usize| format!("http://a.test/{}", "x".repeat(length - "http://a.test/".len()));
         assert!(web_url(&url(URL_BYTES)).is_ok() && web_url(&url(URL_BYTES + 1)).is_err());
         // All notations of 127.0.0.1 are normalised before the address is checked.
-        for same in ["http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://①②⑦.0.0.1/"] {
+        for same in
+            ["http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://①②⑦.0.0.1/", "http://１２７。０。０。１/"]
+        {
             assert_eq!(web_url(same).unwrap().host_str(), Some("127.0.0.1"), "{same}");
+        }
+        // Names in other scripts are asked for as the DNS has them.
+        for (name, host) in [
+            ("http://MÜNCHEN.test/", "xn--mnchen-3ya.test"),
+            ("http://faß.test/", "xn--fa-hia.test"),
+            ("http://例え。テスト/", "xn--r8jz45g.xn--zckzah"),
+        ] {
+            assert_eq!(web_url(name).unwrap().host_str(), Some(host), "{name}");
         }
     }
 }
