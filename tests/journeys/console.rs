@@ -20,6 +20,7 @@ fn script() -> Vec<Value> {
     let slow: Vec<Value> =
         (0..60).flat_map(|number| [json!({"text": format!("word{number} ")}), json!({"sleep_ms": 60})]).collect();
     let line = "x".repeat(1 << 20);
+    let huge: String = (0..20_000).map(|number| format!("line {number:05} of a huge file\n")).collect();
     let note = "Adds numbers.\nrun \u{202e}txt.sh\u{200b}\n";
     let write = json!({"tool": {"name": "write_file", "arguments": {"path": "repos/site/NOTE", "content": note}}});
     let delegate =
@@ -29,6 +30,10 @@ fn script() -> Vec<Value> {
         json!({"when": "hostile", "events": [{"think": "Is <i>this</i> safe?"}, {"text": HOSTILE}]}),
         json!({"when": "one line", "events": [{"text": line}]}),
         json!({"when": "wait for ever", "events": [{"text": "begun"}, {"sleep_ms": 60_000}]}),
+        json!({"when": "worker: the huge file", "after_tools": 0, "events": [{"tool": {"name": "write_file", "arguments": {"path": "repos/site/HUGE", "content": huge}}}]}),
+        json!({"when": "worker: the huge file", "after_tools": 1, "events": [{"text": "Tried."}]}),
+        json!({"when": "the huge file", "after_tools": 0, "events": [{"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": "worker: the huge file"}}}]}),
+        json!({"when": "the huge file", "after_tools": 1, "events": [{"text": "The turn is over."}]}),
         json!({"when": "worker: the note", "after_tools": 0, "events": [write]}),
         json!({"when": "worker: the note", "after_tools": 1, "events": [{"text": "Tried."}]}),
         json!({"when": "the note", "after_tools": 0, "events": [delegate]}),
@@ -411,6 +416,62 @@ fn keys_an_upgrade_and_a_deleted_conversation() {
     tab.sees("Another version of ken is installed.");
     tab.click_text("Reload");
     tab.wait("!document.body.innerText.includes('Another version')");
+    tab.has_no_faults();
+}
+
+/// A change of which the record of the request holds only the beginning: the page reads all of it and names its digest.
+#[test]
+fn a_long_change_can_be_approved_once_and_not_for_the_session() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "the huge file");
+    tab.sees("It can be approved once, not for the session.");
+    let request = system.get("/api/approvals/pending").expect(200).json()[0]["request"].clone();
+    assert!(request["metadata"]["whole"]["digest"].is_string(), "it has more than the record holds");
+    tab.wait(
+        "[...document.querySelectorAll('.choices button')].some(b => b.innerText === 'Approve once' && !b.disabled)",
+    );
+    let session = "[...document.querySelectorAll('.choices button')].find(b => b.innerText === 'Approve for this session').disabled";
+    assert_eq!(tab.eval(session), true);
+    tab.click("[...document.querySelectorAll('.diff button')].find(b => b.innerText === 'Show all')");
+    tab.wait("document.querySelector('.diff').innerText.includes('+line 19999 of a huge file')");
+    tab.click_text("Approve once");
+    tab.sees("approved by console");
+    tab.sees("The turn is over.");
+    let written = std::fs::read_to_string(system.home().join("state/workspace/repos/site/HUGE")).unwrap();
+    assert!(written.ends_with("line 19999 of a huge file\n"));
+    tab.has_no_faults();
+}
+
+#[test]
+fn where_the_risk_is_high_the_target_is_typed() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    // The shipped calls of this risk need a remote repository, so that the record is changed on its way.
+    tab.eval(
+        "void (window.old = fetch, window.fetch = async (...all) => { const answer = await old(...all); \
+         if (!/approvals.apr_[0-9A-Z]+$/.test(all[0])) return answer; const record = await answer.json(); \
+         record.request.risk = 'high'; return new Response(JSON.stringify(record)); })",
+    );
+    say(&tab, "the note");
+    tab.sees("The risk is high.");
+    let approve = "[...document.querySelectorAll('.choices button')].find(b => b.innerText === 'Approve once')";
+    tab.wait("[...document.querySelectorAll('.choices button')].some(b => b.innerText === 'Deny …' && !b.disabled)");
+    assert_eq!(tab.eval(&format!("{approve}.disabled")), true);
+    tab.wait("(document.querySelector('.approval').focus(), true)");
+    tab.press("a");
+    tab.eval("void document.querySelector('.choices input').focus()");
+    tab.type_text("repos/site/NOT");
+    assert_eq!(tab.eval(&format!("{approve}.disabled")), true);
+    assert_eq!(system.get("/api/approvals/pending").expect(200).json().as_array().unwrap().len(), 1);
+    tab.type_text("E");
+    tab.click(approve);
+    tab.sees("approved by console");
     tab.has_no_faults();
 }
 
