@@ -133,9 +133,8 @@ impl BotApi {
             }
             let text = call.body["text"].as_str().unwrap_or_default().to_owned();
             let edited = call.body["message_id"].as_i64();
-            match (call.method.as_str(), call.sent.or(edited)) {
-                ("sendMessage" | "editMessageText", Some(id)) => _ = shown.insert(id, text),
-                _ => {}
+            if let ("sendMessage" | "editMessageText", Some(id)) = (call.method.as_str(), call.sent.or(edited)) {
+                shown.insert(id, text);
             }
         }
         shown.into_values().collect()

@@ -240,7 +240,8 @@ fn an_approved_call_takes_six_writes_and_one_preview() {
     };
     let mut counts = Vec::new();
     for name in &names {
-        (store.take_calls(), tools.take_calls());
+        store.take_calls();
+        tools.take_calls();
         system.post(&format!("/agents/orchestrator/{name}"), &json!({"message": name})).expect(202);
         let target = format!("/api/approvals/{}/decision", id(&pending(&system, name)));
         system.post(&target, &json!({"decidedBy": "ada", "approved": true})).expect(200);

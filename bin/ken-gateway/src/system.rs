@@ -50,7 +50,7 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
         "config": {"path": config.path, "good": config.good, "errors": config.errors},
         "listeners": listeners,
         "parts": parts.iter().map(part).collect::<Vec<_>>(),
-        "models": models.as_ref().map(|state| models_of(state)),
+        "models": models.as_ref().map(models_of),
         "providers": providers(&health),
         "budget": budget,
     });

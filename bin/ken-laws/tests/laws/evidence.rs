@@ -1,9 +1,11 @@
 //! The figures of support and of law 1 on sets of examples.
 //!
-//! The rules were tuned on the sets named `tuned`. Others wrote the sets named `seen` (first) and `seen2` (second) without looking at
-//! the rules; each was measured once before anyone looked at it, and rules were mended after that. ken-laws(7) has the first figures.
+//! The rules were tuned on the sets named `tuned`. Others wrote the sets named `seen`, `seen2` and `seen3` without looking at the
+//! rules; each was measured once before anyone looked at it, and rules were mended after that. ken-laws(7) has the first figures.
 //!
 //! `KEN_LAWS_SETS=FOLDER cargo test --test laws -- measure --ignored --nocapture` prints the figures of all sets in a folder.
+
+#![allow(clippy::print_stdout, reason = "the figures are for who changes a rule")]
 
 use std::fs;
 
@@ -148,6 +150,7 @@ fn a_text_that_a_source_contradicts_never_passes() {
         (include_str!("../set/contradicted_tuned.jsonl"), 19),
         (include_str!("../set/contradicted_seen.jsonl"), 11),
         (include_str!("../set/contradicted_seen2.jsonl"), 5),
+        (include_str!("../set/contradicted_seen3.jsonl"), 2),
     ] {
         let [passed, marked, elsewhere] = contradicted(set);
         assert!(passed == 0 && marked >= min_marked && elsewhere == 0);
@@ -161,6 +164,7 @@ fn a_true_text_is_seldom_called_contradicted() {
         include_str!("../set/supported_tuned.jsonl"),
         include_str!("../set/supported_seen.jsonl"),
         include_str!("../set/supported_seen2.jsonl"),
+        include_str!("../set/supported_seen3.jsonl"),
     ] {
         assert_eq!(supported(set)[0], 0);
     }
@@ -172,6 +176,7 @@ fn what_stands_in_lines_is_looked_up() {
         (include_str!("../set/lookup_tuned.jsonl"), 10),
         (include_str!("../set/lookup_seen.jsonl"), 5),
         (include_str!("../set/lookup_seen2.jsonl"), 1),
+        (include_str!("../set/lookup_seen3.jsonl"), 0),
     ] {
         let [right, wrong] = looked_up(set);
         assert!(right >= min_right && wrong == 0);
@@ -181,9 +186,11 @@ fn what_stands_in_lines_is_looked_up() {
 /// A text of sentences of several documents scores below each of these documents. The documents are rarely said to mix subjects.
 #[test]
 fn sentences_of_several_documents_score_below_the_documents_under_law_1() {
-    for (set, min_below, max_alarms) in
-        [(include_str!("../set/mixtures_seen.jsonl"), 19, 0), (include_str!("../set/mixtures_seen2.jsonl"), 15, 0)]
-    {
+    for (set, min_below, max_alarms) in [
+        (include_str!("../set/mixtures_seen.jsonl"), 19, 0),
+        (include_str!("../set/mixtures_seen2.jsonl"), 15, 0),
+        (include_str!("../set/mixtures_seen3.jsonl"), 17, 2),
+    ] {
         let [below, alarms] = mixtures(set);
         assert!(below >= min_below && alarms <= max_alarms);
     }
@@ -191,9 +198,11 @@ fn sentences_of_several_documents_score_below_the_documents_under_law_1() {
 
 #[test]
 fn a_text_without_a_claim_is_left_open() {
-    for (set, least) in
-        [(include_str!("../set/noclaim_seen.jsonl"), 19), (include_str!("../set/noclaim_seen2.jsonl"), 20)]
-    {
+    for (set, least) in [
+        (include_str!("../set/noclaim_seen.jsonl"), 19),
+        (include_str!("../set/noclaim_seen2.jsonl"), 20),
+        (include_str!("../set/noclaim_seen3.jsonl"), 18),
+    ] {
         assert!(not_judged(set) >= least);
     }
 }
