@@ -35,8 +35,16 @@ const BATCH: usize = 256;
 const MAX_CHANGE_TIME: Duration = Duration::from_millis(2);
 /// The time after a failure until leases and background work are tried again, in milliseconds.
 const RETRY_MS: i64 = 1_000;
-/// The pause between two slices of background work, in milliseconds, so that other changes are not delayed.
+/// How long one transaction of background work deletes. A change that comes meanwhile waits for the rest of it.
+const MAX_SLICE_TIME: Duration = Duration::from_millis(2);
+/// The pause between two slices of background work, in milliseconds, so that other changes are not delayed. While there are other changes
+/// it is longer: a turn consists of many small ones, each of which could meet a slice.
 const SLICE_PAUSE_MS: i64 = 5;
+const BUSY_SLICE_PAUSE_MS: i64 = 50;
+/// The time after the last change of a caller during which others are expected, in milliseconds.
+const BUSY_MS: i64 = 50;
+/// While sessions are being deleted, the time between two slices of other background work, in milliseconds: each looks into many tables.
+const OTHER_WORK_INTERVAL_MS: i64 = 1_000;
 /// A caller writes its change itself only if the last batch took no longer than this. Otherwise the thread writes it, so that the caller's
 /// thread can serve other calls meanwhile.
 const MAX_QUICK_BATCH: Duration = Duration::from_millis(1);
@@ -192,6 +200,8 @@ impl Writer {
             maybe_open: ClaimableWork::all(),
             schedule_runs: true,
             background_at: clock.elapsed_ms(),
+            other_work_at: clock.elapsed_ms(),
+            changed_at: i64::MIN,
             idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
             last_took: Duration::MAX,
@@ -326,6 +336,10 @@ struct BatchWriter {
     /// Whether a run of a schedule may need a step. It is true at the start, because the last store may have been killed before that step.
     schedule_runs: bool,
     background_at: i64,
+    /// When other background work is looked at even if sessions are being deleted.
+    other_work_at: i64,
+    /// When the last change of a caller was made.
+    changed_at: i64,
     /// When to tidy up the database if nothing is written until then.
     idle_at: i64,
     /// After a failure, the time at which the next attempt is made.
@@ -436,6 +450,9 @@ impl BatchWriter {
         let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
         let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
+        if !batch.jobs.is_empty() {
+            self.changed_at = now;
+        }
         if !idle || claiming {
             let begun = Instant::now();
             match self.transact(&mut batch, &releases, &due) {
@@ -763,6 +780,7 @@ impl BatchWriter {
         }
         let mut change = Change::at(self.clock.now());
         let pause = match self.do_slice(&mut change) {
+            Ok(Left::More) if now < self.changed_at.saturating_add(BUSY_MS) => BUSY_SLICE_PAUSE_MS,
             Ok(Left::More) => SLICE_PAUSE_MS,
             Ok(Left::At(then)) => then.millis().saturating_sub(change.now.millis()).clamp(1, BACKGROUND_INTERVAL_MS),
             Ok(Left::Nothing) => BACKGROUND_INTERVAL_MS,
@@ -779,11 +797,36 @@ impl BatchWriter {
 
     fn do_slice(&mut self, change: &mut Change) -> Result<Left, Error> {
         self.database.begin()?;
-        let left = background::slice(self.database.tables(), change)?;
+        let mut left = self.delete_for_a_while(change)?;
+        let now = self.clock.elapsed_ms();
+        if left != Left::More || now >= self.other_work_at {
+            self.other_work_at = now + OTHER_WORK_INTERVAL_MS;
+            left = earlier(left, background::slice(self.database.tables(), change)?);
+        }
         system::record(self.database.tables(), change)?;
         self.database.commit()?;
         self.has_written();
         Ok(left)
+    }
+
+    /// Deletes until nothing is left to delete, the time is up, or somebody waits.
+    fn delete_for_a_while(&mut self, change: &mut Change) -> Result<Left, Error> {
+        let begun = Instant::now();
+        loop {
+            let left = background::delete(self.database.tables(), change)?;
+            if left != Left::More || begun.elapsed() >= MAX_SLICE_TIME || self.queue.len() > 0 {
+                return Ok(left);
+            }
+        }
+    }
+}
+
+/// Returns what has to be done first.
+fn earlier(one: Left, other: Left) -> Left {
+    match (one, other) {
+        (Left::More, _) | (_, Left::More) => Left::More,
+        (Left::At(one), Left::At(other)) => Left::At(one.min(other)),
+        (Left::Nothing, left) | (left, Left::Nothing) => left,
     }
 }
 

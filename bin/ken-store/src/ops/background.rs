@@ -9,9 +9,20 @@ use crate::ops::{
 };
 use crate::tables::Tables;
 
-/// Does one slice of the work. Returns whether there is more to do.
+/// Does one slice of deleting sessions for good. The rows of those that are handed over go before others are, and the pass over the whole
+/// database comes last, so that there is one for all.
+pub(crate) fn delete(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
+    if let Some(left) = purges::slice(tables, change)? {
+        return Ok(left);
+    }
+    if retention::slice(tables, change)? {
+        return Ok(Left::More);
+    }
+    purges::pass(tables)
+}
+
+/// Does one slice of all other work. Returns whether there is more to do.
 pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
-    let purging = purges::slice(tables, change)?;
     let slices = [
         reindex::slice(tables, change)?,
         keys::prune(tables, change.now)?,
@@ -24,12 +35,10 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         outbox::prune(tables, change.now)?,
         telemetry::prune(tables, change.now)?,
         approvals::prune(tables, change.now)?,
-        retention::slice(tables, change)?,
     ];
-    if slices.contains(&true) || purging == Left::More {
+    if slices.contains(&true) {
         return Ok(Left::More);
     }
     calls::prune(tables, change.now)?;
-    let next = tables.next_expiry()?.map_or(Left::Nothing, Left::At);
-    Ok(if let Left::At(_) = purging { purging } else { next })
+    Ok(tables.next_expiry()?.map_or(Left::Nothing, Left::At))
 }

@@ -1,22 +1,25 @@
 //! Deleting sessions for good. One change makes the session and its stream `gone`, and stops its turn. Its rows are deleted afterwards in
-//! slices. Then the full-text indexes are merged, because they keep the words of deleted rows until then, and the unused parts of all pages
-//! are overwritten. So the files do not contain it any more once the write-ahead log has been truncated.
+//! slices. Once no session has rows left to delete, one pass over the database follows for all of them. It deletes the answers of commands
+//! and of idempotency keys that name them, merges the full-text indexes, because they keep the words of deleted rows until then, and
+//! overwrites the unused parts of all pages. So the files do not contain it any more once the write-ahead log has been truncated.
 
 use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{EndReason, OwnedSession, SessionsPurge};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect, Left};
 use crate::ops::{Host, Operations, Write, knowledge, queue, sessions, turns};
-use crate::rules::stream_names;
-use crate::tables::{LogRow, Phase, PurgeRow, Tables};
+use crate::rules::{record, stream_names};
+use crate::tables::{LogRow, PurgeRow, Tables};
 
-/// The maximum number of submissions, of entries, and of events to examine, in one slice.
+/// The maximum number of submissions, of entries, and of events and keys to examine, in one slice.
 const SUBMISSIONS: usize = 4;
 const ENTRIES: usize = 200;
 const EVENTS: usize = 1_000;
+const KEYS: usize = 200;
 /// The number of pages of a full-text index that one slice rewrites.
 const PAGES: i64 = 64;
 /// The number of pages that one slice reads, to overwrite what is unused in them.
@@ -24,6 +27,40 @@ const SCRUBBED: usize = 256;
 /// How long a turn that was asked to stop has for it, and how often that is looked at, in milliseconds.
 const STOP_MS: i64 = 15_000;
 const POLL_MS: i64 = 100;
+/// The name under which the state of the pass is stored.
+const PASS: &str = "purges.pass";
+
+/// How far the pass over the database has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Pass {
+    phase: Phase,
+    /// The last event, key or page that was examined.
+    reached: i64,
+    /// Whether the rows of other sessions were deleted after the pass began, so that another one has to follow. A pass is not begun anew,
+    /// because then it would never end while sessions are deleted again and again.
+    again: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Phase {
+    #[default]
+    Events,
+    Keys,
+    Indexes,
+    Pages,
+}
+
+impl Phase {
+    fn next(self) -> Option<Phase> {
+        match self {
+            Phase::Events => Some(Phase::Keys),
+            Phase::Keys => Some(Phase::Indexes),
+            Phase::Indexes => Some(Phase::Pages),
+            Phase::Pages => None,
+        }
+    }
+}
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<SessionsPurge>()
@@ -47,36 +84,59 @@ pub(super) fn begin(tables: &dyn Tables, log: &LogRow, id: &SessionId, change: &
     let scope = session.map(|session| tables.scope(session.scope)).transpose()?.flatten();
     queue::stop_all(tables, log.key, change)?;
     tables.begin_purge(log.key, change.now)?;
-    tables.purge_keys(id.as_str())?;
     change.publish("session.purged", json!({"sessionId": id, "connector": scope.map(|scope| scope.connector)}));
     change.push(Effect::Changed(log.name.clone()));
     change.push(Effect::Background);
     Ok(())
 }
 
-/// Does one slice of the deletion.
-pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
-    let Some(purge) = tables.next_purge()? else {
+/// Deletes some rows of the sessions that are being deleted. `None` if there are none left.
+pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Option<Left>, Error> {
+    let purge = tables.next_purge()?;
+    purge.map(|purge| delete_rows(tables, &purge, change)).transpose()
+}
+
+/// Does one slice of the pass over the database.
+pub(super) fn pass(tables: &dyn Tables) -> Result<Left, Error> {
+    let Some(pass) = current_pass(tables)? else {
         return Ok(Left::Nothing);
     };
-    match purge.phase {
-        Phase::Rows => return delete_rows(tables, &purge, change),
-        Phase::Events => {
-            let session = stream_names::instance(&purge.name);
-            match tables.purge_events(session, purge.reached, EVENTS)? {
-                Some(reached) => tables.advance_purge(purge.stream, Phase::Events, reached)?,
-                None => tables.advance_purge(purge.stream, Phase::Indexes, 0)?,
-            }
+    let reached = match pass.phase {
+        Phase::Events => tables.purge_events(pass.reached, EVENTS)?,
+        Phase::Keys => tables.purge_keys(pass.reached, KEYS)?,
+        Phase::Indexes => tables.merge_indexes(PAGES)?.then_some(0),
+        Phase::Pages => tables.scrub_pages(pass.reached, SCRUBBED)?,
+    };
+    let next = match reached {
+        Some(reached) => Some(Pass { reached, ..pass }),
+        None => pass.phase.next().map(|phase| Pass { phase, reached: 0, ..pass }),
+    };
+    match next {
+        Some(next) => set_pass(tables, next)?,
+        None if pass.again => set_pass(tables, Pass::default())?,
+        None => {
+            tables.remove_damaged_logs();
+            tables.remove_stored_value(PASS)?;
         }
-        // This is the least advanced one, so the rows of all others are deleted, too.
-        Phase::Indexes if tables.merge_indexes(PAGES)? => {}
-        Phase::Indexes => tables.advance_all_purges(0)?,
-        Phase::Pages => match tables.scrub_pages(purge.reached, SCRUBBED)? {
-            Some(reached) => tables.advance_all_purges(reached)?,
-            None => tables.end_purges()?,
-        },
     }
     Ok(Left::More)
+}
+
+fn current_pass(tables: &dyn Tables) -> Result<Option<Pass>, Error> {
+    tables.stored_value(PASS)?.map(|pass| record::read(&pass)).transpose()
+}
+
+fn set_pass(tables: &dyn Tables, pass: Pass) -> Result<(), Error> {
+    tables.set_stored_value(PASS, &record::write(&pass)?)
+}
+
+/// Has a pass follow.
+fn ask_for_pass(tables: &dyn Tables) -> Result<(), Error> {
+    match current_pass(tables)? {
+        None => set_pass(tables, Pass::default()),
+        Some(pass) if pass == Pass::default() => Ok(()),
+        Some(pass) => set_pass(tables, Pass { again: true, ..pass }),
+    }
 }
 
 fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, change: &mut Change) -> Result<Left, Error> {
@@ -101,7 +161,8 @@ fn delete_rows(tables: &dyn Tables, purge: &PurgeRow, change: &mut Change) -> Re
         submissions.is_empty() && entries.is_empty() && tables.purge_entries(purge.stream, ENTRIES)? < ENTRIES;
     if is_done {
         tables.purge_instance(purge.stream, stream_names::instance(&purge.name))?;
-        tables.advance_purge(purge.stream, Phase::Events, 0)?;
+        tables.end_purge(purge.stream)?;
+        ask_for_pass(tables)?;
     }
     Ok(Left::More)
 }

@@ -8,6 +8,7 @@ pub(crate) mod cursor;
 pub(crate) mod digest;
 pub mod exchange;
 pub(crate) mod forks;
+pub(crate) mod named_sessions;
 pub(crate) mod page;
 pub(crate) mod producers;
 pub(crate) mod public;

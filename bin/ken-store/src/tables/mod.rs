@@ -173,29 +173,13 @@ pub trait Sessions {
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
 }
 
-/// A session that is being deleted for good: the row of the work that is left.
+/// A session that is being deleted for good and whose rows are still there.
 #[derive(Debug, Clone)]
 pub struct PurgeRow {
     pub stream: i64,
     /// The name of the stream.
     pub name: String,
     pub purged_at: Timestamp,
-    pub phase: Phase,
-    /// The key of the last event that was examined, or the number of the last page.
-    pub reached: i64,
-}
-
-/// What is deleted next of a session that is being deleted for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Its submissions, entries, notes and knowledge entries.
-    Rows,
-    /// Its events without a submission, such as commands.
-    Events,
-    /// What the full-text indexes still contain of deleted rows.
-    Indexes,
-    /// What pages still contain of rows that once were on them.
-    Pages,
 }
 
 /// A submission of a session that is being deleted.
@@ -210,13 +194,12 @@ pub struct PurgedSubmission {
 pub trait Purges {
     /// Deletes the row of the session, marks its stream as purged, and notes that everything else is to be deleted.
     fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
-    /// Returns the purge that is least advanced.
+    /// Returns the oldest session whose rows are still there.
     fn next_purge(&self) -> Result<Option<PurgeRow>, Error>;
-    fn advance_purge(&self, stream: i64, phase: Phase, reached: i64) -> Result<(), Error>;
-    /// Moves all purges whose rows and events are deleted to this place in the pages.
-    fn advance_all_purges(&self, reached: i64) -> Result<(), Error>;
-    /// Ends the purges whose phase is [`Phase::Pages`].
-    fn end_purges(&self) -> Result<(), Error>;
+    /// Notes that the rows of a session are deleted.
+    fn end_purge(&self, stream: i64) -> Result<(), Error>;
+    /// Removes the copies of damaged logs, which may contain what was deleted.
+    fn remove_damaged_logs(&self);
     fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error>;
     /// Deletes a settled submission with its event, everything that belongs to it, and the blobs that nothing else uses.
     fn purge_submission(&self, submission: PurgedSubmission) -> Result<(), Error>;
@@ -226,11 +209,12 @@ pub trait Purges {
     fn knowledge_to_purge(&self, stream: i64, max: usize) -> Result<Vec<i64>, Error>;
     /// Deletes the notes, the history and the usage of an instance.
     fn purge_instance(&self, stream: i64, instance: &str) -> Result<(), Error>;
-    /// Examines at most `max` events after a key, and deletes those without a submission whose answer names this session. Returns the
-    /// last key, or `None` at the end.
-    fn purge_events(&self, session: &str, after: i64, max: usize) -> Result<Option<i64>, Error>;
-    /// Removes the answers of idempotency keys that name this session, and marks the keys. See [`Keys::key`].
-    fn purge_keys(&self, session: &str) -> Result<(), Error>;
+    /// Examines at most `max` events after a key, and deletes those without a submission, such as commands, whose answer names a session
+    /// that was deleted for good. Returns the last key, or `None` at the end.
+    fn purge_events(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;
+    /// Examines at most `max` idempotency keys after one. Removes the answers that name a session that was deleted for good, and marks
+    /// these keys: see [`Keys::key`]. Returns the last key, or `None` at the end.
+    fn purge_keys(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;
     /// Returns whether an answer names a session that was deleted for good after a time.
     fn names_purged(&self, answer: &str, after: Timestamp) -> Result<bool, Error>;
     /// Rewrites at most about `pages` pages of the full-text indexes without the rows that were deleted. Returns whether there may be more.

@@ -124,6 +124,24 @@ async fn a_restart_in_the_middle_continues() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_deleted_during_the_pass_for_another_is_not_left_either() {
+    let mut kit = Kit::new();
+    noise(&kit, 0, 60).await;
+    kit.session("tui-y", "a").await;
+    kit.talk("tui-y", "y1", "first", "first").await;
+    secret(&kit).await;
+    kit.write::<SessionsPurge>(of("tui-y")).await.unwrap();
+    // Its rows are deleted and its pass has begun, but there is more than one slice of pages.
+    for _ in 0..6 {
+        kit.turn_clock(150).await;
+    }
+    kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
+    settle(&kit).await;
+    kit.restart();
+    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+}
+
+#[tokio::test]
 async fn a_running_turn_is_stopped_first_and_one_that_does_not_stop_is_ended() {
     let mut kit = Kit::new();
     kit.session("tui-x", "a").await;
@@ -198,8 +216,43 @@ async fn sessions_are_deleted_when_they_are_older_than_the_configuration_allows(
     kit.turn_clock(31 * DAY_MS).await;
     settle(&kit).await;
     assert!(is_gone("tui-3").await, "there is a round every day");
-    // The deletion for good begins at once, not with the next change.
+    // The deletion for good begins at once, not with the next change. A thread truncates the log, and it does not go by the clock of tests.
+    for _ in 0..500 {
+        if !holds(&kit, WORD) && !holds(&kit, ANSWER) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        kit.turn_clock(1_000).await;
+    }
+    panic!("what was deleted is still in the files");
+}
+
+/// The answers that name the sessions are removed by one pass for all of them.
+#[tokio::test]
+async fn what_was_answered_about_sessions_goes_with_them() {
+    let mut kit = Kit::new();
+    for number in 0..20 {
+        let id = format!("tui-{number}");
+        kit.session(&id, "a").await;
+        let rename = Action::Name { name: format!("{WORD}{number}") };
+        kit.write::<ChatAccept>(kit.accept_of("a", "/rename", Target::Selector(id), rename)).await.unwrap();
+    }
+    kit.session("tui-new", "a").await;
+    kit.turn_clock(31 * DAY_MS).await;
+    let late =
+        BeginKey { key: "late".into(), body: "b".into(), seed: "s".into(), at: at(START).plus_millis(31 * DAY_MS) };
+    kit.write::<KeysBegin>(late.clone()).await.unwrap();
+    let answer =
+        KeptAnswer { status: 200, body: format!(r#"{{"id":"tui-7","text":"{ANSWER}"}}"#), headers: Vec::new() };
+    kit.write::<KeysFinish>(FinishKey { key: "late".into(), end: KeyEnd::Answered(answer) }).await.unwrap();
+    kit.prompt_with("tui-new", "n", "again", Policy::Queue).await;
+    assert!(holds(&kit, WORD) && holds(&kit, ANSWER));
+    kit.set_retention(serde_json::from_str(r#"{"sessions": 30}"#).unwrap()).await.unwrap();
+    settle(&kit).await;
+    kit.restart();
     assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+    assert_eq!(kit.write::<KeysBegin>(late).await.unwrap_err().code, Code::Gone);
+    kit.page("tui-new", Offset::Start).await.unwrap();
 }
 
 /// One slice hands over sixteen sessions.

@@ -5,7 +5,7 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
 use super::{Database, count, first, rows, run, stored, time, to_json};
-use crate::tables::{KeyRow, Keys};
+use crate::tables::{KeyRow, Keys, Purges};
 
 /// The stored status of a key whose answer was about a session that was deleted for good. Such a key has no answer.
 const GONE: u16 = 410;
@@ -28,6 +28,10 @@ fn answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
     Ok(Some(KeptAnswer { status: row.get("status")?, body, headers: stored(row, "headers")?.unwrap_or_default() }))
 }
 
+fn gone() -> Error {
+    Error::gone("the request with this idempotency key was about a session that was deleted for good")
+}
+
 impl Keys for Database {
     fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
         let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
@@ -35,8 +39,12 @@ impl Keys for Database {
             Ok((key(row)?, row.get::<_, Option<u16>>("status")?))
         })?;
         match found {
-            Some((key, Some(GONE))) if key.state.answer.is_none() => {
-                Err(Error::gone("the request with this idempotency key was about a session that was deleted for good"))
+            Some((key, Some(GONE))) if key.state.answer.is_none() => Err(gone()),
+            // The pass that removes such answers has not come so far.
+            Some((KeyRow { state: KeyState { answer: Some(answer), .. }, .. }, _))
+                if self.names_purged(&answer.body, oldest)? =>
+            {
+                Err(gone())
             }
             found => Ok(found.map(|(key, _)| key)),
         }

@@ -44,10 +44,23 @@ pub(crate) const STEPS: &[&str] = &[
     MODELS,
     USAGE,
     NO_DRAFTS,
+    PURGE_PASS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// A row of `purges` now stands only for a session whose rows are still there. The pass over the database that follows is one for all, and
+/// its state is one of the single values, because a row for each of very many sessions would have to be changed in each slice. Without the
+/// index, each deletion of an event would read the uses of all blobs.
+const PURGE_PASS: &str = "
+INSERT OR REPLACE INTO facts (name, value)
+  SELECT 'purges.pass', '{\"phase\":\"events\",\"reached\":0,\"again\":false}' WHERE EXISTS (SELECT 1 FROM purges WHERE phase > 0);
+DELETE FROM purges WHERE phase > 0;
+ALTER TABLE purges DROP COLUMN phase;
+ALTER TABLE purges DROP COLUMN reached;
+CREATE INDEX blob_uses_by_event ON blob_uses (event);
+";
 
 /// Answers are no longer sent while they are being written. A draft goes, so that the answer of its turn is sent as a message of its own:
 /// a message of the same key would otherwise stop it.
@@ -98,7 +111,7 @@ ALTER TABLE sessions ADD COLUMN memory TEXT;
 ";
 
 /// Sessions that are deleted for good. What is left of one is the row of its stream, which has only its name and this time. A row of
-/// `purges` stands for the work that is left: phase is that of tables::Phase, and reached the last event that was examined. With the
+/// `purges` stands for the work that is left: phase is 0 for its rows, and later more; reached is the last event that was examined. With the
 /// stream, a knowledge entry names the session in which an agent wrote it. Without the indexes, each deletion of an event would read all
 /// submissions.
 const PURGES: &str = "
@@ -840,6 +853,26 @@ mod tests {
         assert_eq!(used(), [row(1, Some(4), 30), row(2, None, 20)]);
         database.execute_batch("DELETE FROM telemetry WHERE submission = 1").unwrap();
         assert_eq!(used(), [row(2, None, 20)]);
+    }
+
+    #[test]
+    fn deletions_that_were_under_way_go_on() {
+        let left = |phases: &[i64]| {
+            let database = before(PURGE_PASS);
+            database.pragma_update(None, "foreign_keys", false).unwrap();
+            for (stream, phase) in (1_i64..).zip(phases) {
+                database
+                    .execute("INSERT INTO purges (stream, phase, reached) VALUES (?1, ?2, 7)", (stream, phase))
+                    .unwrap();
+            }
+            database.execute_batch(&format!("BEGIN IMMEDIATE; {PURGE_PASS} COMMIT")).unwrap();
+            let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+            let pass = "SELECT count(*) FROM facts WHERE name = 'purges.pass' AND value ->> '$.phase' = 'events'";
+            (one("SELECT count(*) FROM purges"), one(pass))
+        };
+        assert_eq!(left(&[]), (0, 0));
+        assert_eq!(left(&[0, 0]), (2, 0));
+        assert_eq!(left(&[0, 1, 3]), (1, 1));
     }
 
     #[test]

@@ -75,9 +75,9 @@ pub(super) fn next_trunk(page: &[u8]) -> i64 {
 }
 
 /// Returns the free pages that a page of the list names.
-pub(super) fn leaves(page: &[u8]) -> Vec<i64> {
+pub(super) fn leaves(page: &[u8]) -> impl Iterator<Item = i64> {
     let count = usize::try_from(number(page, 4)).unwrap_or_default().min(page.len() / 4);
-    (0..count).map(|index| number(page, 8 + 4 * index)).filter(|number| *number > 0).collect()
+    (0..count).map(|index| number(page, 8 + 4 * index)).filter(|number| *number > 0)
 }
 
 #[cfg(test)]

@@ -2,39 +2,30 @@
 //! merged.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use ken_types::uri::encode_segment;
 use ken_types::{Error, Timestamp};
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::files::remove_damaged_logs;
-use super::{Database, all, first, pages, place, rows, run, time, to_json, unique};
-use crate::tables::{Phase, PurgeRow, PurgedSubmission, Purges};
+use super::{Database, all, first, pages, place, rows, run, time, unique};
+use crate::rules::named_sessions::named_sessions;
+use crate::rules::stream_names;
+use crate::tables::{PurgeRow, PurgedSubmission, Purges};
 
-fn phase(number: i64) -> Phase {
-    match number {
-        0 => Phase::Rows,
-        1 => Phase::Events,
-        2 => Phase::Indexes,
-        _ => Phase::Pages,
-    }
-}
+/// A time before every deletion.
+const EVER: Timestamp = Timestamp::from_millis(i64::MIN);
 
-/// Returns the two texts by which answers name a session: its id in an object, and the end of the address of its stream.
-fn names_of(session: &str) -> Result<[String; 2], Error> {
-    Ok([format!("\"id\":{}", to_json(&session)?), format!("/agents/orchestrator/{}\"", encode_segment(session))])
-}
-
-/// Returns the free pages whose content has no meaning.
-fn free_leaves(database: &Database) -> Result<BTreeSet<i64>, Error> {
+/// Returns those of some pages that are free and whose content has no meaning.
+fn free_leaves(database: &Database, among: &RangeInclusive<i64>) -> Result<BTreeSet<i64>, Error> {
     let sql = "SELECT data FROM sqlite_dbpage WHERE pgno = ?1";
     let read = |number: i64| first(database, sql, [number], |row| row.get::<_, Vec<u8>>(0));
     let mut leaves = BTreeSet::new();
     let mut trunk = read(1)?.map_or(0, |page| pages::first_trunk(&page));
     while trunk > 0 {
         let Some(page) = read(trunk)? else { break };
-        leaves.extend(pages::leaves(&page));
+        leaves.extend(pages::leaves(&page).filter(|leaf| among.contains(leaf)));
         trunk = pages::next_trunk(&page);
     }
     Ok(leaves)
@@ -48,37 +39,22 @@ impl Purges for Database {
     }
 
     fn next_purge(&self) -> Result<Option<PurgeRow>, Error> {
-        let sql = "SELECT stream, name, purged_at, phase, reached FROM purges JOIN streams USING (stream)
-                   ORDER BY phase, stream LIMIT 1";
+        let sql = "SELECT stream, name, purged_at FROM purges JOIN streams USING (stream) ORDER BY stream LIMIT 1";
         first(self, sql, [], |row| {
-            Ok(PurgeRow {
-                stream: row.get("stream")?,
-                name: row.get("name")?,
-                purged_at: time(row, "purged_at")?,
-                phase: phase(row.get("phase")?),
-                reached: row.get("reached")?,
-            })
+            Ok(PurgeRow { stream: row.get("stream")?, name: row.get("name")?, purged_at: time(row, "purged_at")? })
         })
     }
 
-    fn advance_purge(&self, stream: i64, phase: Phase, reached: i64) -> Result<(), Error> {
-        let sql = "UPDATE purges SET phase = ?2, reached = ?3 WHERE stream = ?1";
-        run(self, sql, [stream, phase as i64, reached]).map(drop)
+    fn end_purge(&self, stream: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM purges WHERE stream = ?1", [stream]).map(drop)
     }
 
-    fn advance_all_purges(&self, reached: i64) -> Result<(), Error> {
-        let sql = "UPDATE purges SET phase = ?1, reached = ?2 WHERE phase >= ?3";
-        run(self, sql, [Phase::Pages as i64, reached, Phase::Indexes as i64]).map(drop)
-    }
-
-    fn end_purges(&self) -> Result<(), Error> {
-        // Copies of damaged logs may contain what was deleted.
+    fn remove_damaged_logs(&self) {
         if let Some(database) = self.0.path()
             && let Err(error) = remove_damaged_logs(Path::new(database))
         {
             tracing::warn!("copies of damaged logs beside {database} could not be removed: {error}");
         }
-        run(self, "DELETE FROM purges WHERE phase = ?1", [Phase::Pages as i64]).map(drop)
     }
 
     fn submissions_to_purge(&self, stream: i64, max: usize) -> Result<Vec<PurgedSubmission>, Error> {
@@ -156,31 +132,43 @@ impl Purges for Database {
         run(self, "DELETE FROM budgets WHERE scope = 'session:' || ?1", [instance]).map(drop)
     }
 
-    fn purge_events(&self, session: &str, after: i64, max: usize) -> Result<Option<i64>, Error> {
+    fn purge_events(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
         let last = "SELECT max(event) FROM (SELECT event FROM events WHERE event > ?1 ORDER BY event LIMIT ?2)";
         let Some(last) = unique(self, last, [after, rows(max)], |row| row.get::<_, Option<i64>>(0))? else {
             return Ok(None);
         };
-        let [id, _] = names_of(session)?;
-        let sql = "DELETE FROM events WHERE event > ?1 AND event <= ?2 AND instr(answer, ?3) > 0
-                     AND NOT EXISTS (SELECT 1 FROM submissions WHERE submissions.event = events.event)";
-        run(self, sql, params![after, last, id])?;
+        let sql = "SELECT event, answer FROM events AS e WHERE event > ?1 AND event <= ?2
+                     AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.event = e.event)";
+        let answers: Vec<(i64, String)> = all(self, sql, [after, last], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for (event, answer) in answers {
+            if self.names_purged(&answer, EVER)? {
+                run(self, "DELETE FROM events WHERE event = ?1", [event])?;
+            }
+        }
         Ok(Some(last))
     }
 
-    fn purge_keys(&self, session: &str) -> Result<(), Error> {
-        let [id, address] = names_of(session)?;
-        let sql = "UPDATE keys SET status = 410, answer = NULL, headers = NULL
-                   WHERE instr(answer, ?1) > 0 OR instr(answer, ?2) > 0";
-        run(self, sql, [id, address]).map(drop)
+    fn purge_keys(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
+        let sql = "SELECT id, answer FROM keys WHERE id > ?1 ORDER BY id LIMIT ?2";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let answers: Vec<(i64, Option<String>)> = all(self, sql, [after, rows(max)], read)?;
+        for (key, answer) in &answers {
+            if let Some(answer) = answer
+                && self.names_purged(answer, EVER)?
+            {
+                run(self, "UPDATE keys SET status = 410, answer = NULL, headers = NULL WHERE id = ?1", [key])?;
+            }
+        }
+        Ok(answers.last().map(|(key, _)| *key))
     }
 
     fn names_purged(&self, answer: &str, after: Timestamp) -> Result<bool, Error> {
-        let sql = "SELECT name FROM streams WHERE purged_at > ?1";
-        let purged: Vec<String> = all(self, sql, [after.millis()], |row| row.get(0))?;
-        for name in purged {
-            let session = crate::rules::stream_names::instance(&name);
-            if names_of(session)?.iter().any(|name| answer.contains(name)) {
+        // The sessions of the answer are looked up. The other way round, each answer would be compared with every session that was
+        // deleted, and those are very many after a round of retention.
+        let sql = "SELECT purged_at FROM streams WHERE name = ?1 AND purged_at > ?2";
+        for session in named_sessions(answer) {
+            let values = params![stream_names::of_instance(&session), after.millis()];
+            if first(self, sql, values, |_| Ok(()))?.is_some() {
                 return Ok(true);
             }
         }
@@ -197,7 +185,7 @@ impl Purges for Database {
     }
 
     fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error> {
-        let free = free_leaves(self)?;
+        let free = free_leaves(self, &(after + 1..=after.saturating_add(rows(max))))?;
         let sql = "SELECT pgno, data FROM sqlite_dbpage WHERE pgno = ?1";
         let mut last = after;
         for number in (after + 1..).take(max) {

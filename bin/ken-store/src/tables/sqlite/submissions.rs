@@ -313,10 +313,12 @@ impl Telemetry for Database {
     }
 
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {
+        // `usage` has the same keys in far fewer pages: summaries are counted there.
         let sql = "DELETE FROM telemetry WHERE submission IN (
-            SELECT submission FROM telemetry WHERE settled_at < ?1 OR submission <= coalesce(
-                (SELECT submission FROM telemetry ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
-            ORDER BY submission LIMIT ?3)";
+            SELECT * FROM (SELECT submission FROM telemetry WHERE settled_at < ?1 LIMIT ?3)
+            UNION SELECT submission FROM usage WHERE submission <= coalesce(
+                (SELECT submission FROM usage ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
+            ORDER BY 1 LIMIT ?3)";
         run(self, sql, params![before.millis(), rows(kept), rows(max)])
     }
 }
