@@ -588,6 +588,14 @@ fn a_full_disk_is_said_loudly_and_loses_nothing() {
     assert_ne!(chat.status.code(), Some(0), "{chat:?}");
     let told = String::from_utf8(chat.stderr).unwrap();
     assert!(told.contains("ken: waiting: ") && told.contains("disk"), "{told}");
+    // Small writes may fit again by now. The doctor names the disk all the same, which is another one than that of the state.
+    let doctor = person.shell("ken doctor");
+    let found = String::from_utf8(doctor.stdout).unwrap();
+    assert_eq!(doctor.status.code(), Some(2), "{found}");
+    assert!(
+        found.lines().any(|line| line.contains("disk-space: ") && line.contains("/state/store: only 0 MiB")),
+        "{found}"
+    );
     // A backup to the same disk says why and leaves nothing.
     let said = person.refused(75, "ken backup $KEN_HOME/state/store/b.tar");
     assert!(said.contains("full") || said.contains("space"), "{said}");

@@ -1,6 +1,8 @@
 //! Checks of this machine: clock, disk space and limits.
 
-use std::path::Path;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ken_types::places::Places;
@@ -46,27 +48,42 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         let why = format!("at most {hard} open files are allowed, parts ask for {FILES}");
         findings.warning("open-files", "this shell", why, format!("ulimit -Hn {FILES}, in limits.conf(5) or the unit"));
     }
-    let state = existing(&places.state);
-    if let Ok(disk) = statvfs(state) {
-        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
-        let all = disk.blocks().saturating_mul(disk.fragment_size());
-        let why = format!("only {} MiB of the disk are free", free / MIB);
-        match room(free, all) {
-            Room::Enough => {}
-            Room::Little => findings.warning("disk-space", state.display(), why, "make room on it"),
-            Room::None => findings.error("disk-space", state.display(), why, "make room on it"),
-        }
-        let inodes = disk.files_available().saturating_mul(20);
-        if disk.files() > 0 && inodes < disk.files() {
-            let why = "less than 5 % of the inodes are free";
-            findings.error("inodes", state.display(), why, "remove small files");
-        }
+    for folder in file_systems(existing(&places.state)) {
+        check_room(&folder, findings);
     }
     let logs = places.state.join("log");
     let bytes = size_of(&logs);
     if bytes > LOG_BYTES {
         let why = format!("logs take {} MiB", bytes / (1024 * 1024));
         findings.warning("logs-size", logs.display(), why, "lower log_max_bytes or log_keep in [kend]; see `ken logs`");
+    }
+}
+
+/// Returns the state directory, and those of the folders in it that are on other file systems.
+fn file_systems(state: &Path) -> Vec<PathBuf> {
+    let device = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_dir).map(|folder| folder.dev());
+    let within = std::fs::read_dir(state).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found = vec![state.to_owned()];
+    for folder in within.filter(|path| device(path).is_some()) {
+        if !found.iter().any(|known| device(known) == device(&folder)) {
+            found.push(folder);
+        }
+    }
+    found
+}
+
+fn check_room(folder: &Path, findings: &mut Findings) {
+    let Ok(disk) = statvfs(folder) else { return };
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    let all = disk.blocks().saturating_mul(disk.fragment_size());
+    let why = format!("only {} MiB of the disk are free", free / MIB);
+    match room(free, all) {
+        Room::Enough => {}
+        Room::Little => findings.warning("disk-space", folder.display(), why, "make room on it"),
+        Room::None => findings.error("disk-space", folder.display(), why, "make room on it"),
+    }
+    if disk.files() > 0 && disk.files_available().saturating_mul(20) < disk.files() {
+        findings.error("inodes", folder.display(), "less than 5 % of the inodes are free", "remove small files");
     }
 }
 
