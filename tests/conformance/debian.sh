@@ -1,7 +1,7 @@
 #!/bin/bash
 # debian.sh PROGRAMS [SUITE...]: makes the package of the programs in PROGRAMS and installs it in Debian 12 and 13 (bookworm, trixie),
 # each in a container of its own in which the systemd of that release is process 1: units, exposure, start, answers, whose a connection
-# is, reload, what the hardening leaves to commands (the sandbox's tests, test suites in node, Go and Java, an MCP server), upgrade,
+# is, reload, the daily backup, what the hardening leaves to commands (the sandbox's tests, test suites in node, Go and Java, an MCP server), upgrade,
 # downgrade, a database of a newer version, other systems beside it, removal and purge. Needs root and debootstrap; Debian's mirror is
 # needed once, after that target/debian has the systems. Prints what holds.
 set -euo pipefail
@@ -214,13 +214,14 @@ exposure() {
 
 clean_units() {
     local printed
-    printed=$(inside systemd-analyze verify /usr/lib/systemd/system/ken.service 2>&1; inside env XDG_RUNTIME_DIR=/run systemd-analyze verify --user /usr/lib/systemd/user/ken.service 2>&1)
+    printed=$(inside sh -c 'systemd-analyze verify /usr/lib/systemd/system/ken*; XDG_RUNTIME_DIR=/run systemd-analyze verify --user /usr/lib/systemd/user/ken*' 2>&1)
     [ -z "$printed" ] || { echo "$printed"; return 1; }
 }
 
 mcp_server_is_seen() {
     install -D -m 644 "$here/../doubles/mcp.py" "$work/$suite/root/opt/mcp.py"
-    echo '{"mcpServers":{"double":{"command":"python3","args":["/opt/mcp.py","/tmp"],"ken":{"touch":{"read":["/opt"]}}}}}' >"$work/$suite/root/etc/ken/mcp.json"
+    inside install -d -o ken -g ken /srv/mcp
+    echo '{"mcpServers":{"double":{"command":"python3","args":["/opt/mcp.py","/srv/mcp"],"ken":{"touch":{"read":["/opt"],"write":["/srv/mcp"]}}}}}' >"$work/$suite/root/etc/ken/mcp.json"
     inside chown root:ken /etc/ken/mcp.json
     inside chmod 640 /etc/ken/mcp.json
     inside systemctl restart ken
@@ -229,6 +230,46 @@ mcp_server_is_seen() {
         [ $SECONDS -lt $until ] || { as ken env XDG_CONFIG_HOME=/etc KEN_STATE_DIR=/var/lib/ken KEN_RUN_DIR=/run/ken ken tools servers; return 1; }
         sleep 0.5
     done
+}
+
+newest_backup() { inside sh -c "ls -t $1/*.tar | head -n 1"; }
+
+# verified FOLDER AT_LEAST: there are that many backups, and the newest is one that `ken restore` would take.
+verified() {
+    [ "$(inside sh -c "ls $1/*.tar | wc -l")" -ge "$2" ] && inside ken backup --verify "$(newest_backup "$1")"
+}
+
+backup_service() {
+    inside systemctl start ken-backup.service || { inside journalctl -u ken-backup -n 15 --no-pager; return 1; }
+    verified /var/lib/ken-backups 1
+}
+
+# The timer as it is installed, but due at once.
+backup_timer() {
+    inside mkdir -p /run/systemd/system/ken-backup.timer.d
+    printf '[Timer]\nOnCalendar=\nOnActiveSec=1s\nRandomizedDelaySec=0\nAccuracySec=100ms\n' >"$work/soon.conf"
+    inside sh -c 'cat >/run/systemd/system/ken-backup.timer.d/soon.conf' <"$work/soon.conf"
+    inside systemctl daemon-reload
+    inside systemctl enable --now ken-backup.timer || return 1
+    local until=$((SECONDS + 30))
+    until verified /var/lib/ken-backups 2 >/dev/null; do
+        [ $SECONDS -lt $until ] || { inside systemctl status ken-backup.timer ken-backup.service --no-pager; return 1; }
+        sleep 0.5
+    done
+    inside rm -r /run/systemd/system/ken-backup.timer.d
+    inside systemctl daemon-reload
+    inside systemctl restart ken-backup.timer
+    says ken-backup.service inside systemctl list-timers --no-pager
+}
+
+# What the service has written brings back what was lost, for root, who gives it to the user of the service.
+backup_brings_back() {
+    inside systemctl stop ken
+    inside mv /var/lib/ken /var/lib/ken.lost
+    inside install -d -m 700 -o ken -g ken /var/lib/ken
+    inside env XDG_CONFIG_HOME=/etc KEN_STATE_DIR=/var/lib/ken KEN_RUN_DIR=/run/ken ken restore --replace "$(newest_backup /var/lib/ken-backups)" || return 1
+    inside systemctl start ken || return 1
+    says Tuesdays chat_as anna "When is the site deployed?" && inside rm -r /var/lib/ken.lost
 }
 
 user_unit() {
@@ -243,6 +284,8 @@ user_unit() {
     done
     own systemctl --user start ken || { inside journalctl -n 20 --no-pager "_UID=$uid"; return 1; }
     own ken chat --no-start hello || return 1
+    own systemctl --user start ken-backup.service || { inside journalctl -n 20 --no-pager "_UID=$uid"; return 1; }
+    own sh -c 'ken backup --verify "$(ls "$HOME"/.local/state/ken-backups/*.tar "$HOME"/.config/ken-backups/*.tar 2>/dev/null | head -n 1)"' || return 1
     local group
     group=$(own sh -c 'cat /proc/$(systemctl --user show -P MainPID ken)/cgroup' | sed -n 's/^0:://p')
     own systemctl --user stop ken
@@ -283,6 +326,10 @@ all() {
     sed -i '$d' "$work/$suite/root/etc/ken/ken.toml"
     holds "a reload of a good file" inside systemctl reload ken
 
+    holds "the service makes a backup, which is sound" backup_service
+    holds "the timer makes another one" backup_timer
+    holds "it brings back what was lost" backup_brings_back
+
     holds "a sandbox has all walls under the unit" says '"processes":true,"mounts":true,"loopback":true,"ownProc":true' probe probe-walls /usr/bin/ken-sandbox --walls
     escape=$(ls -t "$tree"/target/debug/deps/escape-* 2>/dev/null | grep -v '\.d$' | head -n 1 || true)
     if [ -n "$escape" ]; then
@@ -319,7 +366,8 @@ all() {
     holds "removal says what stays" says "/var/lib/ken stay" inside dpkg -r ken
     holds "and it stays" inside test -f /var/lib/ken/store/ken.db
     holds "purge says what goes" says "removing /var/lib/ken" inside dpkg -P ken
-    holds "and it is gone" inside sh -c '! test -e /var/lib/ken && ! test -e /etc/ken && ! test -L /etc/systemd/system/multi-user.target.wants/ken.service'
+    holds "and it is gone" inside sh -c '! test -e /var/lib/ken && ! test -e /etc/ken && ! find /etc/systemd -name "ken*" | grep .'
+    holds "but not the backups" inside sh -c 'ls /var/lib/ken-backups/*.tar'
     end
 }
 
