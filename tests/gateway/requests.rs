@@ -136,7 +136,7 @@ fn content_codings(system: &System) {
 }
 
 fn paths(system: &System) {
-    for path in ["/", "/health/", "/api", "/api/", "/api//chat", "/api/knowledge/", "/api/knowledge/a/b", "/Health"] {
+    for path in ["/health/", "/api", "/api/", "/api//chat", "/api/knowledge/", "/api/knowledge/a/b", "/Health"] {
         system.get(path).refused(404, "not_found", "");
     }
     for path in ["/agents/orchestrator/", "/agents/orchestrator/a/b", "/agents/x", "/streams/a//b"] {

@@ -95,7 +95,7 @@ impl Fuzzer {
         }
     }
 
-    /// Checks that requests were both accepted and refused, and that no part was restarted.
+    /// Checks that requests were both accepted and refused, and that no part has ended but by a request to restart it.
     fn report(&self, system: &System) {
         eprintln!("{:?}", self.seen);
         let welcome: usize = self.seen.range(..400).map(|(_, count)| count).sum();
@@ -103,7 +103,8 @@ impl Fuzzer {
         assert!(welcome.min(refused) > 100, "too few requests were accepted, or too few refused");
         let status = system.call("kend", "parts.status", &[]);
         for part in status["parts"].as_array().unwrap() {
-            assert_eq!(part["deaths"], json!([]), "{part}");
+            let deaths = part["deaths"].as_array().unwrap();
+            assert!(deaths.iter().all(|death| death["requested"] == true && death["code"] == 0), "{part}");
         }
     }
 
