@@ -9,7 +9,7 @@ use ken_tests::{Builder, System, binary, root};
 use serde_json::json;
 
 /// A line, its exit status, and a part of what it prints.
-const LINES: [(&str, i32, &str); 67] = [
+const LINES: [(&str, i32, &str); 68] = [
     ("ken chat what is 2+2", 0, "An answer."),
     ("ken chat 'what is 2+2'", 0, "An answer."),
     ("ken 'what is 2+2'", 2, "ken chat TEXT"),
@@ -73,6 +73,7 @@ const LINES: [(&str, i32, &str); 67] = [
     ("ken search foo", 2, "ken knowledge search"),
     ("ken session list", 2, "ken sessions"),
     ("ken -p 'what is this'", 2, "ken chat TEXT"),
+    ("ken --raw knowledge add T --content x", 2, "-- --content"),
     ("ken -c again", 2, "ken chat TEXT"),
     ("ken tui --resume last --print hi", 0, "An answer."),
     ("ken schedule runs", 0, "SCHEDULE"),

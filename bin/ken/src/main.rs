@@ -73,9 +73,10 @@ fn main() -> ExitCode {
             run(&cli).unwrap_or_else(|error| output::fail(&error))
         }
         Err(mut shown) => {
-            // Other programs take the prompt without a command.
+            // Other programs take the prompt without a command, such as `-p TEXT`. Behind a command the unknown option is its own.
+            let first = std::env::args().nth(1).unwrap_or_default();
             if shown.kind() == ErrorKind::UnknownArgument
-                && std::env::args().nth(1).is_some_and(|word| word.starts_with('-'))
+                && matches!(shown.get(ContextKind::InvalidArg), Some(ContextValue::String(unknown)) if first.starts_with(unknown))
             {
                 let tip = ContextValue::StyledStrs(vec![
                     "`ken chat TEXT` asks the agent; `ken chat --help` lists its options".into(),
