@@ -1,5 +1,5 @@
 // Conversations: the list of sessions beside one of them.
-import { html, Component, Failed, Long, announce, download, duration, focused, oneLine, when } from "./ui.js";
+import { html, Component, Failed, Long, Reloaded, announce, download, duration, focused, oneLine, when } from "./ui.js";
 import { Follow, call, get, post, query } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
@@ -33,35 +33,18 @@ export class Chat extends Component {
 }
 
 /** The sessions, newest first, with a search over names, first prompts and ids. */
-class Sessions extends Component {
-  componentDidMount() {
-    this.load();
-    this.stop = this.props.app.onChange(({ type }) => {
-      if (/^(session|submission)\./.test(type)) this.soon(400);
-    });
-  }
+class Sessions extends Reloaded {
+  delay = 400;
 
-  componentWillUnmount() {
-    this.stop();
-    clearTimeout(this.timer);
-  }
+  concerns(type) { return /^(session|submission)\./.test(type); }
 
-  soon(ms) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(), ms);
-  }
-
-  async load(after) {
+  load(after) {
     const { q, archived } = this.state;
-    this.asked?.abort();
-    const { signal } = (this.asked = new AbortController());
-    try {
+    return this.latest(async signal => {
       const limit = after ? 50 : Math.min(100, Math.max(50, this.state.sessions?.length ?? 0));
       const found = await get(`/api/chat/sessions${query({ limit, after, q, empty: 0, scheduled: 0, archived: archived && 1 })}`, { signal });
-      this.setState(({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after, error: null }));
-    } catch (error) {
-      if (!signal.aborted) this.setState({ error });
-    }
+      return ({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after });
+    });
   }
 
   render({ id }, { sessions, more, q = "", archived, error }) {

@@ -1,35 +1,20 @@
 // What ken knows: entries that people, agents and imports have stored; search, add, delete.
-import { html, Component, Failed, Long, announce, oneLine, when } from "./ui.js";
+import { html, Component, Failed, Long, Reloaded, announce, oneLine, when } from "./ui.js";
 import { call, get, post, query } from "./api.js";
 
 const SOURCES = { api: "added by a person", agent: "written by the agent", import: "imported", share: "part of ken", workspace: "from the workspace" };
 
-export class Knowledge extends Component {
-  componentDidMount() {
-    this.load();
-    this.stop = this.props.app.onChange(({ type }) => { if (type.startsWith("knowledge.")) this.soon(300); });
-  }
+export class Knowledge extends Reloaded {
+  delay = 300;
 
-  componentWillUnmount() {
-    this.stop();
-    clearTimeout(this.timer);
-  }
+  concerns(type) { return type.startsWith("knowledge."); }
 
-  soon(ms) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(), ms);
-  }
-
-  async load(after) {
+  load(after) {
     const { q, source } = this.state;
-    this.asked?.abort();
-    const { signal } = (this.asked = new AbortController());
-    try {
+    return this.latest(async signal => {
       const found = await get(`/api/knowledge${query({ q: q?.trim(), source, limit: 50, after })}`, { signal });
-      this.setState(({ records }) => ({ records: after ? [...records, ...found.records] : found.records, more: found.page.after, error: null }));
-    } catch (error) {
-      if (!signal.aborted) this.setState({ error });
-    }
+      return ({ records }) => ({ records: after ? [...records, ...found.records] : found.records, more: found.page.after });
+    });
   }
 
   async remove(record) {

@@ -87,3 +87,33 @@ export function download(name, text, type) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
+
+/** A list that is loaded again soon after a change that concerns it. Each load ends the one before, so that an old answer never replaces a new one. */
+export class Reloaded extends Component {
+  componentDidMount() {
+    this.load();
+    this.stop = this.props.app.onChange(({ type }) => { if (this.concerns(type)) this.soon(this.delay); });
+  }
+
+  componentWillUnmount() {
+    this.stop();
+    clearTimeout(this.timer);
+  }
+
+  soon(ms) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.load(), ms);
+  }
+
+  /** `ask` loads something with a signal, and returns how the state changes by it. */
+  async latest(ask) {
+    this.asked?.abort();
+    const { signal } = (this.asked = new AbortController());
+    try {
+      const found = await ask(signal);
+      this.setState(state => ({ ...found(state), error: null }));
+    } catch (error) {
+      if (!signal.aborted) this.setState({ error });
+    }
+  }
+}

@@ -42,8 +42,8 @@ impl<S: Store, M: Model> Agent<S, M> {
     /// Runs a claimed submission until it ends or `abort` becomes true. Fails if its lease is lost or the store refuses
     /// to record an event. The holder of the next claim then continues it.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
-        // A later attempt asks what the tools say about its interrupted calls. The first one needs them with its first request to
-        // the model, so it asks while it reads the history.
+        // A later attempt needs the list of tools to decide about interrupted calls. A first attempt needs it only for its first
+        // request to the model, so it reads the list together with the history.
         let is_first = claim.attempt <= 1;
         if !is_first {
             self.ports.tools.refresh().await;
