@@ -1,4 +1,4 @@
-//! The console's files, and how a browser comes in: a code of `ken open`, once, for a token of one origin.
+//! The console's files, and how a browser comes in: it exchanges a code of `ken open`, once, for a token of this origin.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
