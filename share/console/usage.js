@@ -13,7 +13,7 @@ export class Usage extends Component {
 
   async load() {
     try {
-      const [day, model, session] = await Promise.all(["day", "model", "session"].map(by => get(`/api/usage?by=${by}`)));
+      const [day, model, session] = await Promise.all(["day", "model", "session"].map(by => get(`/api/usage?by=${by}&limit=50`)));
       this.setState({ day, model, session, error: null });
     } catch (error) {
       this.setState({ error });
@@ -27,8 +27,8 @@ export class Usage extends Component {
       ${day && html`<${Budget} budget=${day.budget} />
         <p class="note">Of the turns and runs of the last 30 days that have ended.</p>
         <${Bars} days=${day.groups} />
-        <${Table} name="day" groups=${day.groups} /><${Table} name="model" groups=${model.groups} />
-        <${Table} name="session" groups=${session.groups.slice(0, 50)} link />`}
+        <${Table} name="day" used=${day} /><${Table} name="model" used=${model} />
+        <${Table} name="session" used=${session} link />`}
     </main>`;
   }
 }
@@ -51,11 +51,12 @@ function Bars({ days }) {
     })}</svg>`;
 }
 
-function Table({ name, groups, link }) {
+function Table({ name, used: { groups, others }, link }) {
   const key = group => link && group.key !== "-" ? html`<a href=${`#/chat/${encodeURIComponent(group.key)}`}>${oneLine(group.key)}</a>` : oneLine(group.key);
+  const row = (group, key) => html`<tr><th scope="row">${key}</th><td>${NUMBER.format(group.runs)}</td>
+      <td>${NUMBER.format(all(group) - group.output)}</td><td>${NUMBER.format(group.cacheRead ?? 0)}</td><td>${NUMBER.format(group.output)}</td>
+      <td>${money(group.cost)}</td></tr>`;
   return html`<h2>By ${name}</h2>${groups.length ? html`<div class="wide" tabindex="0" role="region" aria-label=${`Usage by ${name}`}><table>
     <thead><tr><th>${name}</th><th>turns</th><th>input</th><th>cached</th><th>output</th><th>cost</th></tr></thead>
-    <tbody>${groups.map(group => html`<tr><th scope="row">${key(group)}</th><td>${NUMBER.format(group.runs)}</td>
-      <td>${NUMBER.format(all(group) - group.output)}</td><td>${NUMBER.format(group.cacheRead ?? 0)}</td><td>${NUMBER.format(group.output)}</td>
-      <td>${money(group.cost)}</td></tr>`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
+    <tbody>${groups.map(group => row(group, key(group)))}${others && row(others, `${NUMBER.format(others.groups)} others`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
 }

@@ -45,6 +45,9 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 /// The timeout of the call for the budget, without which the answer is still worth something.
 const BUDGET_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The maximum number of groups in an answer. What further ones have used is one sum.
+const MAX_USAGE_GROUPS: u32 = 1_000;
+
 /// GET /api/usage
 pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let query = request.query()?;
@@ -57,9 +60,11 @@ pub(crate) async fn usage(gateway: Arc<Gateway>, request: Request) -> Result<Res
             return Err(Error::invalid("?by", message).into());
         }
     };
-    let args = GroupUsage { by, session: page::filter(&query, "session")? };
+    let limit = page::limit(&query, MAX_USAGE_GROUPS, MAX_USAGE_GROUPS)? as usize;
+    let args = GroupUsage { by, session: page::filter(&query, "session")?, limit: Some(limit) };
     let (used, budget) = tokio::join!(gateway.store.call::<TelemetryUsage>(&args, CALL_TIMEOUT), budget(&gateway));
-    Response::json(200, &json!({"groups": used?.groups, "budget": budget}))
+    let used = used?;
+    Response::json(200, &json!({"groups": used.groups, "others": used.others, "budget": budget}))
 }
 
 /// The limits of a day and what is used of them; `None` if there are none, or the part that knows does not answer.

@@ -39,6 +39,9 @@ pub(crate) struct Usage {
     /// Show only what this session has used, and its budget: its id, its beginning or end, its name, or `last`
     #[arg(long, value_name = "ID")]
     session: Option<String>,
+    /// Show at most this many groups: the newest days, or the models or sessions with the most tokens
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -79,16 +82,18 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         Err(error) if error.code == Code::NotFound => (args.session.clone(), Some(error)),
         Err(error) => return Err(error),
     };
-    let by = json!({"by": args.by.name(), "session": session});
+    let by = json!({"by": args.by.name(), "session": session, "limit": args.limit});
     let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
+    let others = answer.get("others").filter(|others| !others.is_null());
     if let Some(unknown) = unknown.filter(|_| groups.is_empty()) {
         return Err(unknown);
     }
     if args.json {
-        groups.iter().try_for_each(print_json)?
+        groups.iter().try_for_each(print_json)?;
+        others.map_or(Ok(()), |others| print_json(&json!({"others": others})))?
     } else {
-        show_groups(args.by, groups)?
+        show_groups(args.by, groups, others)?
     }
     match budget(places, session.as_deref()) {
         Ok(None) => {}
@@ -100,12 +105,12 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
+fn show_groups(by: By, groups: &[Value], others: Option<&Value>) -> Result<(), Error> {
     let number = |group: &Value, name: &str| group.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let row = |group: &Value| {
+    let row = |(key, group): (String, &Value)| {
         let cost = group.get("cost").and_then(Value::as_f64);
         [
-            one_line(field(group, "key")),
+            key,
             number(group, "runs").to_string(),
             // What a provider had already read, or keeps from now on, is input, too.
             (number(group, "input") + number(group, "cacheRead") + number(group, "cacheWrite")).to_string(),
@@ -114,8 +119,10 @@ fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
             cost.map_or_else(|| "-".to_owned(), |cost| format!("${cost:.4}")),
         ]
     };
+    let groups = groups.iter().map(|group| (one_line(field(group, "key")), group));
+    let others = others.map(|others| (format!("{} others", number(others, "groups")), others));
     let by = by.name().to_uppercase();
-    print_table([&by, "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.iter().map(row))
+    print_table([&by, "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.chain(others).map(row))
 }
 
 /// Returns the limits of the budget and how much of them is used, or `None` if there are no limits.

@@ -187,13 +187,8 @@ impl Read for TelemetryUsage {
             args.session.as_deref().map(|session| tables.log(&stream_names::of_instance(session))).transpose()?;
         // A session that is not stored has used nothing.
         if session.as_ref().is_none_or(Option::is_some) {
-            for mut used in tables.usage(args.by, session.flatten().map(|log| log.key))? {
-                if args.by == GroupBy::Session {
-                    used.key =
-                        Some(stream_names::instance(&used.key)).filter(|key| !key.is_empty()).unwrap_or("-").to_owned();
-                }
-                groups.insert(used.key.clone(), used);
-            }
+            let used = tables.usage(args.by, session.flatten().map(|log| log.key))?;
+            groups.extend(used.into_iter().map(|used| (used.key.clone(), used)));
         }
         // Vectors are computed outside of submissions, so their usage belongs to no session.
         let vectors = if args.session.is_none() { tables.vector_usage()? } else { Vec::new() };
@@ -212,8 +207,28 @@ impl Read for TelemetryUsage {
             GroupBy::Day => groups.reverse(),
             _ => groups.sort_by_key(|group| std::cmp::Reverse(group.usage.total_tokens)),
         }
-        Ok(UsageGroups { groups })
+        let others = others(groups.split_off(groups.len().min(args.limit.unwrap_or(usize::MAX))));
+        if args.by == GroupBy::Session {
+            // Only now, because there can be 10,000 sessions.
+            for group in &mut groups {
+                if let Ok(stream) = group.key.parse() {
+                    group.key = stream_names::instance(&tables.log_by_key(stream)?.name).to_owned();
+                }
+            }
+        }
+        Ok(UsageGroups { groups, others })
     }
+}
+
+fn others(groups: Vec<UsageGroup>) -> Option<OtherGroups> {
+    let sum = |mut sum: OtherGroups, group: UsageGroup| {
+        sum.groups += 1;
+        sum.runs += group.runs;
+        sum.usage += group.usage;
+        sum.cost = sum.cost.into_iter().chain(group.cost).reduce(|one, other| one + other);
+        sum
+    };
+    (!groups.is_empty()).then(|| groups.into_iter().fold(OtherGroups::default(), sum))
 }
 
 fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGroup {

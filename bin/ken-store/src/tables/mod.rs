@@ -445,8 +445,8 @@ pub trait Telemetry {
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
-    /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are the
-    /// names of their streams, and empty for work without one.
+    /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are
+    /// those of their streams; that of work without a session is `-`.
     fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error>;
     /// Deletes at most `max` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error>;

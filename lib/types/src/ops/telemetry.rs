@@ -173,6 +173,16 @@ pub struct Tokens {
     pub total_tokens: u64,
 }
 
+impl std::ops::AddAssign for Tokens {
+    fn add_assign(&mut self, other: Tokens) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+        self.total_tokens += other.total_tokens;
+    }
+}
+
 fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
@@ -226,12 +236,29 @@ pub struct GroupUsage {
     /// Counts only the work of this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The maximum number of groups to return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UsageGroups {
     /// The groups. Days are sorted from the newest, models and sessions by their tokens, highest first.
     pub groups: Vec<UsageGroup>,
+    /// The sum of the groups beyond the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OtherGroups>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OtherGroups {
+    /// The number of groups.
+    pub groups: u64,
+    pub runs: u64,
+    #[serde(flatten)]
+    pub usage: Tokens,
+    pub cost: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -45,10 +45,21 @@ pub(crate) const STEPS: &[&str] = &[
     USAGE,
     NO_DRAFTS,
     PURGE_PASS,
+    FEWER_INDEX_ENTRIES,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Each turn changes the time of its session, and that is an entry in two indexes: those of the sessions that lists show, or, until a session
+/// has a title or a name, those of the others. No query ever read the index of usage by stream: there are at most 10,000 rows.
+const FEWER_INDEX_ENTRIES: &str = "
+DROP INDEX usage_by_stream;
+DROP INDEX sessions_by_scope;
+DROP INDEX sessions_by_time;
+CREATE INDEX hidden_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NULL AND title IS NULL AND name IS NULL;
+CREATE INDEX hidden_by_time ON sessions (updated_at) WHERE archived_at IS NULL AND title IS NULL AND name IS NULL;
+";
 
 /// A row of `purges` now stands only for a session whose rows are still there. The pass over the database that follows is one for all, and
 /// its state is one of the single values, because a row for each of very many sessions would have to be changed in each slice. Without the

@@ -88,6 +88,10 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
     Ok((found.stream, session))
 }
 
+/// The sessions that lists show, and the others. SQLite uses the indexes `shown_…` and `hidden_…` only for the same words.
+const SHOWN: &str = "(title IS NOT NULL OR name IS NOT NULL)";
+const HIDDEN: &str = "title IS NULL AND name IS NULL";
+
 impl Sessions for Database {
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
         let sql =
@@ -118,9 +122,9 @@ impl Sessions for Database {
     }
 
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error> {
-        let sql = "SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL
-                   ORDER BY updated_at DESC, stream DESC LIMIT 1";
-        first(self, sql, [scope], session)
+        let of = |which: &str| format!("SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL AND {which}");
+        let sql = format!("{} UNION ALL {} ORDER BY updated_at DESC, stream DESC LIMIT 1", of(SHOWN), of(HIDDEN));
+        first(self, &sql, [scope], session)
     }
 
     fn session_record(&self, stream: i64) -> Result<Session, Error> {
@@ -162,11 +166,10 @@ impl Sessions for Database {
     }
 
     fn sessions_before(&self, before: Timestamp, max: usize) -> Result<Vec<SessionId>, Error> {
-        // Both lists have an index of their own.
-        let sql = "SELECT id FROM (
-                     SELECT id FROM sessions WHERE archived_at IS NULL AND updated_at < ?1
-                     UNION ALL SELECT id FROM sessions WHERE archived_at IS NOT NULL AND updated_at < ?1) LIMIT ?2";
-        all(self, sql, [before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
+        let of = |which: &str| format!("SELECT id FROM sessions WHERE updated_at < ?1 AND archived_at IS {which}");
+        let [shown, hidden] = [SHOWN, HIDDEN].map(|which| of(&format!("NULL AND {which}")));
+        let sql = format!("SELECT id FROM ({shown} UNION ALL {hidden} UNION ALL {}) LIMIT ?2", of("NOT NULL"));
+        all(self, &sql, [before.millis(), rows(max)], |row| Ok(SessionId(row.get(0)?)))
     }
 
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
@@ -177,16 +180,22 @@ impl Sessions for Database {
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
         // A filter that is not used is left out of the statement, so that SQLite can use the index of the list.
         let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
-        // The same words as in the indexes `shown_by_scope` and `shown_by_time`, which SQLite uses only then.
-        let shown = if list.empty { "" } else { "AND (s.title IS NOT NULL OR s.name IS NOT NULL)" };
         let chosen = if list.scheduled { "" } else { "AND s.id NOT GLOB 'schedule:*'" };
         let archived = if list.archived { "NOT NULL" } else { "NULL" };
-        let sql = format!(
-            "SELECT s.*, connector, actor, conversation, thread
-             FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-             WHERE {of_scope} {shown} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
-             ORDER BY s.updated_at DESC, s.stream DESC"
-        );
+        let of = |which: &str| {
+            format!(
+                "SELECT s.*, connector, actor, conversation, thread
+                 FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
+                 WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3) AND {which}"
+            )
+        };
+        // All archived sessions are in one index, the others in two, which SQLite merges.
+        let sessions = match (list.empty, list.archived) {
+            (false, _) => of(SHOWN),
+            (true, true) => of("TRUE"),
+            (true, false) => format!("{} UNION ALL {}", of(SHOWN), of(HIDDEN)),
+        };
+        let sql = format!("{sessions} ORDER BY updated_at DESC, stream DESC");
         let (at, stream) = list.after;
         statement(self, &sql, |select| {
             let mut rows = select.query(params![list.scope, at, stream])?;

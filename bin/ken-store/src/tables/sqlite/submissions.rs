@@ -290,15 +290,15 @@ impl Telemetry for Database {
     }
 
     fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error> {
-        let (column, key) = match by {
-            GroupBy::Day => ("day", "day"),
-            GroupBy::Model => ("model", "model"),
-            GroupBy::Session => ("stream", "(SELECT name FROM streams AS s WHERE s.stream = u.stream)"),
+        let key = match by {
+            GroupBy::Day => "day",
+            GroupBy::Model => "model",
+            GroupBy::Session => "stream",
         };
         let sql = format!(
-            "SELECT coalesce({key}, '') AS key, count(*) AS runs, sum(input) AS input, sum(output) AS output,
+            "SELECT coalesce(CAST({key} AS TEXT), '-') AS key, count(*) AS runs, sum(input) AS input, sum(output) AS output,
                sum(cache_read) AS cache_read, sum(cache_write) AS cache_write, sum(total) AS total, sum(cost) AS cost
-             FROM usage AS u WHERE ?1 IS NULL OR stream = ?1 GROUP BY {column}"
+             FROM usage WHERE ?1 IS NULL OR stream = ?1 GROUP BY {key}"
         );
         all(self, &sql, [session], |row| {
             let usage = Tokens {
