@@ -173,16 +173,6 @@ pub struct Tokens {
     pub total_tokens: u64,
 }
 
-impl std::ops::AddAssign for Tokens {
-    fn add_assign(&mut self, other: Tokens) {
-        self.input += other.input;
-        self.output += other.output;
-        self.cache_read += other.cache_read;
-        self.cache_write += other.cache_write;
-        self.total_tokens += other.total_tokens;
-    }
-}
-
 fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
