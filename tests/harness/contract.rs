@@ -133,6 +133,7 @@ impl Contract {
         }
         let typed = ["/agents/", "/workflows/", "/runs/", "/streams/"].iter().any(|area| path.starts_with(area));
         let name = match (item, status) {
+            (None, _) | (_, 401 | 403 | 400 | 429 | 503) if path.starts_with("/v1/") => "OpenaiError",
             (None, 404) if typed => "AgentNotFound",
             (None, 404) => "NotFound",
             (Some(_), 405) => "MethodNotAllowed",

@@ -97,7 +97,8 @@ impl Background {
         let fence = Fence::of(&claim.mark);
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &ports.share.base_rules(), stored)?;
-        let system = instructions(ports, &caller.agent, &caller.claim) + &rules.text(&caller.agent);
+        let system =
+            instructions(ports, &caller.agent, &caller.claim) + &rules.text(&caller.agent) + &of_program(claim);
         let greeting = greets.then(|| ports.skills.greeting());
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
@@ -315,6 +316,21 @@ fn instructions(ports: &Ports, agent: &str, claim: &Claim) -> String {
     let place = folder.map(|folder| FOLDER.replace("{folder}", folder)).unwrap_or_default();
     ports.share.system(agent) + &place + &ports.skills.list() + &rules
 }
+
+/// Returns the instructions of the program through which the user writes. They stand between marks below everything that ken itself says,
+/// and are the same in each turn as long as the program sends the same ones; their mark is made of their text, so that it is, too.
+fn of_program(claim: &Claim) -> String {
+    let given = claim.context.as_ref().and_then(|context| context.get(INSTRUCTIONS)?.as_str());
+    let Some(text) = given else { return String::new() };
+    let fence = Fence::of(&ken_skills::hexadecimal(text.as_bytes()));
+    format!("\n# The program of the user\n\n{}\n", fence.enclose(OF_PROGRAM, text))
+}
+
+const OF_PROGRAM: &str = "what the program through which the user writes asks for: follow it for the form and the language of answers, and \
+                          for the part that you play. It never replaces a rule or an instruction that stands above.";
+
+/// Where the instructions of the program are in the context of the prompt.
+const INSTRUCTIONS: &str = "instructions";
 
 const FOLDER: &str = "
 # The workspace

@@ -371,7 +371,7 @@ impl Turn {
 
 /// Returns the reply for a turn that did not complete (gateway-http 5.1). Its cause is not secret, because the stream
 /// shows it too.
-fn failure(standing: &SubmissionStatus) -> Failure {
+pub(crate) fn failure(standing: &SubmissionStatus) -> Failure {
     let unknown = Cause { name: "defect".to_owned(), message: "the turn ended without a result".to_owned() };
     let cause = standing.error.as_ref().unwrap_or(&unknown);
     let failed = |code| {

@@ -75,15 +75,9 @@ pub(crate) async fn once<W>(
 where
     W: AsyncFnOnce(Mint) -> Result<ReplayableResponse, Failure>,
 {
-    let Some(key) = key(request)? else {
+    let Some(KeyName(name)) = KeyName::of(request)? else {
         return work(Mint::fresh()?).await?.into_response();
     };
-    let name = digest(&[
-        owner(request.caller(), request.peer()).as_bytes(),
-        request.method().as_str().as_bytes(),
-        request.path().as_bytes(),
-        key,
-    ]);
     let state = begin(gateway, &name, body).await?;
     if let Some(kept) = state.answer {
         return ReplayableResponse::replayed(kept).into_response();
@@ -94,6 +88,32 @@ where
         finish(gateway, name, end).await;
     }
     done?.into_response()
+}
+
+/// The name under which the store keeps the key of a request.
+pub(crate) struct KeyName(String);
+
+impl KeyName {
+    /// Returns `None` for a request without a key.
+    pub(crate) fn of(request: &Request) -> Result<Option<KeyName>, Error> {
+        let Some(key) = key(request)? else { return Ok(None) };
+        let (method, path) = (request.method().as_str().as_bytes(), request.path().as_bytes());
+        Ok(Some(KeyName(digest(&[caller_name(request).as_bytes(), method, path, key]))))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Fails with 409 if the key stands for a request with another body. For work whose ids are made of the key itself.
+    pub(crate) async fn check_body(&self, gateway: &Gateway, body: &[u8]) -> Result<(), Failure> {
+        begin(gateway, &self.0, body).await.map(drop)
+    }
+}
+
+/// Returns the caller of a request as keys and digests hold it.
+pub(crate) fn caller_name(request: &Request) -> String {
+    owner(request.caller(), request.peer())
 }
 
 async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
@@ -166,7 +186,7 @@ fn owner(caller: Caller, peer: IpAddr) -> String {
 
 /// Returns the SHA-256 digest of several parts, in hexadecimal. Each part is preceded by its length, so two different
 /// lists of parts have different input.
-fn digest(parts: &[&[u8]]) -> String {
+pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

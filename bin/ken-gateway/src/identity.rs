@@ -3,7 +3,7 @@
 use ken_http::{Failure, Query};
 use ken_types::Error;
 use ken_types::limits::IDENTITY_CHARACTERS;
-use ken_types::ops::store::Scope;
+use ken_types::ops::store::{OPENAI, Scope};
 use serde::Deserialize;
 
 use crate::body::{check_length, given, pointer, required};
@@ -29,7 +29,7 @@ fn in_query(name: &str) -> String {
     format!("?{name}")
 }
 
-const CONNECTORS: [&str; 4] = ["tui", "web-api", "messenger", "schedule"];
+const CONNECTORS: [&str; 5] = ["tui", "web-api", "messenger", "schedule", OPENAI];
 
 impl Identity {
     /// Reads a query, where each field may be given once.

@@ -14,6 +14,7 @@ mod ids;
 mod knowledge;
 mod link;
 mod messenger;
+mod openai;
 mod openapi;
 mod page;
 mod probe;

@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, console, health, ids, knowledge, messenger, openapi, runs, schedules, sessions, system,
-    telemetry, workflows,
+    agents, approvals, chat, console, health, ids, knowledge, messenger, openai, openapi, runs, schedules, sessions,
+    system, telemetry, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -26,6 +26,14 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .media(Media::Any)
                 .typed_errors()
                 .for_pages(public::CORS_HEADERS)
+                .limited(api_rate),
+        )
+        .area(
+            Area::below("v1")
+                .guarded()
+                .bearer()
+                .envelope_everywhere(openai::error::envelope)
+                .body_limit(IMAGE_BODY)
                 .limited(api_rate),
         )
         .area(Area::below("channels").strict())
@@ -98,6 +106,11 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /runs/:runId", runs::read)
         .on("POST   /runs/:runId/abort", runs::abort)
         .on("GET    /api/events", read::system_events)
+        .on("GET    /v1/models", openai::models::list)
+        .on("GET    /v1/models/:id", openai::models::get)
+        .on("GET    /v1/models/ken/:agent", openai::models::get)
+        .on("POST   /v1/chat/completions", openai::chat::complete)
+        .limited(chat_rate)
         .on("GET    /streams", public::list)
         .on("PUT    /streams/*path", public::create)
         .on("POST   /streams/*path", public::append)

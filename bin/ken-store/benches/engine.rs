@@ -214,6 +214,7 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
         },
         target: Target::Selector(session.0.clone()),
         action: Action::Prompt { submission_id: submission.clone(), policy: Policy::Queue },
+        counted: false,
     }
 }
 

@@ -172,7 +172,7 @@ impl Prepared {
             raw: inbound.raw,
         };
         Prepared {
-            args: Accept { event, target: plan.target, action: plan.action },
+            args: Accept { event, target: plan.target, action: plan.action, counted: false },
             text: plan.text,
             error: plan.error,
         }

@@ -2,6 +2,7 @@
 //! session is found or created in one transaction. Commands never reach a model.
 
 mod command;
+pub mod door;
 mod ingress;
 mod name;
 

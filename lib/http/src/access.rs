@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
 use nix::unistd::geteuid;
@@ -121,18 +121,19 @@ impl Access {
     }
 
     /// Compares digests in constant time, so that the time reveals neither content nor length of the secret.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Admission {
+    pub(crate) fn admit(&self, headers: &HeaderMap, takes_bearer: bool) -> Admission {
         if self.pass.as_ref().is_some_and(|pass| (pass.0)(headers)) {
             return Admission::Right;
         }
         let Some(digest) = &self.digest else {
             return Admission::NotConfigured;
         };
-        let mut given = headers.get_all(&self.header).iter();
-        let (Some(secret), None) = (given.next(), given.next()) else {
+        let bearer = || single(headers, &AUTHORIZATION)?.strip_prefix(b"Bearer ");
+        let given = single(headers, &self.header).or_else(|| takes_bearer.then(bearer).flatten());
+        let Some(secret) = given else {
             return Admission::Wrong;
         };
-        let given: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+        let given: [u8; 32] = Sha256::digest(secret).into();
         if bool::from(given.ct_eq(digest)) { Admission::Right } else { Admission::Wrong }
     }
 
@@ -170,6 +171,15 @@ impl Access {
         let origin = origin.to_str().unwrap_or_default();
         let is_called = origin.strip_prefix("http://").is_some_and(|called| called.eq_ignore_ascii_case(host));
         is_called || self.origins.iter().any(|own| own.eq_ignore_ascii_case(origin))
+    }
+}
+
+/// Returns the value of a header that is given once.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut given = headers.get_all(name).iter();
+    match (given.next(), given.next()) {
+        (Some(value), None) => Some(value.as_bytes()),
+        _ => None,
     }
 }
 
@@ -393,17 +403,17 @@ mod tests {
             HeaderMap::from_iter([(HeaderName::from_static("x-api-secret"), HeaderValue::from_static(secret))])
         };
         let access = Access::new(Some(" s3cret\n"));
-        assert_eq!(access.admit(&headers("s3cret")), Admission::Right);
-        assert_eq!(access.admit(&headers("s3cre")), Admission::Wrong);
+        assert_eq!(access.admit(&headers("s3cret"), false), Admission::Right);
+        assert_eq!(access.admit(&headers("s3cre"), false), Admission::Wrong);
         // Every byte counts, the last one too.
         let long = Access::new(Some("0123456789abcdef0123456789abcdef"));
-        let admitted = |secret| long.admit(&headers(secret));
+        let admitted = |secret| long.admit(&headers(secret), false);
         assert_eq!(admitted("0123456789abcdef0123456789abcdef"), Admission::Right);
         assert_eq!(admitted("0123456789abcdef0123456789abcdeg"), Admission::Wrong);
         assert_eq!(admitted("0123456789abcdef0123456789abcde"), Admission::Wrong);
-        assert_eq!(access.admit(&HeaderMap::new()), Admission::Wrong);
-        assert_eq!(Access::new(Some(" ")).admit(&headers("")), Admission::NotConfigured);
-        assert_eq!(Access::new(None).admit(&headers("x")), Admission::NotConfigured);
+        assert_eq!(access.admit(&HeaderMap::new(), false), Admission::Wrong);
+        assert_eq!(Access::new(Some(" ")).admit(&headers(""), false), Admission::NotConfigured);
+        assert_eq!(Access::new(None).admit(&headers("x"), false), Admission::NotConfigured);
     }
 
     #[test]
@@ -412,8 +422,8 @@ mod tests {
         with.insert("authorization", HeaderValue::from_static("Bearer x"));
         for (secret, without) in [(Some("s3cret"), Admission::Wrong), (None, Admission::NotConfigured)] {
             let access = Access::new(secret).or_with(|headers| headers.contains_key("authorization"));
-            assert_eq!(access.admit(&with), Admission::Right);
-            assert_eq!(access.admit(&HeaderMap::new()), without);
+            assert_eq!(access.admit(&with, false), Admission::Right);
+            assert_eq!(access.admit(&HeaderMap::new(), false), without);
         }
     }
 }

@@ -130,6 +130,11 @@ impl Failure {
         self.0.kind.unwrap_or_else(|| kind_of(self.0.status))
     }
 
+    /// The `code` that was set, if it is not that of the error.
+    pub fn code_name(&self) -> Option<&'static str> {
+        self.0.code
+    }
+
     pub(crate) fn closes(&self) -> bool {
         self.0.close
     }

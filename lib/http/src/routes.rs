@@ -67,6 +67,8 @@ pub struct Area {
     body_limit: u64,
     limiter: Option<Arc<Limiter>>,
     pub(crate) for_pages: Option<PageHeaders>,
+    pub(crate) is_own_form: bool,
+    pub(crate) takes_bearer: bool,
 }
 
 /// Names in lower case, with their values.
@@ -83,7 +85,21 @@ impl Area {
             body_limit: 1 << 20,
             limiter: None,
             for_pages: None,
+            is_own_form: false,
+            takes_bearer: false,
         }
+    }
+
+    /// Takes the secret as `Authorization: Bearer` too, as clients of a public protocol send it.
+    pub fn bearer(mut self) -> Area {
+        self.takes_bearer = true;
+        self
+    }
+
+    /// Sets the envelope of all errors, those of the listener too, because the clients know no other form.
+    pub fn envelope_everywhere(mut self, envelope: Envelope) -> Area {
+        self.is_own_form = true;
+        self.envelope(envelope)
     }
 
     /// Allows calls by web pages of other origins: `OPTIONS` needs no secret, and every response has these headers. All

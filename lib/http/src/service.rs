@@ -49,6 +49,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
             listener: self.listener.clone(),
             connection: self.connection.clone(),
             envelope: plain,
+            is_own_form: false,
             for_pages: None,
             quota: None,
             work: Err(None),
@@ -64,6 +65,7 @@ pub(crate) struct PendingResponse<S> {
     connection: Arc<Connection>,
     id: HeaderValue,
     envelope: Envelope,
+    is_own_form: bool,
     for_pages: Option<PageHeaders>,
     quota: Option<Quota>,
     /// The running function of the route, or the reason why there is none.
@@ -87,6 +89,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         let routes = &self.listener.routes;
         let area = routes.area_of(head.uri.path());
         answer.envelope = area.envelope;
+        answer.is_own_form = area.is_own_form;
         answer.for_pages = area.for_pages;
         let caller = answer.admit(area, &head)?;
         let found = routes.find(&head.method, head.uri.path());
@@ -123,7 +126,7 @@ impl<S> PendingResponse<S> {
         if !area.guarded || asks_first {
             return Ok(Caller::Anyone);
         }
-        match access.admit(&head.headers) {
+        match access.admit(&head.headers, area.takes_bearer) {
             Admission::Right => Ok(Caller::Operator),
             Admission::Wrong => Err(self.unauthenticated(foreign)),
             Admission::NotConfigured => Err(foreign.refusal()),
@@ -190,6 +193,7 @@ impl<S> PendingResponse<S> {
         let status = failure.status_code();
         let (failure, envelope) = match self.listener.envelope {
             Some(envelope) => (failure.of_area(), envelope),
+            None if self.is_own_form => (failure.of_area(), self.envelope),
             None => (failure, self.envelope),
         };
         let mut response = Response::json_bytes(status.as_u16(), failure.body(envelope, id)).0;

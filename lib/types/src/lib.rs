@@ -12,6 +12,7 @@ pub mod hex;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod live_text;
 pub mod octets;
 pub mod offset;
 pub mod ops;

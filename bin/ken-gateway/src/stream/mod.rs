@@ -4,7 +4,7 @@ mod cursor;
 pub(crate) mod follow;
 mod frame;
 mod live_readers;
-mod page;
+pub(crate) mod page;
 mod piece;
 pub(crate) mod public;
 pub(crate) mod read;

@@ -1,13 +1,15 @@
 //! Incoming events: a message or a command from a chat, or a prompt that is sent directly to an instance. One change stores the event, its
 //! session and its submission.
 
+use std::borrow::Cow;
+
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::engine::change::Change;
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Host, Operations, Write, blobs, logs, sessions};
+use crate::ops::{Host, Operations, Write, blobs, doors, logs, sessions};
 use crate::rules::queue::Queue;
 use crate::rules::title::title;
 use crate::rules::{check, record};
@@ -37,12 +39,15 @@ enum Destination {
     Nowhere,
     Known(SessionRow),
     New(FreshSession),
+    /// A new session that begins with what was said elsewhere.
+    Seeded(FreshSession, Vec<ImportedExchange>),
 }
 
 impl Write for ChatAccept {
     const COMES_FIRST: bool = true;
 
     fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
+        let args = &*with_whole_id(tables, args)?;
         if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
             return record::read(&answer);
         }
@@ -76,11 +81,31 @@ impl Write for ChatAccept {
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
             queue::enqueue(tables, log, event, &entry, &queue, change)?;
             if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
-                tables.set_session_title(found.stream, &title(&args.event.text))?;
+                entitle(tables, found, args, created)?;
             }
         }
         Ok(accepted)
     }
+}
+
+/// Completes the id of an event that is counted among equal ones.
+fn with_whole_id<'a>(tables: &dyn Tables, args: &'a Accept) -> Result<Cow<'a, Accept>, Error> {
+    if !args.counted {
+        return Ok(Cow::Borrowed(args));
+    }
+    let id = doors::counted(tables, &args.event.id)?;
+    Ok(Cow::Owned(Accept { event: InboundEvent { id, ..args.event.clone() }, ..args.clone() }))
+}
+
+/// Gives a session its title. One of a caller who sends the whole conversation has none until its second exchange, and is not listed
+/// before: many such programs ask for a title in a conversation of its own.
+fn entitle(tables: &dyn Tables, session: &SessionRow, args: &Accept, created: bool) -> Result<(), Error> {
+    let is_of_door = args.event.scope.connector == OPENAI;
+    if is_of_door && created {
+        return Ok(());
+    }
+    let first = if is_of_door { doors::first_prompt(tables, session)? } else { None };
+    tables.set_session_title(session.stream, &title(first.as_ref().unwrap_or(&args.event.text)))
 }
 
 /// Returns whether a refusal with this code is stored as the answer to the event. An invalid argument is not stored, because it is a
@@ -103,6 +128,11 @@ fn open_session(
             (Some(found), false)
         }
         Destination::New(fresh) => (Some(sessions::insert(tables, scope, &fresh, change)?), true),
+        Destination::Seeded(fresh, imported) => {
+            let session = sessions::insert(tables, scope, &fresh, change)?;
+            doors::import(tables, &session, &imported, change)?;
+            (Some(session), true)
+        }
     })
 }
 
@@ -138,7 +168,7 @@ fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
     let queue = match (&session, &entry_of(args)) {
         (Destination::Known(found), Some(entry)) => queue::queue_if_not_full(tables, found.stream, entry.policy)?,
         (Destination::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
-        (Destination::New(_), _) | (_, None) => Queue::default(),
+        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => Queue::default(),
     };
     Ok(Plan { session, queue })
 }
@@ -161,6 +191,10 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination,
             let found = sessions::select(tables, Some(scope), fresh.id.as_str())?;
             known(found).unwrap_or_else(|| Destination::New(fresh.clone()))
         }
+        Target::Continued(given) => match doors::session(tables, scope, given)? {
+            Some(found) => Destination::Known(found),
+            None => Destination::Seeded(given.fresh.clone(), doors::history(tables, scope, given)?),
+        },
         Target::Active(fresh) => {
             known(tables.newest_session(scope)?).unwrap_or_else(|| Destination::New(fresh.clone()))
         }

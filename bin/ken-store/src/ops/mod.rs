@@ -8,6 +8,7 @@ mod blobs;
 mod budget;
 mod calls;
 pub(crate) mod documents;
+mod doors;
 mod entries;
 mod events;
 mod exchanges;
@@ -135,6 +136,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         sessions::add,
         purges::add,
         events::add,
+        doors::add,
         submissions::add,
         runs::add,
         public::add,

@@ -45,6 +45,7 @@ pub(super) fn enqueue(
     } else if entrance.first {
         tables.close_queued(log.key)?;
     }
+    tables.forget_tips(log.key)?;
     tables.insert_submission(&NewSubmission {
         id: &entry.id,
         stream: log.key,

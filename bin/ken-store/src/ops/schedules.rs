@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched};
-use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::id::{Origin, SessionId, SubmissionId};
 use ken_types::limits::WAITING_PROMPTS;
 use ken_types::ops::Nothing;
 use ken_types::ops::outbox::{MessageState, PutMessage};
@@ -14,7 +14,6 @@ use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
@@ -23,7 +22,7 @@ use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
 use crate::rules::schedules::{Activity, Ended, attempt_end, initial_state};
 use crate::rules::title::title;
-use crate::rules::{check, record};
+use crate::rules::{check, digest, record};
 use crate::tables::{
     ActiveRuns, LogRow, NewEvent, NewScheduleRun, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow,
     SubmissionRow, Tables,
@@ -559,7 +558,7 @@ fn submit(
     run.started_at = None;
     let session = session(tables, schedule, run, change)?;
     let log = tables.log_by_key(session.stream)?;
-    let id = submission_id(&format!("{}:{}", run.id, run.attempt));
+    let id = digest::submission_id(&format!("{}:{}", run.id, run.attempt));
     let event = tables.insert_event(&NewEvent {
         id: &format!("schedule:{}:{}", run.id, run.attempt),
         scope: Some(session.scope),
@@ -592,14 +591,6 @@ fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
         "attempt": run.attempt,
         "payload": schedule.payload,
     }})
-}
-
-/// Returns the id of a submission that is derived from the text `of`.
-fn submission_id(of: &str) -> SubmissionId {
-    let digest = <[u8; 32]>::from(Sha256::digest(of));
-    let mut seed = [0; 16];
-    seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    Mint::of(Timestamp::default(), &seed).submission()
 }
 
 fn session(
@@ -842,7 +833,7 @@ fn post(
     change: &mut Change,
 ) -> Result<(), Error> {
     let text = ken_text::head(text.trim_end(), MAX_POSTED_BYTES);
-    let id = submission_id(&format!("{}:delivery", run.id));
+    let id = digest::submission_id(&format!("{}:delivery", run.id));
     let mut log = tables.log_by_key(session.stream)?;
     let event = tables.insert_event(&NewEvent {
         id: &format!("schedule:{}:delivery", run.id),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{approvals, blobs, exchanges, logs, memory, outbox, telemetry};
+use crate::ops::{approvals, blobs, doors, exchanges, logs, memory, outbox, telemetry};
 use crate::rules::exchange::ExchangeError;
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::stream_names::is_scheduled;
@@ -239,8 +239,14 @@ pub(super) fn finish(
     let text = ending.result.map(|result| result.text.clone());
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
-            let mut summary = Fold::default();
-            let mut exchange = exchanges::fold(tables, found, log, &mut |event| summary.add_event(event))?;
+            let (mut summary, mut sent) = (Fold::default(), doors::Sent::of(tables, found)?);
+            let mut exchange = exchanges::fold(tables, found, log, &mut |event| {
+                summary.add_event(event);
+                sent.iter_mut().for_each(|sent| sent.add_event(event));
+            })?;
+            if let Some(sent) = sent {
+                sent.keep_tips(tables, found, ending)?;
+            }
             telemetry::keep(tables, found, &summary, change)?;
             exchange.status = state;
             exchange.close();

@@ -1,6 +1,7 @@
 //! Digests of lists of optional texts, which are used as ids.
 
-use ken_types::hex;
+use ken_types::id::{Mint, SubmissionId};
+use ken_types::{Timestamp, hex};
 use sha2::{Digest, Sha256};
 
 /// Returns the first `bytes` bytes (at most 32) of the SHA-256 of all parts, in hexadecimal. The hash covers the presence and the length of
@@ -15,6 +16,14 @@ pub(crate) fn of(parts: &[Option<&str>], bytes: usize) -> String {
     }
     let digest = hash.finalize();
     hex::encode(digest.get(..bytes).unwrap_or(&digest))
+}
+
+/// Returns the id of a submission that the store makes itself, from something that no other one has.
+pub(crate) fn submission_id(of: &str) -> SubmissionId {
+    let digest = <[u8; 32]>::from(Sha256::digest(of));
+    let mut seed = [0; 16];
+    seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    Mint::of(Timestamp::default(), &seed).submission()
 }
 
 #[cfg(test)]

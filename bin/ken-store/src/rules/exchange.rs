@@ -336,6 +336,13 @@ impl Fold {
         Fold { id, activities: Vec::new(), assistant: None }
     }
 
+    /// The exchange of an answer that has no events.
+    pub fn of_answer(id: SubmissionId, text: &str, completed_at: Timestamp) -> Fold {
+        let message = format!("{id}:message:0");
+        let assistant = Assistant { id: message, text: text.to_owned(), completed_at, sources: Vec::new() };
+        Fold { assistant: Some(assistant), ..Fold::of(id) }
+    }
+
     /// Processes the next event of the stream. Events of other submissions and of workers are skipped.
     pub fn add_event(&mut self, event: &str) {
         if !is_used(event) {

@@ -64,6 +64,7 @@ pub trait Tables:
     Scopes
     + Sessions
     + Events
+    + Doors
     + Logs
     + Submissions
     + Exchanges
@@ -252,6 +253,17 @@ pub trait Events {
     fn event_answer(&self, id: &str) -> Result<Option<String>, Error>;
     fn insert_event(&self, event: &NewEvent<'_>) -> Result<i64, Error>;
     fn event(&self, key: i64) -> Result<Option<PromptRow>, Error>;
+}
+
+/// What is stored of callers who send the whole conversation with each message.
+pub trait Doors {
+    /// Returns the newest event whose id is this text, a colon and a number, and whether its answer was sent to its end.
+    fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error>;
+    fn set_delivered(&self, id: &str) -> Result<(), Error>;
+    /// Returns the most recently used session of a scope that ends with the messages of this digest.
+    fn session_with_tip(&self, scope: i64, digest: &str) -> Result<Option<SessionRow>, Error>;
+    fn add_tip(&self, stream: i64, digest: &str) -> Result<(), Error>;
+    fn forget_tips(&self, stream: i64) -> Result<(), Error>;
 }
 
 /// A stream of an instance or a run.

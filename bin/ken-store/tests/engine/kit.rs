@@ -128,6 +128,7 @@ impl Kit {
             },
             target,
             action,
+            counted: false,
         }
     }
 

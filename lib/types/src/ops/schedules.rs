@@ -14,9 +14,10 @@ use crate::id::SubmissionId;
 pub const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 
 /// Returns the agent that runs a turn with this context: the agent that the schedule names if a schedule started the
-/// turn, else the first of [`AGENTS`].
+/// turn, the one that its caller has chosen as the model, else the first of [`AGENTS`].
 pub fn target_agent(context: Option<&Value>) -> &'static str {
-    let target = context.and_then(|context| context.pointer("/schedule/targetAgent"));
+    let named = |place| context.and_then(|context: &Value| context.pointer(place));
+    let target = named("/schedule/targetAgent").or_else(|| named("/agent"));
     let [usual, others @ ..] = AGENTS;
     let named = others.into_iter().find(|agent| target.is_some_and(|target| target == agent));
     named.unwrap_or(usual)

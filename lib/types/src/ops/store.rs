@@ -42,6 +42,8 @@ crate::operations! {
     /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
     /// repeated.
     ChatAccept, "chat.accept": Accept => Accepted;
+    /// Notes that the answer to an event was sent to its end, so that an equal event is a new one; see [`Accept::counted`].
+    DoorsDelivered, "doors.delivered": DeliveredEvent => Nothing;
 
     /// Admits a prompt to an instance, which need not be a session. `conflict` with policy `reject` if the instance is
     /// busy, `busy` if its queue is full.
@@ -120,11 +122,13 @@ pub struct Scope {
 
 /// The connector of callers over HTTP, and the `actorId` and `conversationId` of those that name none.
 pub const WEB: &str = "web-api";
+/// The connector of programs that speak the protocol of OpenAI, and the `actorId` of those that name no user.
+pub const OPENAI: &str = "openai";
 
 impl Scope {
     /// Whether it is that of callers over HTTP that name no `actorId`. These can be different persons.
     pub fn is_anonymous(&self) -> bool {
-        self.connector == WEB && self.actor_id == WEB
+        [WEB, OPENAI].contains(&self.connector.as_str()) && self.actor_id == self.connector
     }
 
     /// Returns the scope in which the exchanges of a session are remembered: that of the session, or one of its own if nobody
@@ -354,6 +358,42 @@ pub struct Accept {
     pub event: InboundEvent,
     pub target: Target,
     pub action: Action,
+    /// Whether the id of the event is only the first part of it, and the store adds the number of equal events whose answers were
+    /// sent to their end ([`DoorsDelivered`]). An event whose answer was not is found again by the same first part.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counted: bool,
+}
+
+/// The conversation that a caller continues who sends its messages each time.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Continuation {
+    /// The digest of the messages before the new ones. The session is the newest one of the scope that ends with them.
+    pub tip: Option<String>,
+    /// The submission that is continued; `not_found` if the scope has none with this id. If it is not the newest of its session,
+    /// the new session begins with a copy of what was said up to it.
+    pub after: Option<SubmissionId>,
+    /// The session to create if none fits.
+    pub fresh: FreshSession,
+    /// What was said before, for a new session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imported: Vec<ImportedExchange>,
+}
+
+/// A message and its answer, as a caller has given them. They are part of the conversation, but no session remembers them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImportedExchange {
+    pub prompt: String,
+    pub answer: String,
+}
+
+/// The answer to an event, sent to its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeliveredEvent {
+    pub id: EventId,
 }
 
 /// The record of an incoming message. All fields except the text can be trusted.
@@ -394,6 +434,8 @@ pub enum Target {
     /// The newest session of the scope that is not archived. If there is none, the given new session. Used by the
     /// messenger.
     Active(FreshSession),
+    /// The session that the messages of the caller continue, or a new one that begins with them.
+    Continued(Continuation),
 }
 
 /// How to handle an incoming message in its session.

@@ -46,6 +46,7 @@ pub(crate) const STEPS: &[&str] = &[
     NO_DRAFTS,
     PURGE_PASS,
     FEWER_INDEX_ENTRIES,
+    DOORS,
 ];
 
 /// The version of a database after all migrations.
@@ -59,6 +60,18 @@ DROP INDEX sessions_by_scope;
 DROP INDEX sessions_by_time;
 CREATE INDEX hidden_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NULL AND title IS NULL AND name IS NULL;
 CREATE INDEX hidden_by_time ON sessions (updated_at) WHERE archived_at IS NULL AND title IS NULL AND name IS NULL;
+";
+
+/// Callers who send the whole conversation with each message. tips: the digests of the messages with which a session ends. delivered: the
+/// answer to an event was sent to its end, so that an equal request is another event.
+const DOORS: &str = "
+CREATE TABLE tips (
+  stream INTEGER NOT NULL,
+  digest TEXT NOT NULL,
+  PRIMARY KEY (stream, digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tips_by_digest ON tips (digest);
+ALTER TABLE events ADD COLUMN delivered INTEGER;
 ";
 
 /// A row of `purges` now stands only for a session whose rows are still there. The pass over the database that follows is one for all, and

@@ -6,6 +6,7 @@ mod blobs;
 mod budgets;
 mod checkpoints;
 mod documents;
+mod doors;
 mod exchanges;
 mod fault;
 mod files;

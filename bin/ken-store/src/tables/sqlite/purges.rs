@@ -34,6 +34,7 @@ fn free_leaves(database: &Database, among: &RangeInclusive<i64>) -> Result<BTree
 impl Purges for Database {
     fn begin_purge(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         run(self, "DELETE FROM sessions WHERE stream = ?1", [stream])?;
+        run(self, "DELETE FROM tips WHERE stream = ?1", [stream])?;
         run(self, "UPDATE streams SET purged_at = ?2 WHERE stream = ?1", [stream, now.millis()])?;
         run(self, "INSERT INTO purges (stream) VALUES (?1)", [stream]).map(drop)
     }

@@ -50,7 +50,7 @@ impl Scopes for Database {
     }
 }
 
-fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+pub(super) fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     Ok(SessionRow {
         stream: row.get("stream")?,
         id: SessionId(row.get("id")?),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ken_types::event::CitedSource;
+use crate::event::CitedSource;
 use serde_json::Value;
 
 /// Converts the events of one turn to the text to print. If a message of the agent does not end with a line feed, one

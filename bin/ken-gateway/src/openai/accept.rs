@@ -1,0 +1,120 @@
+//! Accepts a request as an event: the store finds its session, and the turn of an equal request whose answer has not arrived.
+
+use std::sync::Arc;
+
+use ken_http::{Failure, Request};
+use ken_types::id::{EventId, Mint, Origin};
+use ken_types::ops::store::{
+    Accept, Accepted, Action, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, FreshSession, InboundEvent,
+    Policy, Target,
+};
+use ken_types::{Error, id::SubmissionId};
+
+use super::input::Input;
+use super::turn::Turn;
+use crate::app::Gateway;
+use crate::idempotency::{KeyName, caller_name, digest};
+use crate::store::{CHANGE, failed_change};
+
+/// The header with the session: an id, or `new`.
+pub(super) const SESSION: &str = "x-ken-session";
+/// Stands for a new session, whatever was said before.
+const NEW: &str = "new";
+
+/// A request that was accepted.
+pub(super) struct Begun {
+    pub(super) turn: Turn,
+    /// Whether the session is new, and older messages of the conversation are left out of it.
+    pub(super) shortened: bool,
+}
+
+/// Accepts a request. `after` is the answer that it continues, if the caller names one.
+pub(super) async fn accept(
+    gateway: &Arc<Gateway>,
+    request: &Request,
+    body: &[u8],
+    input: &Input,
+    after: Option<SubmissionId>,
+) -> Result<Begun, Failure> {
+    let caller = caller_name(request);
+    let mut mint = Mint::fresh()?;
+    let (id, counted) = event_id(gateway, request, body, &caller).await?;
+    let (target, shortened) = target(request, input, &caller, after, &mut mint)?;
+    let args = Accept {
+        event: InboundEvent {
+            id,
+            scope: input.scope.clone(),
+            kind: "chat.message".to_owned(),
+            text: input.prompt.clone(),
+            received_at: mint.at(),
+            context: Some(input.context(&caller)),
+            raw: None,
+        },
+        target,
+        action: Action::Prompt { submission_id: mint.submission(), policy: Policy::Queue },
+        counted,
+    };
+    let accepted = gateway.store.change::<ChatAccept>(&args, CHANGE).await;
+    let accepted = accepted.map_err(|error| failed_change(error, "eventId", args.event.id.as_str()))?;
+    begun(gateway, request, accepted, shortened).await
+}
+
+async fn begun(
+    gateway: &Arc<Gateway>,
+    request: &Request,
+    accepted: Accepted,
+    shortened: bool,
+) -> Result<Begun, Failure> {
+    if let Some(refused) = accepted.refused {
+        // The next equal request is another one, because the reason may have gone by then.
+        delivered(gateway, &accepted.event_id).await;
+        return Err(refused.into());
+    }
+    let (Some(session), Some(submission)) = (accepted.session, accepted.submission) else {
+        return Err(Error::internal("the store accepted a prompt and named no submission").into());
+    };
+    let shortened = shortened && session.created;
+    let turn = Turn::new(gateway.clone(), request, accepted.event_id, accepted.received_at, session.id, submission);
+    Ok(Begun { turn, shortened })
+}
+
+/// Returns the id of the event, and whether the store completes it. A key stands for the request. Without one, equal requests are the
+/// same event until the answer has arrived.
+async fn event_id(gateway: &Gateway, request: &Request, body: &[u8], caller: &str) -> Result<(EventId, bool), Failure> {
+    if let Some(key) = KeyName::of(request)? {
+        key.check_body(gateway, body).await?;
+        return Ok((EventId(format!("openai-key:{}", key.name())), false));
+    }
+    let session = request.header(SESSION).unwrap_or_default();
+    let parts = [caller.as_bytes(), request.path().as_bytes(), session.as_bytes(), body];
+    Ok((EventId(format!("openai:{}", digest(&parts))), true))
+}
+
+/// Returns the session that the request is for, and whether a new one would lack older messages.
+fn target(
+    request: &Request,
+    input: &Input,
+    caller: &str,
+    after: Option<SubmissionId>,
+    mint: &mut Mint,
+) -> Result<(Target, bool), Error> {
+    let origin = Origin::Connector;
+    let fresh = FreshSession::new(mint.session(origin), origin);
+    let (imported, shortened) = input.imported();
+    let named = request.header(SESSION).map(str::trim);
+    let tip = match named {
+        Some("") => return Err(Error::invalid(SESSION, "the id of the session is blank")),
+        Some(NEW) => None,
+        Some(id) => return Ok((Target::Selector(id.to_owned()), false)),
+        None => input.conversation(caller).before.map(|before| before.as_str().to_owned()),
+    };
+    Ok((Target::Continued(Continuation { tip, after, fresh, imported }), shortened))
+}
+
+/// Notes that the answer to an event was sent to its end. If the store does not learn it, an equal request gets the same answer.
+pub(super) async fn delivered(gateway: &Gateway, id: &EventId) {
+    let args = DeliveredEvent { id: id.clone() };
+    if let Err(error) = gateway.store.change::<DoorsDelivered>(&args, CHANGE).await {
+        tracing::warn!("a repetition of {id} will get the same answer: {error}");
+    }
+}

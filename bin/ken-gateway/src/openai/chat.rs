@@ -1,0 +1,249 @@
+//! POST /v1/chat/completions
+
+use std::sync::Arc;
+
+use ken_http::http::header::HeaderValue;
+use ken_http::{Failure, Frames, LongResponse, Request, Response};
+use ken_types::Error;
+use ken_types::event::{TurnResult, Usage};
+use serde_json::{Map, Value, json};
+
+use super::accept::{Begun, SESSION, accept, delivered};
+use super::error;
+use super::input::{Input, Said, message};
+use super::params::{Known, Refused, is_off, is_one, is_text, never, sort, switch, text};
+use super::turn::Turn;
+use crate::app::Gateway;
+use crate::body;
+use crate::turn::check_model;
+
+const KNOWN: Known = Known {
+    used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tool_choice"],
+    ignored: &[
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "max_completion_tokens",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "stop",
+        "store",
+        "metadata",
+        "service_tier",
+        "prediction",
+        "reasoning_effort",
+        "verbosity",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "web_search_options",
+        "parallel_tool_calls",
+    ],
+    refused: REFUSED,
+};
+
+const REFUSED: &[Refused] = &[
+    ("n", is_one, "ken gives one answer"),
+    ("logprobs", is_off, "ken has no probabilities of tokens"),
+    ("top_logprobs", is_off, "ken has no probabilities of tokens"),
+    ("seed", never, "the answers of ken cannot be repeated by a seed"),
+    ("audio", never, "ken answers with text"),
+    ("modalities", is_text, "ken answers with text"),
+    ("tools", is_empty, "the tools of the caller cannot be used yet"),
+    ("functions", is_empty, "the tools of the caller cannot be used yet"),
+    ("function_call", is_none, "the tools of the caller cannot be used yet"),
+];
+
+fn is_empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn is_none(value: &Value) -> bool {
+    *value == "none"
+}
+
+/// A request for an answer.
+struct Asked {
+    input: Input,
+    /// Whether the answer is sent as it is made, and then whether its last piece says how many tokens it took.
+    stream: Option<bool>,
+    ignored: Vec<String>,
+}
+
+impl Asked {
+    fn read(bytes: &[u8]) -> Result<Asked, Failure> {
+        let mut fields = body::read::<Map<String, Value>>(bytes)?;
+        let ignored = sort(&mut fields, &KNOWN)?;
+        let mut input = Input::new(text(&fields, "model")?, text(&fields, "user")?, messages(&fields)?)?;
+        if let Some(format) = fields.get("response_format").map(|format| format_instructions(format)).transpose()? {
+            input.instruct(&format);
+        }
+        let has_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
+        let stream = switch(&fields, "stream")?.then(|| has_usage == Some(&Value::Bool(true)));
+        Ok(Asked { input, stream, ignored })
+    }
+}
+
+fn messages(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure> {
+    let given = fields.get("messages").and_then(Value::as_array).filter(|given| !given.is_empty());
+    let given =
+        given.ok_or_else(|| Error::invalid("/messages", "messages must be a list with at least one message"))?;
+    let read = |(index, given): (usize, &Value)| {
+        let at = format!("/messages/{index}");
+        let fields = given.as_object().ok_or_else(|| Error::invalid(at.clone(), "a message is an object"))?;
+        message(fields, &at)
+    };
+    given.iter().enumerate().map(read).collect()
+}
+
+/// Returns what the model is told about the form of its answer.
+fn format_instructions(format: &Value) -> Result<String, Failure> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(String::new()),
+        Some("json_schema") => {
+            let schema = format.pointer("/json_schema/schema");
+            let missing = || Error::invalid("/response_format/json_schema/schema", "the schema is missing");
+            Ok(format!(
+                "Answer with one JSON value that fits this schema, and with nothing else:\n{}",
+                schema.ok_or_else(missing)?
+            ))
+        }
+        _ => Err(error::unsupported("/response_format".to_owned(), "response_format must be text or json_schema")),
+    }
+}
+
+/// POST /v1/chat/completions
+pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let asked = Asked::read(&bytes)?;
+    check_model(&gateway).await?;
+    let held = request.hold()?;
+    let Begun { turn, shortened } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
+    let mut ignored = asked.ignored;
+    if shortened {
+        ignored.push("messages (the oldest)".to_owned());
+    }
+    let session = turn.session.to_string();
+    let answer = Answer { model: asked.input.model, turn, _held: held };
+    let response = match asked.stream {
+        Some(with_usage) => Response::events(|frames| answer.stream(frames, with_usage)),
+        None => answer.whole().await?,
+    };
+    let response = response.text_header(SESSION, &session)?;
+    if ignored.is_empty() { Ok(response) } else { response.text_header("x-ken-ignored", &ignored.join(", ")) }
+}
+
+struct Answer {
+    model: String,
+    turn: Turn,
+    _held: LongResponse,
+}
+
+impl Answer {
+    /// Returns the answer as one document. It is sent as a stream, which tells when it has been sent to its end.
+    async fn whole(mut self) -> Result<Response, Failure> {
+        self.turn.end().await?;
+        let result = match self.turn.result().await {
+            Ok(result) => result,
+            Err(failure) => {
+                delivered(&self.turn.gateway, &self.turn.event).await;
+                return Err(failure);
+            }
+        };
+        let body = self.completion(&result).to_string();
+        Ok(Response::stream(200, HeaderValue::from_static("application/json"), |mut frames| async move {
+            frames.send(body).await;
+            delivered(&self.turn.gateway, &self.turn.event).await;
+        }))
+    }
+
+    fn completion(&self, result: &TurnResult) -> Value {
+        let content = ken_chat::door::whole_text(result);
+        let mut body = self.head("chat.completion");
+        body["choices"] = json!([{
+            "index": 0,
+            "message": {"role": "assistant", "content": content, "refusal": null},
+            "logprobs": null,
+            "finish_reason": self.finish_reason(),
+        }]);
+        body["usage"] = usage(&result.usage);
+        body
+    }
+
+    fn finish_reason(&self) -> &'static str {
+        if self.turn.is_cut { "length" } else { "stop" }
+    }
+
+    /// Returns what an answer and each of its pieces begin with.
+    fn head(&self, object: &str) -> Value {
+        json!({
+            "id": format!("chatcmpl-{}", self.turn.id()),
+            "object": object,
+            "created": self.turn.received_at.millis() / 1_000,
+            "model": self.model,
+        })
+    }
+
+    async fn stream(mut self, mut frames: Frames, with_usage: bool) {
+        frames.send(self.piece(json!({"role": "assistant", "content": ""}), None)).await;
+        let end = match self.send_text(&mut frames).await {
+            Ok(()) => self.turn.result().await,
+            Err(failure) => Err(failure),
+        };
+        let last = match end {
+            Ok(result) => self.last_pieces(&result, with_usage),
+            // The stream has begun, so its status is sent.
+            Err(failure) => frame(&error::body(&failure)),
+        };
+        frames.send(last).await;
+        delivered(&self.turn.gateway, &self.turn.event).await;
+    }
+
+    /// Sends the text as it is made, and a comment where there is none for long.
+    async fn send_text(&mut self, frames: &mut Frames) -> Result<(), Failure> {
+        loop {
+            let progress = self.turn.progress().await?;
+            if !progress.text.is_empty() {
+                frames.send(self.piece(json!({"content": progress.text}), None)).await;
+            } else if progress.is_silent && !progress.has_ended {
+                frames.send(": waiting\n\n").await;
+            }
+            if progress.has_ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn piece(&self, delta: Value, finish_reason: Option<&str>) -> String {
+        let mut piece = self.head("chat.completion.chunk");
+        piece["choices"] = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
+        frame(&piece)
+    }
+
+    fn last_pieces(&self, result: &TurnResult, with_usage: bool) -> String {
+        let mut last = self.piece(json!({}), Some(self.finish_reason()));
+        if with_usage {
+            let mut piece = self.head("chat.completion.chunk");
+            piece["choices"] = json!([]);
+            piece["usage"] = usage(&result.usage);
+            last.push_str(&frame(&piece));
+        }
+        last + "data: [DONE]\n\n"
+    }
+}
+
+fn frame(piece: &Value) -> String {
+    format!("data: {piece}\n\n")
+}
+
+/// Returns the tokens of all calls of the turn, as the original counts them: those that were cached are among those of the prompt.
+fn usage(usage: &Usage) -> Value {
+    let prompt = usage.input + usage.cache_read + usage.cache_write;
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output,
+        "total_tokens": prompt + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+    })
+}

@@ -1,0 +1,309 @@
+//! What a request says: the conversation so far, the new messages, and the instructions of the calling program.
+
+use ken_chat::door::{Conversation, Prefix};
+use ken_http::Failure;
+use ken_types::Error;
+use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
+use ken_types::ops::schedules::AGENTS;
+use ken_types::ops::store::{ImportedExchange, OPENAI, Scope};
+use serde_json::{Map, Value, json};
+
+use super::error::{unknown_model, unsupported};
+use crate::body::check_length;
+
+/// The name of the model that stands for the usual agent.
+pub(super) const MODEL: &str = "ken";
+/// The maximum size of the earlier messages with which a new session begins, in bytes, and their number. A model is shown no more,
+/// and a line of the wire has room for them.
+const IMPORTED_BYTES: usize = 1 << 20;
+const IMPORTED: usize = 1_000;
+/// Stands for the message that an answer of the caller's history has no message before it.
+const NO_PROMPT: &str = "(no message)";
+
+/// One message of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) role: Role,
+    pub(super) text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+impl Role {
+    fn named(name: &str) -> Option<Role> {
+        Some(match name {
+            "system" | "developer" => Role::System,
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "tool" | "function" => Role::Tool,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        }
+    }
+}
+
+/// A request as its turn needs it.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// The model as the caller names it.
+    pub(super) model: String,
+    /// The agent, unless it is the usual one.
+    pub(super) agent: Option<&'static str>,
+    pub(super) scope: Scope,
+    pub(super) instructions: String,
+    /// The messages up to the last one of the assistant, without instructions.
+    before: Vec<Said>,
+    /// The text of the messages behind it.
+    pub(super) prompt: String,
+    new: Vec<Said>,
+}
+
+impl Input {
+    pub(super) fn new(model: Option<&str>, user: Option<&str>, messages: Vec<Said>) -> Result<Input, Failure> {
+        let model = model.ok_or_else(|| Error::invalid("/model", "you must provide a model parameter"))?;
+        let agent = agent(model).ok_or_else(|| unknown_model(model))?;
+        let (system, said): (Vec<Said>, Vec<Said>) = messages.into_iter().partition(|said| said.role == Role::System);
+        let instructions = joined(&system);
+        let last = said.iter().rposition(|said| said.role == Role::Assistant);
+        let (before, new) = said.split_at(last.map_or(0, |last| last + 1));
+        let (before, new) = (before.to_vec(), new.to_vec());
+        let prompt = joined(&new);
+        check_prompt(&prompt, &instructions)?;
+        Ok(Input { model: model.to_owned(), agent, scope: scope(user)?, instructions, before, prompt, new })
+    }
+
+    /// Adds instructions that a parameter gives.
+    pub(super) fn instruct(&mut self, text: &str) {
+        if !self.instructions.is_empty() {
+            self.instructions.push_str("\n\n");
+        }
+        self.instructions.push_str(text);
+    }
+
+    /// Returns the digests of the conversation before and after the new messages.
+    pub(super) fn conversation(&self, caller: &str) -> Conversation {
+        let add = |prefix: Prefix, said: &Said| prefix.add(said.role.name(), &said.text);
+        let before = self.before.iter().fold(Prefix::start(caller, &self.scope), add);
+        let after = self.new.iter().fold(before.clone(), add);
+        Conversation { before: (!self.before.is_empty()).then_some(before), after }
+    }
+
+    /// Returns the newest earlier messages that a new session can begin with, and whether older ones are left out.
+    pub(super) fn imported(&self) -> (Vec<ImportedExchange>, bool) {
+        let mut exchanges = exchanges(&self.before);
+        let mut bytes = 0;
+        let fitting = exchanges.iter().rev().take(IMPORTED).take_while(|exchange| {
+            bytes += exchange.prompt.len() + exchange.answer.len();
+            bytes <= IMPORTED_BYTES
+        });
+        let left_out = exchanges.len() - fitting.count();
+        exchanges.drain(..left_out);
+        (exchanges, left_out > 0)
+    }
+
+    /// Returns what is stored with the prompt.
+    pub(super) fn context(&self, caller: &str) -> Value {
+        let mut context = json!({ken_chat::door::DOOR: self.conversation(caller)});
+        if !self.instructions.is_empty() {
+            context[ken_chat::door::INSTRUCTIONS] = self.instructions.as_str().into();
+        }
+        if let Some(agent) = self.agent {
+            context["agent"] = agent.into();
+        }
+        context
+    }
+}
+
+fn check_prompt(prompt: &str, instructions: &str) -> Result<(), Failure> {
+    if prompt.trim().is_empty() {
+        return Err(Error::invalid("/messages", "the last message must be one of the user, and not blank").into());
+    }
+    for (what, text) in [("the new messages have", prompt), ("the instructions have", instructions)] {
+        if text.len() > PROMPT_BYTES {
+            let message = format!("{what} {} bytes, at most {PROMPT_BYTES} are allowed", text.len());
+            return Err(Failure::from(Error::invalid("/messages", message)).code("context_length_exceeded"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the agent that a model stands for, if it stands for one; `Some(None)` for the usual agent.
+pub(super) fn agent(model: &str) -> Option<Option<&'static str>> {
+    if model == MODEL {
+        return Some(None);
+    }
+    let name = model.strip_prefix("ken/")?;
+    let found = AGENTS.into_iter().position(|agent| agent == name)?;
+    // The first one is the usual one, and the others are named in the context.
+    Some(if found == 0 { None } else { AGENTS.get(found).copied() })
+}
+
+/// Returns on whose behalf a request is made. The caller names only its user.
+fn scope(user: Option<&str>) -> Result<Scope, Error> {
+    if let Some(user) = user {
+        check_length("/user", user.trim(), 1, IDENTITY_CHARACTERS)?;
+    }
+    let actor = user.unwrap_or(OPENAI).to_owned();
+    Ok(Scope { connector: OPENAI.to_owned(), conversation_id: actor.clone(), actor_id: actor, thread_id: None })
+}
+
+fn joined(said: &[Said]) -> String {
+    said.iter().map(|said| said.text.as_str()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Returns messages in pairs of what the user and the assistant said.
+fn exchanges(said: &[Said]) -> Vec<ImportedExchange> {
+    let mut exchanges: Vec<ImportedExchange> = Vec::new();
+    for said in said {
+        let opens = exchanges.last().is_none_or(|last| said.role == Role::User && !last.answer.is_empty());
+        if opens {
+            exchanges.push(ImportedExchange { prompt: String::new(), answer: String::new() });
+        }
+        let Some(last) = exchanges.last_mut() else { continue };
+        let (to, text) = match said.role {
+            Role::User | Role::System => (&mut last.prompt, said.text.clone()),
+            Role::Assistant => (&mut last.answer, said.text.clone()),
+            Role::Tool => (&mut last.answer, format!("[the result of a tool: {}]", said.text)),
+        };
+        if !to.is_empty() && !text.is_empty() {
+            to.push_str("\n\n");
+        }
+        to.push_str(&text);
+    }
+    for exchange in exchanges.iter_mut().filter(|exchange| exchange.prompt.trim().is_empty()) {
+        NO_PROMPT.clone_into(&mut exchange.prompt);
+    }
+    exchanges
+}
+
+/// Reads one message. `at` is its place.
+pub(super) fn message(message: &Map<String, Value>, at: &str) -> Result<Said, Failure> {
+    let name = message.get("role").and_then(Value::as_str);
+    let name = name.ok_or_else(|| Error::invalid(format!("{at}/role"), "a message needs a role"))?;
+    let role = Role::named(name).ok_or_else(|| {
+        let message = format!("role is {name:?}, it must be system, developer, user, assistant or tool");
+        Error::invalid(format!("{at}/role"), message)
+    })?;
+    let content = match message.get("content") {
+        None | Some(Value::Null) if role == Role::Assistant => "".into(),
+        None => Value::Null,
+        Some(content) => content.clone(),
+    };
+    Ok(Said { role, text: content_text(&content, &format!("{at}/content"))? })
+}
+
+/// Returns the text of a message's content, which is a text or a list of parts.
+pub(super) fn content_text(content: &Value, at: &str) -> Result<String, Failure> {
+    match content {
+        Value::String(text) => Ok(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().enumerate().map(|(index, part)| part_text(part, &format!("{at}/{index}")));
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+        }
+        _ => Err(Error::invalid(at, "content is neither a string nor a list of parts").into()),
+    }
+}
+
+fn part_text(part: &Value, at: &str) -> Result<String, Failure> {
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+    let text = match kind {
+        "text" | "input_text" | "output_text" => part.get("text"),
+        "refusal" => part.get("refusal"),
+        _ => {
+            return Err(unsupported(at.to_owned(), format!("a part of type {kind:?} cannot be taken here, only text")));
+        }
+    };
+    let missing = || Error::invalid(at, format!("a part of type {kind:?} has no text"));
+    Ok(text.and_then(Value::as_str).ok_or_else(missing)?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(role: &str, text: &str) -> Said {
+        Said { role: Role::named(role).unwrap(), text: text.to_owned() }
+    }
+
+    fn input(messages: Vec<Said>) -> Input {
+        Input::new(Some("ken"), None, messages).unwrap()
+    }
+
+    #[test]
+    fn a_conversation_goes_on_with_what_was_answered() {
+        let first = input(vec![said("system", "It is nine."), said("user", "Hi")]);
+        assert_eq!(first.instructions, "It is nine.");
+        assert_eq!(first.conversation("local").before, None);
+        let tip = first.conversation("local").after.add("assistant", "Hello.");
+        let second = input(vec![
+            said("developer", "It is ten."),
+            said("user", "Hi"),
+            said("assistant", "Hello.\n"),
+            said("user", "And?"),
+        ]);
+        assert_eq!(second.conversation("local").before, Some(tip));
+        assert_eq!(second.prompt, "And?");
+        let imported = ImportedExchange { prompt: "Hi".into(), answer: "Hello.\n".into() };
+        assert_eq!(second.imported(), (vec![imported], false));
+    }
+
+    #[test]
+    fn any_history_becomes_pairs() {
+        let pairs = |said: &[Said]| {
+            exchanges(said).into_iter().map(|pair| (pair.prompt, pair.answer)).collect::<Vec<(String, String)>>()
+        };
+        let pair = |prompt: &str, answer: &str| (prompt.to_owned(), answer.to_owned());
+        assert_eq!(pairs(&[]), []);
+        assert_eq!(pairs(&[said("assistant", "Welcome.")]), [pair(NO_PROMPT, "Welcome.")]);
+        let long = [
+            said("user", "a"),
+            said("user", "b"),
+            said("assistant", ""),
+            said("tool", "42"),
+            said("assistant", "c"),
+            said("user", "d"),
+            said("assistant", "e"),
+        ];
+        assert_eq!(pairs(&long), [pair("a\n\nb", "[the result of a tool: 42]\n\nc"), pair("d", "e")]);
+    }
+
+    #[test]
+    fn only_the_newest_messages_are_imported() {
+        let mut messages = Vec::new();
+        for number in 0..3 {
+            messages.push(said("user", &number.to_string()));
+            messages.push(said("assistant", &"x".repeat(IMPORTED_BYTES / 2 - 10)));
+        }
+        messages.push(said("user", "now"));
+        let (imported, left_out) = input(messages).imported();
+        assert_eq!((imported.len(), left_out), (2, true));
+        assert_eq!(imported[0].prompt, "1");
+    }
+
+    #[test]
+    fn models_stand_for_agents() {
+        for (model, found) in [
+            ("ken", Some(None)),
+            ("ken/orchestrator", Some(None)),
+            ("ken/coding-worker", Some(Some("coding-worker"))),
+            ("ken/", None),
+            ("gpt-4o", None),
+        ] {
+            assert_eq!(agent(model), found, "{model}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The interface of OpenAI, for the programs that speak it: a translation of messages to prompts of a session, and of the events of a
+//! turn to answers. Which session a caller means, and which turn a repeated request means, is decided in the store.
+
+mod accept;
+pub(crate) mod chat;
+pub(crate) mod error;
+mod input;
+pub(crate) mod models;
+mod params;
+mod turn;

@@ -1,0 +1,106 @@
+//! The parameters of a request: which ones are used, ignored, refused, or unknown.
+
+use ken_http::Failure;
+use ken_types::{Error, json};
+use serde_json::{Map, Value};
+
+use super::error::unsupported;
+
+/// The parameters of one kind of request.
+pub(super) struct Known {
+    pub(super) used: &'static [&'static str],
+    /// They have no effect, and the response names them.
+    pub(super) ignored: &'static [&'static str],
+    /// They are refused, unless they have the value that changes nothing.
+    pub(super) refused: &'static [Refused],
+}
+
+/// A parameter that cannot be done: its name, whether a value changes nothing, and why it cannot be done.
+pub(super) type Refused = (&'static str, fn(&Value) -> bool, &'static str);
+
+/// Whether a value says that something is not wanted.
+pub(super) fn is_off(value: &Value) -> bool {
+    *value == false || *value == 0
+}
+
+pub(super) fn is_one(value: &Value) -> bool {
+    *value == 1
+}
+
+pub(super) fn never(_: &Value) -> bool {
+    false
+}
+
+/// Whether a list of modalities asks for text alone.
+pub(super) fn is_text(value: &Value) -> bool {
+    value.as_array().is_some_and(|kinds| kinds.iter().all(|kind| kind == "text"))
+}
+
+/// Checks the names of all parameters. Returns the given ones that are ignored. A parameter that is null counts as absent, as in the
+/// original.
+pub(super) fn sort(fields: &mut Map<String, Value>, known: &Known) -> Result<Vec<String>, Failure> {
+    fields.retain(|_, value| !value.is_null());
+    let mut ignored = Vec::new();
+    for (name, value) in fields.iter() {
+        let is_in = |names: &[&str]| names.contains(&name.as_str());
+        if let Some((_, is_nothing, why)) = known.refused.iter().find(|(refused, ..)| refused == name) {
+            if !is_nothing(value) {
+                return Err(unsupported(at(name), format!("{name}: {why}")));
+            }
+        } else if is_in(known.ignored) {
+            ignored.push(name.clone());
+        } else if !is_in(known.used) {
+            let message = format!("Unrecognized request argument supplied: {name}");
+            return Err(Failure::from(Error::invalid(at(name), message)).code("unknown_parameter"));
+        }
+    }
+    Ok(ignored)
+}
+
+fn at(name: &str) -> String {
+    format!("/{}", json::escape_pointer(name))
+}
+
+/// Returns a parameter of a type; `None` if it is absent.
+pub(super) fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Error> {
+    let wrong = || Error::invalid(at(name), format!("{name} is not a string"));
+    fields.get(name).map(|value| value.as_str().ok_or_else(wrong)).transpose()
+}
+
+/// Returns a switch, which is off if it is absent.
+pub(super) fn switch(fields: &Map<String, Value>, name: &str) -> Result<bool, Error> {
+    let wrong = || Error::invalid(at(name), format!("{name} is neither true nor false"));
+    Ok(fields.get(name).map(|value| value.as_bool().ok_or_else(wrong)).transpose()?.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KNOWN: Known = Known {
+        used: &["model"],
+        ignored: &["temperature"],
+        refused: &[("n", is_one, "one answer"), ("logprobs", is_off, "none"), ("seed", never, "none")],
+    };
+
+    fn sorted(mut fields: Value) -> Result<Vec<String>, Value> {
+        let sorted = sort(fields.as_object_mut().unwrap(), &KNOWN);
+        sorted.map_err(|failure| super::super::error::body(&failure)["error"]["param"].clone())
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_named() {
+        let harmless = json!({"model": "ken", "n": 1, "logprobs": false, "seed": null, "unknown": null});
+        assert_eq!(sorted(harmless), Ok(vec![]));
+        assert_eq!(sorted(json!({"temperature": 0})), Ok(vec!["temperature".to_owned()]));
+        for (fields, param) in [
+            (json!({"n": 2}), "n"),
+            (json!({"logprobs": true}), "logprobs"),
+            (json!({"seed": 0}), "seed"),
+            (json!({"modell": "ken"}), "modell"),
+        ] {
+            assert_eq!(sorted(fields), Err(json!(param)));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The turn of a request: its events as they are stored, and its outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_chat::door::StreamedText;
+use ken_http::http::StatusCode;
+use ken_http::{Failure, Request, Shutdown};
+use ken_types::event::TurnResult;
+use ken_types::id::{EventId, SessionId};
+use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus};
+use ken_types::{Error, Offset, Timestamp};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::error::of_turn;
+use crate::app::Gateway;
+use crate::chat::failure;
+use crate::store::CALL_TIMEOUT;
+use crate::stream::page::{PAUSE, page};
+use crate::stream::subject::Subject;
+use crate::turn::{Waited, wait};
+
+/// How long a read waits for events. A stream without text has a comment then, which shows the caller that it is not broken.
+const SILENCE_MS: u64 = 15_000;
+
+pub(super) struct Turn {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) event: EventId,
+    pub(super) received_at: Timestamp,
+    pub(super) session: SessionId,
+    pub(super) submission: Admission,
+    shutdown: Shutdown,
+    offset: Offset,
+    text: StreamedText,
+    /// Whether the last text was cut off because the model may not write more.
+    pub(super) is_cut: bool,
+}
+
+/// What has happened since the last look.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) text: String,
+    pub(super) has_ended: bool,
+    /// Whether nothing at all has happened for long.
+    pub(super) is_silent: bool,
+}
+
+impl Turn {
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        request: &Request,
+        event: EventId,
+        received_at: Timestamp,
+        session: SessionId,
+        submission: Admission,
+    ) -> Turn {
+        let (shutdown, offset) = (request.shutdown(), submission.offset);
+        let text = StreamedText::default();
+        Turn { gateway, event, received_at, session, submission, shutdown, offset, text, is_cut: false }
+    }
+
+    /// Returns the id of the turn without the signs that the ids of OpenAI do not have.
+    pub(super) fn id(&self) -> String {
+        self.submission.submission_id.as_str().replace('-', "")
+    }
+
+    /// Waits for what happens next, at most [`SILENCE_MS`].
+    pub(super) async fn progress(&mut self) -> Result<Progress, Failure> {
+        let mut progress = Progress::default();
+        let events = self.events().await?;
+        progress.is_silent = events.is_empty();
+        for event in events {
+            progress.text += &self.text.add(&event);
+            let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+            match text("/type") {
+                Some("submission_settled") => progress.has_ended = true,
+                Some("message_end") if text("/message/role") == Some("assistant") => {
+                    self.is_cut = text("/message/stopReason") == Some("length");
+                }
+                _ => {}
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Waits until the turn has ended.
+    pub(super) async fn end(&mut self) -> Result<(), Failure> {
+        while !self.progress().await?.has_ended {}
+        Ok(())
+    }
+
+    /// Returns the next events of the turn itself, without those of its workers.
+    async fn events(&mut self) -> Result<Vec<Value>, Failure> {
+        let subject = Subject::agent(self.session.as_str());
+        let args = ReadStream { wait_ms: SILENCE_MS, ..subject.read_from(self.offset) };
+        let read = tokio::select! {
+            read = page(&self.gateway.store, &subject, &args) => read,
+            () = self.shutdown.requested() => return Err(stopping()),
+        };
+        let page = match read {
+            Ok(page) => page,
+            Err(error) if matches!(error.status_code(), StatusCode::NOT_FOUND | StatusCode::GONE) => return Err(error),
+            // The store is restarting. It has all accepted work when it is back.
+            Err(_) => {
+                sleep(PAUSE).await;
+                return Ok(Vec::new());
+            }
+        };
+        self.offset = Offset::After(page.next);
+        let events = page.entries.iter().filter_map(|entry| serde_json::from_str::<Value>(entry.get()).ok());
+        let id = self.submission.submission_id.as_str();
+        Ok(events
+            .filter(|event| {
+                event.get("submissionId").is_some_and(|of| of == id) && event.get("parentSession").is_none()
+            })
+            .collect())
+    }
+
+    /// Returns the result of a turn that has ended.
+    pub(super) async fn result(&self) -> Result<TurnResult, Failure> {
+        let id = &self.submission.submission_id;
+        match wait(&self.gateway, self.shutdown.clone(), id, Some(CALL_TIMEOUT)).await? {
+            Waited::Settled(standing) => settled(*standing).map_err(of_turn),
+            Waited::Running(_) | Waited::Stopping => Err(stopping()),
+        }
+    }
+}
+
+fn settled(standing: SubmissionStatus) -> Result<TurnResult, Failure> {
+    match (standing.state, &standing.result) {
+        (State::Completed, Some(result)) => Ok(result.clone()),
+        _ => Err(failure(&standing)),
+    }
+}
+
+/// The failure of a caller whose turn goes on while the gateway restarts. An equal request finds the turn.
+fn stopping() -> Failure {
+    let wait = Duration::from_secs(1).as_millis();
+    let mut error =
+        Error::unavailable("the gateway is restarting; the turn goes on, and the same request gets its answer");
+    error.retry_after_ms = u64::try_from(wait).ok();
+    error.into()
+}

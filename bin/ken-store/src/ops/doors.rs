@@ -1,0 +1,194 @@
+//! Conversations of callers who name no session, but send their messages each time. See `ken_chat::door`.
+
+use ken_chat::door::{Conversation, StreamedText};
+use ken_types::Error;
+use ken_types::fence::Outside;
+use ken_types::id::{EventId, SubmissionId};
+use ken_types::ops::Nothing;
+use ken_types::ops::store::{
+    Continuation, DeliveredEvent, DoorsDelivered, ImportedExchange, PastExchange, State, SubmissionKind,
+};
+use serde_json::Value;
+
+use crate::engine::change::Change;
+use crate::ops::{Host, Operations, Write};
+use crate::rules::digest;
+use crate::rules::exchange::{Fold, Prompt};
+use crate::rules::queue::Ending;
+use crate::rules::record;
+use crate::tables::{LogRow, NewEvent, NewExchange, NewSubmission, SessionRow, SubmissionRow, Tables};
+
+/// The maximum number of exchanges that a new session begins with. A model is shown no more.
+const MAX_IMPORTED: u32 = 1_000;
+/// The origin of what a caller says was said before. Nobody knows who has written it.
+const IMPORT: &str = "import";
+const KIND: &str = "chat.imported";
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    operations.write::<DoorsDelivered>()
+}
+
+impl Write for DoorsDelivered {
+    fn run(tables: &dyn Tables, args: &DeliveredEvent, _: &mut Change) -> Result<Nothing, Error> {
+        tables.set_delivered(args.id.as_str())?;
+        Ok(Nothing {})
+    }
+}
+
+/// Returns the whole id of an event of which only the first part is given. A repetition has the id of the first request, until the
+/// answer to that was sent to its end.
+pub(super) fn counted(tables: &dyn Tables, first_part: &EventId) -> Result<EventId, Error> {
+    let number = match tables.newest_equal(first_part.as_str())? {
+        Some((id, false)) => return Ok(EventId(id)),
+        Some((id, true)) => 1 + id.rsplit(':').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default(),
+        None => 0,
+    };
+    // Padded, so that the ids sort by their numbers.
+    Ok(EventId(format!("{first_part}:{number:010}")))
+}
+
+/// Returns the session that a caller continues.
+pub(super) fn session(tables: &dyn Tables, scope: i64, given: &Continuation) -> Result<Option<SessionRow>, Error> {
+    let Some(id) = &given.after else {
+        let tip = given.tip.as_deref();
+        return Ok(tip.map(|tip| tables.session_with_tip(scope, tip)).transpose()?.flatten());
+    };
+    let (found, log) = continued(tables, scope, id)?;
+    let newest = tables.exchanges(log.key, i64::MAX, 1)?;
+    if newest.first().is_some_and(|(key, _)| *key == found.key) {
+        return tables.session(log.instance());
+    }
+    Ok(None)
+}
+
+/// Returns the submission that a caller continues, with its stream.
+fn continued(tables: &dyn Tables, scope: i64, id: &SubmissionId) -> Result<(SubmissionRow, LogRow), Error> {
+    let unknown = || Error::not_found(format!("there is no answer {id} to continue")).at("/after");
+    let found = tables.submission(id.as_str())?.ok_or_else(unknown)?;
+    let log = tables.log_by_key(found.stream)?;
+    let session = tables.session(log.instance())?.filter(|session| session.scope == scope);
+    if session.is_some() { Ok((found, log)) } else { Err(unknown()) }
+}
+
+/// Returns what was said before, for a session that begins with it.
+pub(super) fn history(tables: &dyn Tables, scope: i64, given: &Continuation) -> Result<Vec<ImportedExchange>, Error> {
+    let Some(id) = &given.after else {
+        return Ok(given.imported.clone());
+    };
+    let (_, log) = continued(tables, scope, id)?;
+    // Only a settled turn can have later ones.
+    let turn = tables.exchange_turn(log.key, id)?.unwrap_or_default();
+    let mut past = tables.past_exchanges(log.key, 0, turn + 1, MAX_IMPORTED)?;
+    past.reverse();
+    let imported = |past: PastExchange| ImportedExchange { prompt: past.prompt, answer: past.answer };
+    Ok(past.into_iter().map(imported).collect())
+}
+
+/// Adds exchanges to a new session that it did not have itself: they are in its history and in its transcript, but not on its stream.
+pub(super) fn import(
+    tables: &dyn Tables,
+    session: &SessionRow,
+    imported: &[ImportedExchange],
+    change: &mut Change,
+) -> Result<(), Error> {
+    let outside = Outside::from([IMPORT.to_owned()]);
+    for (number, exchange) in imported.iter().enumerate() {
+        let event_id = format!("import:{}:{number}", session.id);
+        let event = tables.insert_event(&NewEvent {
+            id: &event_id,
+            scope: Some(session.scope),
+            kind: KIND,
+            text: &exchange.prompt,
+            received_at: change.now,
+            context: None,
+            raw: None,
+            images: &[],
+            answer: "{}",
+        })?;
+        let id = digest::submission_id(&event_id);
+        let key = tables.insert_submission(&NewSubmission {
+            id: &id,
+            stream: session.stream,
+            event,
+            kind: SubmissionKind::Prompt,
+            hidden: true,
+            open: false,
+            place: 0,
+            recorded_from: 0,
+            next_index: 0,
+            outside: &outside,
+        })?;
+        tables.settle_submission(key, State::Completed)?;
+        let prompt = Prompt::visible(event_id, exchange.prompt.clone(), change.now);
+        let fold = Fold::of_answer(id, &exchange.answer, change.now);
+        let body = record::write(&fold.exchange(State::Completed, Some(prompt)))?;
+        tables.insert_exchange(&NewExchange {
+            submission: key,
+            stream: session.stream,
+            turn: Some(tables.count_turn(session.stream)?),
+            body: Some(&body),
+            answer: &exchange.answer,
+            result: None,
+            error: None,
+            context_usage: None,
+            ended_at: 0,
+            settled_at: change.now,
+        })?;
+    }
+    Ok(())
+}
+
+/// The answer of a turn as its caller was sent it.
+pub(super) struct Sent {
+    conversation: Conversation,
+    text: String,
+    streamed: StreamedText,
+    submission: SubmissionId,
+}
+
+impl Sent {
+    /// Returns `None` for a turn whose caller does not send the conversation each time.
+    pub(super) fn of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<Sent>, Error> {
+        let event = tables.event(found.event)?;
+        let conversation = Conversation::of_context(event.and_then(|event| event.context).as_ref());
+        Ok(conversation.map(|conversation| Sent {
+            conversation,
+            text: String::new(),
+            streamed: StreamedText::default(),
+            submission: found.id.clone(),
+        }))
+    }
+
+    pub(super) fn add_event(&mut self, event: &str) {
+        if let Ok(event) = serde_json::from_str::<Value>(event)
+            && event.get("submissionId").is_some_and(|id| *id == *self.submission.as_str())
+        {
+            self.text += &self.streamed.add(&event);
+        }
+    }
+
+    /// Stores with which messages the next request can begin. After a turn without an answer, it begins as the last one did.
+    pub(super) fn keep_tips(
+        &self,
+        tables: &dyn Tables,
+        found: &SubmissionRow,
+        ending: &Ending<'_>,
+    ) -> Result<(), Error> {
+        // A later prompt of another client has gone on with the session, so these messages are no longer its end.
+        let newest = tables.exchanges(found.stream, i64::MAX, 1)?;
+        if newest.first().is_some_and(|(key, _)| *key != found.key) {
+            return Ok(());
+        }
+        let tips = match ending.result.filter(|_| ending.state() == State::Completed) {
+            Some(result) => self.conversation.tips_after(&self.text, result),
+            None => self.conversation.before.iter().cloned().collect(),
+        };
+        tips.iter().try_for_each(|tip| tables.add_tip(found.stream, tip.as_str()))
+    }
+}
+
+/// Returns the first thing that was said in a session, for its title.
+pub(super) fn first_prompt(tables: &dyn Tables, session: &SessionRow) -> Result<Option<String>, Error> {
+    let first = tables.past_exchanges(session.stream, 0, 2, 1)?;
+    Ok(first.into_iter().next().map(|first| first.prompt))
+}

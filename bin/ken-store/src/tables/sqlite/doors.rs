@@ -1,0 +1,36 @@
+//! Callers who send the whole conversation with each message: how their sessions end, and which answers were sent.
+
+use ken_types::Error;
+use rusqlite::params;
+
+use super::sessions::session;
+use super::{Database, first, run};
+use crate::tables::{Doors, SessionRow};
+
+impl Doors for Database {
+    fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error> {
+        // The semicolon follows the colon, so that this is a range of the index of ids.
+        let sql = "SELECT id, delivered FROM events WHERE id > ?1 || ':' AND id < ?1 || ';' ORDER BY id DESC LIMIT 1";
+        first(self, sql, [first_part], |row| {
+            Ok((row.get("id")?, row.get::<_, Option<bool>>("delivered")?.unwrap_or(false)))
+        })
+    }
+
+    fn set_delivered(&self, id: &str) -> Result<(), Error> {
+        run(self, "UPDATE events SET delivered = 1 WHERE id = ?1", [id]).map(drop)
+    }
+
+    fn session_with_tip(&self, scope: i64, digest: &str) -> Result<Option<SessionRow>, Error> {
+        let sql = "SELECT s.* FROM tips JOIN sessions AS s USING (stream) WHERE digest = ?2 AND scope = ?1
+                   ORDER BY updated_at DESC, stream DESC LIMIT 1";
+        first(self, sql, params![scope, digest], session)
+    }
+
+    fn add_tip(&self, stream: i64, digest: &str) -> Result<(), Error> {
+        run(self, "INSERT OR IGNORE INTO tips (stream, digest) VALUES (?1, ?2)", params![stream, digest]).map(drop)
+    }
+
+    fn forget_tips(&self, stream: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM tips WHERE stream = ?1", [stream]).map(drop)
+    }
+}

@@ -1,0 +1,340 @@
+//! The interface of OpenAI: answers whole and in pieces, conversations that are found by their messages, repeated requests, and errors.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai, with_usage};
+use ken_tests::{Answer, Builder, Client, System, scripted, until};
+use serde_json::{Value, json};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn ask(messages: &[(&str, &str)]) -> Value {
+    let messages: Vec<Value> = messages.iter().map(|(role, text)| json!({"role": role, "content": text})).collect();
+    json!({"model": "ken", "messages": messages})
+}
+
+fn with(mut body: Value, name: &str, value: Value) -> Value {
+    body[name] = value;
+    body
+}
+
+fn content(answer: &Answer) -> String {
+    answer.text("/choices/0/message/content")
+}
+
+fn session(answer: &Answer) -> String {
+    answer.header("x-ken-session").expect("a session").to_owned()
+}
+
+/// The pieces of a streamed answer. The last frame says that it is whole.
+fn pieces(text: &str) -> Vec<Value> {
+    let frames: Vec<&str> = text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: ")).collect();
+    let (last, pieces) = frames.split_last().expect("frames");
+    assert_eq!(*last, "[DONE]", "{text}");
+    pieces.iter().map(|piece| serde_json::from_str(piece).expect("JSON")).collect()
+}
+
+fn streamed_text(pieces: &[Value]) -> String {
+    pieces.iter().filter_map(|piece| piece.pointer("/choices/0/delta/content")?.as_str()).collect()
+}
+
+/// The prompts of a session of this interface.
+fn prompts(system: &System, session: &str) -> Vec<String> {
+    let target =
+        format!("/api/chat/sessions/{session}/transcript?connector=openai&actorId=openai&conversationId=openai");
+    let exchanges = system.get(&target).expect(200).at("/exchanges");
+    let prompts = exchanges.as_array().unwrap().iter().map(|exchange| exchange["prompt"]["text"].as_str().unwrap());
+    prompts.map(str::to_owned).collect()
+}
+
+#[test]
+fn answers_and_errors_have_the_form_of_the_original() {
+    let system = scripted();
+    whole(&system);
+    streamed(&system);
+    refused(&system);
+    models(&system);
+}
+
+fn whole(system: &System) {
+    let answer = system.post(CHAT, &ask(&[("user", "hello")])).expect(200);
+    assert_eq!(content(&answer), "Hello there.");
+    assert_eq!(answer.text("/choices/0/finish_reason"), "stop");
+    assert_eq!(
+        answer.at("/usage/total_tokens"),
+        answer.at("/usage/prompt_tokens").as_u64().unwrap() + answer.at("/usage/completion_tokens").as_u64().unwrap()
+    );
+    assert_eq!(system.post(CHAT, &ask(&[("user", "length")])).expect(200).text("/choices/0/finish_reason"), "length");
+    let parts = json!([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]);
+    let body = json!({"model": "ken/orchestrator", "messages": [{"role": "user", "content": parts}], "temperature": 0, "max_tokens": 5,
+        "n": 1, "seed": null});
+    let answer = system.post(CHAT, &body).expect(200);
+    assert_eq!(answer.header("x-ken-ignored"), Some("max_tokens, temperature"));
+}
+
+fn streamed(system: &System) {
+    let body =
+        with(with(ask(&[("user", "tools")]), "stream", json!(true)), "stream_options", json!({"include_usage": true}));
+    let answer = system.post(CHAT, &body).expect(200);
+    let pieces = pieces(&answer.body_text());
+    assert_eq!(streamed_text(&pieces), "Let me look.\nTools are gone.");
+    assert_eq!(pieces[0]["choices"][0]["delta"]["role"], "assistant");
+    let [.., last, usage] = pieces.as_slice() else { panic!() };
+    assert_eq!(last["choices"][0]["finish_reason"], "stop");
+    assert_eq!((&usage["choices"], usage["usage"]["prompt_tokens"].is_u64()), (&json!([]), true));
+    assert!(pieces.iter().all(|piece| piece["id"] == pieces[0]["id"] && piece["object"] == "chat.completion.chunk"));
+    // A turn that fails after the stream has begun ends it with the error.
+    let answer = system.post(CHAT, &with(ask(&[("user", "refused")]), "stream", json!(true))).expect(200);
+    let text = answer.body_text();
+    let last = text.trim_end().rsplit("data: ").next().unwrap();
+    let error: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(error["error"]["code"], "model_failed", "{text}");
+}
+
+fn refused(system: &System) {
+    let hello = || ask(&[("user", "hello")]);
+    let parts = |part: Value| json!({"model": "ken", "messages": [{"role": "user", "content": [part]}]});
+    for (body, status, param, code) in [
+        (with(hello(), "n", json!(2)), 400, "n", json!("unsupported_parameter")),
+        (with(hello(), "logprobs", json!(true)), 400, "logprobs", json!("unsupported_parameter")),
+        (with(hello(), "seed", json!(1)), 400, "seed", json!("unsupported_parameter")),
+        (
+            with(hello(), "response_format", json!({"type": "json_object"})),
+            400,
+            "response_format",
+            json!("unsupported_parameter"),
+        ),
+        (with(hello(), "modell", json!("ken")), 400, "modell", json!("unknown_parameter")),
+        (with(hello(), "model", json!("gpt-4o")), 404, "model", json!("model_not_found")),
+        (json!({"messages": []}), 400, "messages", Value::Null),
+        (json!({"messages": [{"role": "user", "content": "x"}]}), 400, "model", Value::Null),
+        (ask(&[("user", "hello"), ("assistant", "Hi")]), 400, "messages", Value::Null),
+        (ask(&[("someone", "hello")]), 400, "messages[0].role", Value::Null),
+        (parts(json!({"type": "input_audio"})), 400, "messages[0].content[0]", json!("unsupported_parameter")),
+        (parts(json!({"type": "text"})), 400, "messages[0].content[0]", Value::Null),
+        (with(hello(), "stream", json!("yes")), 400, "stream", Value::Null),
+        (with(hello(), "user", json!("x".repeat(257))), 400, "user", Value::Null),
+        (ask(&[("user", &"x".repeat(300_000))]), 400, "messages", json!("context_length_exceeded")),
+    ] {
+        let answer = system.post(CHAT, &body).expect(status);
+        assert_eq!((answer.text("/error/param"), answer.at("/error/code")), (param.to_owned(), code), "{body:.200}");
+    }
+    let mut client = system.client();
+    client.request("POST", CHAT).header("Content-Type", "application/json").body("{").send().expect(400);
+    system.get("/v1/nothing").expect(404).text("/error/message");
+    system.get(CHAT).expect(405).text("/error/message");
+    // A failed turn is an error that the libraries do not repeat, and the next equal request is a turn of its own.
+    let failed = ask(&[("user", "refused")]);
+    let first = system.post(CHAT, &failed).expect(500);
+    assert_eq!((first.text("/error/code"), first.header("x-should-retry")), ("model_failed".to_owned(), Some("false")));
+    system.post(CHAT, &failed).expect(500);
+}
+
+fn models(system: &System) {
+    let list = system.get("/v1/models").expect(200).at("/data");
+    let ids: Vec<&str> = list.as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["ken", "ken/orchestrator", "ken/coding-worker"]);
+    for id in ids {
+        assert_eq!(system.get(&format!("/v1/models/{id}")).expect(200).text("/id"), id);
+    }
+    assert_eq!(system.get("/v1/models/ken%2Forchestrator").expect(200).text("/id"), "ken/orchestrator");
+    for unknown in ["gpt-4o", "ken/nobody"] {
+        assert_eq!(system.get(&format!("/v1/models/{unknown}")).expect(404).text("/error/code"), "model_not_found");
+    }
+}
+
+#[test]
+fn the_secret_can_be_a_bearer_token() {
+    let system = Builder::default()
+        .script(&[json!({"events": [{"text": "Hello."}]})])
+        .secrets("API_SECRET=s3cret\n")
+        .config("[gateway]\ntrust_loopback = \"no\"\n")
+        .start();
+    let post = |header: Option<(&str, &str)>| {
+        let mut client = system.client();
+        let request = client.request("POST", CHAT);
+        let request = match header {
+            Some((name, value)) => request.header(name, value),
+            None => request,
+        };
+        request.json(&ask(&[("user", "hello")])).send()
+    };
+    post(Some(("Authorization", "Bearer s3cret"))).expect(200);
+    post(Some(("x-api-secret", "s3cret"))).expect(200);
+    for wrong in [None, Some(("Authorization", "Bearer other")), Some(("Authorization", "Basic s3cret"))] {
+        assert_eq!(post(wrong).expect(401).text("/error/code"), "invalid_api_key");
+    }
+    // Elsewhere it is not: those routes have no such clients.
+    let mut client = system.client();
+    client.request("GET", "/api/chat/sessions").header("Authorization", "Bearer s3cret").send().expect(401);
+    // A local caller may send any key, as the libraries always do.
+    let local = scripted();
+    let mut client = local.client();
+    let request = client.request("POST", CHAT).header("Authorization", "Bearer anything");
+    request.json(&ask(&[("user", "hello")])).send().expect(200);
+}
+
+/// The number of the messages that a provider was sent, and the texts of its system message.
+fn provider() -> Provider {
+    Provider::answering(|request: &ReceivedRequest| {
+        let last =
+            request.body["messages"].as_array().unwrap().iter().rfind(|message| message["role"] == "user").unwrap();
+        let text = last["content"].as_str().unwrap_or_default();
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 5}});
+        let said = if text.contains("second") { "Two." } else { "One." };
+        Reply::Stream(with_usage(openai(&[said], &[]), &usage))
+    })
+}
+
+fn with_provider() -> (Provider, System) {
+    let provider = provider();
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    (provider, system)
+}
+
+fn last_request(provider: &Provider) -> String {
+    provider.received().last().unwrap().body["messages"].to_string()
+}
+
+#[test]
+fn a_conversation_is_found_by_its_messages() {
+    let (provider, system) = with_provider();
+    let first = system.post(CHAT, &ask(&[("system", "It is nine."), ("user", "The first.")])).expect(200);
+    assert_eq!(content(&first), "One.");
+    let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13, "prompt_tokens_details": {"cached_tokens": 5}});
+    assert_eq!(first.at("/usage"), usage);
+    // The instructions of the program stand below the rules of ken, between marks.
+    let sent = last_request(&provider);
+    assert!(
+        sent.contains("It is nine.") && sent.find("It is nine.") > sent.find("# The program of the user"),
+        "{sent}"
+    );
+    // Its messages continue it, although the program writes another time and other line ends into them.
+    let second =
+        [("system", "It is ten."), ("user", "The first.\r\n"), ("assistant", " One.\n"), ("user", "The second.")];
+    let second = system.post(CHAT, &ask(&second)).expect(200);
+    assert_eq!(session(&second), session(&first));
+    assert_eq!(prompts(&system, &session(&first)), ["The first.", "The second."]);
+    let sent = last_request(&provider);
+    assert!(!sent.contains("It is nine.") && sent.matches("The first.").count() == 1, "{sent}");
+    // An edited history is a conversation of its own that begins with it.
+    let edited = [("user", "The FIRST."), ("assistant", "One."), ("user", "Also the second.")];
+    let edited = system.post(CHAT, &ask(&edited)).expect(200);
+    assert_ne!(session(&edited), session(&first));
+    assert_eq!(prompts(&system, &session(&edited)), ["The FIRST.", "Also the second."]);
+    assert!(last_request(&provider).contains("The FIRST."));
+    // So is what another user, or another caller of the same messages, goes on with.
+    let whole = [
+        ("user", "The first."),
+        ("assistant", "One."),
+        ("user", "The second."),
+        ("assistant", "Two."),
+        ("user", "Third."),
+    ];
+    let other = with(ask(&whole), "user", json!("vera"));
+    let other = system.post(CHAT, &other).expect(200);
+    assert_ne!(session(&other), session(&first));
+    // The end of the first one is still where it was; of two that go on from it, one finds it.
+    let third = system.post(CHAT, &ask(&whole)).expect(200);
+    assert_eq!(session(&third), session(&first));
+    let again = [&whole[..4], &[("user", "Third, in other words.")]].concat();
+    assert_ne!(session(&system.post(CHAT, &ask(&again)).expect(200)), session(&first));
+}
+
+#[test]
+fn a_session_can_be_named() {
+    let (_provider, system) = with_provider();
+    let send = |session: &str, text: &str| {
+        let mut client = system.client();
+        client.request("POST", CHAT).header("X-Ken-Session", session).json(&ask(&[("user", text)])).send()
+    };
+    let first = session(&send("new", "The first.").expect(200));
+    assert_eq!(session(&send(&first, "The second.").expect(200)), first);
+    assert_eq!(prompts(&system, &first), ["The first.", "The second."]);
+    assert_eq!(send("connector-nowhere", "x").expect(404).text("/error/type"), "invalid_request_error");
+    assert_eq!(send(&system.session(), "x").expect(403).text("/error/type"), "invalid_request_error");
+    // Only from the second exchange on is it listed for a person; before, it may be a program's request for a title.
+    let one = session(&send("new", "Only one.").expect(200));
+    let listed = |all: bool| system.get(&format!("/api/chat/sessions?empty={}", u8::from(all))).expect(200).body_text();
+    assert!(listed(false).contains(&first) && !listed(false).contains(&one), "{}", listed(false));
+    assert!(listed(true).contains(&one));
+    let title = system.get("/api/chat/sessions?empty=0").expect(200).at("/sessions/0/title");
+    assert_eq!(title, "The first.");
+}
+
+#[test]
+fn a_repeated_request_is_one_turn_until_its_answer_has_arrived() {
+    let system = scripted();
+    let body = ask(&[("user", "pause")]);
+    // Equal requests at one moment are one turn.
+    let workers: Vec<_> = (0..4)
+        .map(|_| {
+            let (address, body) = (system.address(), body.clone());
+            std::thread::spawn(move || session(&Client::connect(address).post(CHAT, &body).expect(200)))
+        })
+        .collect();
+    let mut sessions: Vec<String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    sessions.dedup();
+    assert_eq!(sessions.len(), 1);
+    // Tomorrow the same words are another one.
+    assert_ne!(session(&system.post(CHAT, &body).expect(200)), sessions[0]);
+    // A caller that hangs up has no answer yet, so its repetition is the same turn.
+    for stream in [false, true] {
+        let body = with(ask(&[("user", &format!("pause, {stream}"))]), "stream", json!(stream));
+        let mut client = Client::connect(system.address());
+        client.request("POST", CHAT).json(&body).start();
+        std::thread::sleep(Duration::from_millis(20));
+        client.reset();
+        let again = system.post(CHAT, &body).expect(200);
+        assert_eq!(prompts(&system, &session(&again)).len(), 1);
+        let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions");
+        assert_eq!(all.as_array().unwrap().len(), 3 + usize::from(stream), "{all}");
+    }
+    // A key stands for a request.
+    let key = |body: &Value| {
+        let mut client = system.client();
+        client.request("POST", CHAT).header("Idempotency-Key", "k").json(body).send()
+    };
+    let first = session(&key(&ask(&[("user", "hello")])).expect(200));
+    assert_eq!(session(&key(&ask(&[("user", "hello")])).expect(200)), first);
+    key(&ask(&[("user", "other")])).expect(409);
+}
+
+/// The library of a program repeats a request whose connection broke. It gets one answer, of one turn.
+#[test]
+fn a_kill_of_gateway_or_agent_leaves_one_turn() {
+    let system = scripted();
+    for (number, (part, stream)) in
+        [("gateway", false), ("gateway", true), ("agent", false), ("agent", true)].into_iter().enumerate()
+    {
+        system.wait_until_stable(part);
+        let body = with(ask(&[("user", &format!("pause {number}"))]), "stream", json!(stream));
+        let address = system.address();
+        let request = body.clone();
+        let caller = std::thread::spawn(move || {
+            for _ in 0..200 {
+                let answer = Client::try_connect(address)
+                    .and_then(|mut client| client.request("POST", CHAT).json(&request).try_send());
+                match answer {
+                    Ok(answer) if answer.status == 200 => return answer,
+                    _ => std::thread::sleep(Duration::from_millis(50)),
+                }
+            }
+            panic!("no answer");
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        system.kill(part);
+        let answer = caller.join().unwrap();
+        let text = if stream { streamed_text(&pieces(&answer.body_text())) } else { content(&answer) };
+        assert_eq!(text, "Rested.", "{part} {stream}");
+        until("the gateway is back", || Client::try_connect(system.address()).is_ok());
+        assert_eq!(prompts(&system, &session(&answer)).len(), 1, "{part} {stream}");
+        let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions");
+        assert_eq!(all.as_array().unwrap().len(), number + 1, "{part} {stream}: {all}");
+    }
+}
