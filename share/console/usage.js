@@ -58,5 +58,5 @@ function Table({ name, used: { groups, others }, link }) {
       <td>${money(group.cost)}</td></tr>`;
   return html`<h2>By ${name}</h2>${groups.length ? html`<div class="wide" tabindex="0" role="region" aria-label=${`Usage by ${name}`}><table>
     <thead><tr><th>${name}</th><th>turns</th><th>input</th><th>cached</th><th>output</th><th>cost</th></tr></thead>
-    <tbody>${groups.map(group => row(group, key(group)))}${others && row(others, `${NUMBER.format(others.groups)} others`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
+    <tbody>${groups.map(group => row(group, key(group)))}${others && row(others, others.groups === 1 ? "1 other" : `${NUMBER.format(others.groups)} others`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
 }

@@ -177,6 +177,15 @@ fn usage_is_added_up_by_day_model_and_session() {
     assert_eq!(rows("day").len(), 1);
     let sessions = rows("session");
     assert!(sessions.len() == 2 && sessions.iter().any(|row| row["key"] == *session), "{sessions:?}");
+    let limited = |limit: &str| printed(&system, &["usage", "--by", "session", "-n", limit]);
+    assert!(limited("1").lines().nth(2).unwrap().starts_with("1 other  "), "{}", limited("1"));
+    assert!(!limited("2").contains("other"));
+    let mut client = system.client().checked_by_contract();
+    let first = client.get("/api/usage?by=session&limit=1").expect(200);
+    assert_eq!((first.at("/groups").as_array().unwrap().len(), first.at("/others/groups")), (1, json!(1)));
+    assert_eq!((first.at("/others/input"), first.at("/others/runs")), (json!(9), json!(1)));
+    assert!(first.at("/others/cost").as_f64().unwrap() > 0.0);
+    client.get("/api/usage?limit=1001").refused(400, "invalid", "?limit");
     let of_session = |id: &str| printed(&system, &["usage", "--json", "--session", id]);
     let row: Value = serde_json::from_str(&of_session(&session)).unwrap();
     assert_eq!((&row["runs"], &row["input"]), (&json!(1), &json!(9)));

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ken_types::ops::tools::{Problem, Tools};
 use ken_types::{Error, share};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::net::unix::pipe::Receiver;
 
 use crate::changed::Changed;
 use crate::entry::Entry;
@@ -22,11 +24,20 @@ pub(crate) struct Catalog {
     folders: Vec<PathBuf>,
     pub(crate) servers: Arc<Servers>,
     listing: Mutex<Option<Arc<Listing>>>,
-    /// Set when a file or an MCP server has changed.
+    /// Set when an MCP server has changed, or the file of servers.
     pub(crate) changed: Arc<Changed>,
-    /// `None` if the folders cannot be watched. They are then read for every call.
-    watcher: Mutex<Option<RecommendedWatcher>>,
+    /// The events of the folders, by inotify(7), which is read like a pipe. `None` for the commands for a shell, which read the folders once.
+    inotify: Option<Receiver>,
+    /// Set if the folders cannot be watched. They are then read for every call.
+    is_blind: AtomicBool,
 }
+
+/// The changes that matter. Opening a file causes no event: the agent reads files in these folders at each turn.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::ATTRIB);
 
 /// The tools found, and the problems of those that cannot be used.
 #[derive(Debug, Default)]
@@ -59,50 +70,64 @@ impl Catalog {
         // `mcp.json` is beside the first `tools.d`, which belongs to the configuration.
         let beside = folders.first().and_then(|folder| folder.parent()).unwrap_or(Path::new("/"));
         let servers = Arc::new(Servers::new(beside, keeps_running, changed.clone()));
-        Catalog { folders, servers, listing: Mutex::default(), changed, watcher: Mutex::default() }
+        Catalog {
+            folders,
+            servers,
+            listing: Mutex::default(),
+            changed,
+            inotify: None,
+            is_blind: AtomicBool::new(false),
+        }
     }
 
     /// Returns a catalog that reads the folders again only after a change, and keeps the MCP servers running.
     pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
-        let catalog = Catalog::with_servers(folders, true);
-        let changed = catalog.changed.clone();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading a file also causes an event, which is ignored.
-            if event.is_ok_and(|event| event.kind.is_access()) {
-                return;
-            }
-            changed.set();
-        });
-        match watcher {
-            Ok(watcher) => *catalog.watcher() = Some(watcher),
-            Err(error) => warn_of(&error),
-        }
-        catalog
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(std::io::Error::from);
+        let inotify = inotify.and_then(Receiver::from_owned_fd_unchecked).inspect_err(|error| warn_of(error)).ok();
+        Catalog { inotify, ..Catalog::with_servers(folders, true) }
     }
 
-    fn watcher(&self) -> MutexGuard<'_, Option<RecommendedWatcher>> {
-        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until a folder or an MCP server changes.
+    pub(crate) async fn wait(&self) {
+        let Some(inotify) = &self.inotify else {
+            return self.changed.wait().await;
+        };
+        tokio::select! {
+            () = self.changed.wait() => {}
+            // The events are left for `read`.
+            _ = inotify.readable() => {}
+        }
+    }
+
+    /// Reads the events. Returns whether there were any.
+    fn has_changed(&self) -> bool {
+        let Some(inotify) = &self.inotify else { return false };
+        let mut events = [0; 4096];
+        let mut has_changed = false;
+        while matches!(inotify.try_read(&mut events), Ok(1..)) {
+            has_changed = true;
+        }
+        has_changed
     }
 
     /// Watches the folders that exist, and the parent of each. The parent shows when a missing folder is created, and
     /// it contains the files of the MCP servers.
     fn watch(&self) {
-        let mut watcher = self.watcher();
-        let Some(active) = watcher.as_mut() else { return };
+        let Some(inotify) = &self.inotify else { return };
         let around = self.folders.iter().filter_map(|folder| folder.parent());
         let mut all = around.chain(self.folders.iter().map(PathBuf::as_path)).filter(|folder| folder.is_dir());
-        let failed = all.find_map(|folder| active.watch(folder, RecursiveMode::NonRecursive).err());
+        let failed = all.find_map(|folder| inotify::add_watch(inotify, folder, CHANGES).err());
         if let Some(error) = failed {
-            warn_of(&error);
-            *watcher = None;
+            warn_of(&error.into());
+            self.is_blind.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns the current tools.
     pub(crate) fn read(&self) -> Arc<Listing> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        // The flag is cleared before the folders are read, so that a change during the read sets it again.
-        let has_changed = self.changed.take();
+        // Before the folders are read, so that a change during the read is seen the next time.
+        let has_changed = self.changed.take() | self.has_changed();
         match &*listing {
             Some(known) if self.is_watching() && !has_changed => known.clone(),
             _ => {
@@ -119,11 +144,11 @@ impl Catalog {
     /// Whether changes of all folders are noticed: each folder or its parent exists.
     fn is_watching(&self) -> bool {
         let is_seen = |folder: &PathBuf| folder.is_dir() || folder.parent().is_some_and(Path::is_dir);
-        self.watcher().is_some() && self.folders.iter().all(is_seen)
+        self.inotify.is_some() && !self.is_blind.load(Ordering::Relaxed) && self.folders.iter().all(is_seen)
     }
 }
 
-fn warn_of(error: &notify::Error) {
+fn warn_of(error: &std::io::Error) {
     tracing::warn!("tools.d cannot be watched and is read for each call: {error}");
 }
 

@@ -111,7 +111,7 @@ impl Tools {
     /// Calls `refresh` after each change, even while no caller requests the tools.
     async fn keep_refreshing(&self) {
         loop {
-            self.catalog.changed.wait().await;
+            self.catalog.wait().await;
             // Editors write a file in several steps.
             tokio::time::sleep(SETTLE_TIME).await;
             self.refresh();

@@ -120,7 +120,10 @@ fn show_groups(by: By, groups: &[Value], others: Option<&Value>) -> Result<(), E
         ]
     };
     let groups = groups.iter().map(|group| (one_line(field(group, "key")), group));
-    let others = others.map(|others| (format!("{} others", number(others, "groups")), others));
+    let others = others.map(|others| match number(others, "groups") {
+        1 => ("1 other".to_owned(), others),
+        count => (format!("{count} others"), others),
+    });
     let by = by.name().to_uppercase();
     print_table([&by, "RUNS", "INPUT", "CACHED", "OUTPUT", "COST"], groups.chain(others).map(row))
 }

@@ -1,8 +1,7 @@
 //! kend, the supervisor of ken: starts the parts, holds their sockets, watches and restarts them. See kend(8).
 //!
-//! kend has one thread with a poll loop, and one that sleeps until the configuration changes (watch.rs). Decisions are
-//! made in policy.rs, order.rs and check.rs, which are pure. Effects are in small modules: spawn.rs, sockets.rs and
-//! logs.rs. system.rs combines them, and run.rs contains the loop.
+//! kend has one thread, with a poll loop. Decisions are made in policy.rs, order.rs and check.rs, which are pure. Effects are in small
+//! modules: spawn.rs, sockets.rs and logs.rs. system.rs combines them, and run.rs contains the loop.
 
 mod check;
 mod cli;

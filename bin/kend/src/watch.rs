@@ -1,60 +1,66 @@
-//! Notices changes of `ken.toml`, `secrets.env`, `client.secret` and the `workflows` folder beside them. A thread sleeps until
-//! inotify(7) reports a change, so an idle kend does not wake up.
+//! Notices changes of `ken.toml`, `secrets.env`, `client.secret` and the `workflows` folder beside them, by inotify(7).
 
-use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ken_types::places::CLIENT_SECRET;
-use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
-use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::fs::inotify::{self, CreateFlags, Event, Reader, WatchFlags};
+use rustix::io::Errno;
 
 /// An editor makes several changes to save a file. They count as one when this much time has passed after the last one.
 const QUIET_TIME: Duration = Duration::from_millis(200);
+const WORKFLOWS: &str = "workflows";
+/// What completes a change. A file that is still being written does not count, and opening one causes no event: other parts read
+/// files in this folder at each turn, which must not wake up kend.
+const COMPLETED: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::ATTRIB);
 
 pub(crate) struct Watch {
-    watcher: RecommendedWatcher,
     /// Becomes readable when something has changed.
-    changes: UnixStream,
+    inotify: OwnedFd,
+    /// The number of the folder of the configuration in events.
+    folder: i32,
+    /// The names in it that matter.
+    files: [OsString; 4],
     workflows: PathBuf,
     due: Option<Instant>,
 }
 
 impl Watch {
-    /// Watches the folder of `config`. Returns the reason as text if there is no such folder or the system's limit of
-    /// watches is reached.
-    pub(crate) fn new(config: &Path) -> Result<Watch, String> {
+    /// Watches the folder of `config`. Returns the reason if there is no such folder or the system's limit of watches is reached.
+    pub(crate) fn new(config: &Path) -> Result<Watch, Errno> {
         let folder = config.parent().unwrap_or(Path::new("/"));
-        let workflows = folder.join("workflows");
-        let config = config.file_name().unwrap_or_default().to_owned();
-        let files = [config, OsString::from("secrets.env"), OsString::from(CLIENT_SECRET)];
-        let failed = |error: std::io::Error| error.to_string();
-        let (changes, mut writer) = UnixStream::pair().map_err(failed)?;
-        for end in [&changes, &writer] {
-            end.set_nonblocking(true).map_err(failed)?;
-        }
-        let watched = workflows.clone();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            if event.is_ok_and(|event| concerns(&event, &files, &watched)) {
-                // If the pipe is full, the change has been signalled already.
-                _ = writer.write(&[0]);
-            }
-        });
-        let mut watcher = watcher.map_err(|error| error.to_string())?;
-        watcher.watch(folder, RecursiveMode::NonRecursive).map_err(|error| error.to_string())?;
-        // The folder of workflows is optional, and can be created later.
-        _ = watcher.watch(&workflows, RecursiveMode::NonRecursive);
-        Ok(Watch { watcher, changes, workflows, due: None })
+        let workflows = folder.join(WORKFLOWS);
+        let config = config.file_name().unwrap_or_default();
+        let files = [config, "secrets.env".as_ref(), CLIENT_SECRET.as_ref(), WORKFLOWS.as_ref()].map(OsStr::to_owned);
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let folder = inotify::add_watch(&inotify, folder, COMPLETED)?;
+        let watch = Watch { inotify, folder, files, workflows, due: None };
+        watch.watch_workflows();
+        Ok(watch)
     }
 
-    /// Reads the signalled changes and restarts the quiet time.
+    /// The folder of workflows is optional, and can be created later.
+    fn watch_workflows(&self) {
+        _ = inotify::add_watch(&self.inotify, &self.workflows, COMPLETED);
+    }
+
+    /// Reads the events. If one matters, the quiet time begins again.
     pub(crate) fn read(&mut self, now: Instant) {
-        let mut buffer = [0; 64];
-        while matches!(self.changes.read(&mut buffer), Ok(1..)) {}
-        self.due = Some(now + QUIET_TIME);
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.inotify, &mut buffer);
+        while let Ok(event) = events.next() {
+            if concerns(&event, self.folder, &self.files) {
+                self.due = Some(now + QUIET_TIME);
+            }
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -66,7 +72,7 @@ impl Watch {
         let settled = self.due.is_some_and(|due| due <= now);
         if settled {
             self.due = None;
-            _ = self.watcher.watch(&self.workflows, RecursiveMode::NonRecursive);
+            self.watch_workflows();
         }
         settled
     }
@@ -74,21 +80,12 @@ impl Watch {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
+        self.inotify.as_fd()
     }
 }
 
-/// Whether an event completes a change of one of the files. A file that is still being written does not count.
-fn concerns(event: &Event, files: &[OsString; 3], workflows: &Path) -> bool {
-    let completes = matches!(
-        event.kind,
-        EventKind::Access(AccessKind::Close(AccessMode::Write))
-            | EventKind::Create(_)
-            | EventKind::Remove(_)
-            | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
-    );
-    completes
-        && event.paths.iter().any(|path| {
-            path.starts_with(workflows) || path.file_name().is_some_and(|name| files.iter().any(|file| file == name))
-        })
+/// Whether an event is in the folder of workflows, about one of the files, or says that events were lost.
+fn concerns(event: &Event<'_>, folder: i32, files: &[OsString]) -> bool {
+    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+    event.wd() != folder || name.is_some_and(|name| files.iter().any(|file| file == name))
 }
