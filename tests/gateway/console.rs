@@ -1,7 +1,5 @@
 //! The console's files, and how a browser comes in: it exchanges a code of `ken open`, once, for a token of this origin.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 

@@ -1,7 +1,5 @@
 //! Parts or the disk hang: accepted work is executed once, and 503 means that nothing was accepted.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
