@@ -111,10 +111,14 @@ impl Read for SessionsList {
         // A scope that is not stored has no sessions.
         if scope != Some(None) {
             let ListSessions { archived, empty, scheduled, .. } = *args;
-            let list = SessionList { scope: scope.flatten(), archived, empty, scheduled, after: (at, stream) };
+            // Those of programs that send the whole conversation have no title at first, and are no empty ones.
+            let empty_too = empty || scheduled;
+            let is_listed = |session: &Session| empty || is_begun(session);
+            let list =
+                SessionList { scope: scope.flatten(), archived, empty: empty_too, scheduled, after: (at, stream) };
             let words = SessionWords::of(args.q.as_deref());
             tables.list_sessions(&list, &mut |stream, session| {
-                if words.are_in(&session) {
+                if is_listed(&session) && words.are_in(&session) {
                     found.push((stream, session));
                 }
                 found.len() <= args.limit as usize
@@ -122,6 +126,11 @@ impl Read for SessionsList {
         }
         Ok(page(found, args.limit, &name))
     }
+}
+
+/// Whether something was said in a session, or it has a name.
+fn is_begun(session: &Session) -> bool {
+    session.title.is_some() || session.display_name.is_some() || session.connector == OPENAI
 }
 
 fn list_name(args: &ListSessions) -> List {

@@ -260,6 +260,11 @@ pub trait Doors {
     /// Returns the newest event whose id is this text, a colon and a number, and whether its answer was sent to its end.
     fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error>;
     fn set_delivered(&self, id: &str) -> Result<(), Error>;
+    /// Notes that nobody may read the answer to an event any more.
+    fn set_event_deleted(&self, event: i64) -> Result<(), Error>;
+    fn is_event_deleted(&self, event: i64) -> Result<bool, Error>;
+    /// Returns whether a stream has a prompt of which the answer is not deleted. Those that a session began with do not count.
+    fn has_other_prompts(&self, stream: i64) -> Result<bool, Error>;
     /// Returns the most recently used session of a scope that ends with the messages of this digest.
     fn session_with_tip(&self, scope: i64, digest: &str) -> Result<Option<SessionRow>, Error>;
     fn add_tip(&self, stream: i64, digest: &str) -> Result<(), Error>;

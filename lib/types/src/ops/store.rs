@@ -44,6 +44,10 @@ crate::operations! {
     ChatAccept, "chat.accept": Accept => Accepted;
     /// Notes that the answer to an event was sent to its end, so that an equal event is a new one; see [`Accept::counted`].
     DoorsDelivered, "doors.delivered": DeliveredEvent => Nothing;
+    /// Returns the answer of a submission to a caller who sends the whole conversation. `not_found` if there is none, or it was deleted.
+    DoorsFind, "doors.find": BySubmission => FoundAnswer;
+    /// Deletes such an answer: nobody finds or continues it any more. With the last answer of a session, the session is deleted for good.
+    DoorsDelete, "doors.delete": BySubmission => Nothing;
 
     /// Admits a prompt to an instance, which need not be a session. `conflict` with policy `reject` if the instance is
     /// busy, `busy` if its queue is full.
@@ -387,6 +391,24 @@ pub struct Continuation {
 pub struct ImportedExchange {
     pub prompt: String,
     pub answer: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BySubmission {
+    pub submission_id: SubmissionId,
+}
+
+/// An answer of a caller who sends the whole conversation, and where its events are.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FoundAnswer {
+    pub event_id: EventId,
+    pub received_at: Timestamp,
+    pub scope: Scope,
+    pub session_id: SessionId,
+    pub admission: Admission,
+    pub context: Option<Value>,
 }
 
 /// The answer to an event, sent to its end.
