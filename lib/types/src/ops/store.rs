@@ -37,6 +37,10 @@ crate::operations! {
     SessionsPurge, "sessions.purge": OwnedSession => Nothing;
     /// Changes the name or the memory of a session. Returns its record.
     SessionsUpdate, "sessions.update": UpdateSession => Session;
+    /// Creates a session with the history of another one before a message, of which the newest 1,000 exchanges are copied. The
+    /// other session stays as it is. `not_found` at `/before` if it has no such message. If the new id is known, the first
+    /// reply is repeated.
+    SessionsFork, "sessions.fork": ForkSession => OpenSession;
 
     /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
     /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
@@ -290,6 +294,19 @@ pub struct UpdateSession {
     /// An empty text stands for the configured models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForkSession {
+    /// If absent, the session may belong to any scope.
+    pub scope: Option<Scope>,
+    pub id: SessionId,
+    /// The first message that the new session does not have.
+    pub before: SubmissionId,
+    /// The id of the new session.
+    pub fork: SessionId,
 }
 
 #[serde_with::skip_serializing_none]
