@@ -52,22 +52,39 @@ async function request(method, path, { body, key, headers, signal } = {}) {
     },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  if (response.ok) return response;
+  if (response.ok || response.status === 304) return response;
   const error = new ApiError(response.status, await response.json().catch(() => null));
   if (error.needsAccess) access.onRefused(error);
   throw error;
 }
 
 /** Calls a route and returns its JSON. A gateway that is away is tried again; with a key, a change too. */
-export async function call(method, path, options = {}) {
-  const mayRepeat = method === "GET" || options.key;
+export function call(method, path, options = {}) {
+  return patiently(method === "GET" || options.key, options.signal, async () => {
+    const response = await request(method, path, options);
+    return response.status === 204 ? null : response.json();
+  });
+}
+
+/** Reads a route that has an ETag, again and again. Nothing is sent for what is known already. */
+export function reader(path) {
+  let etag, value;
+  return () => patiently(true, undefined, async () => {
+    const response = await request("GET", path, { headers: etag && { "if-none-match": etag } });
+    if (response.status === 304) return value;
+    value = await response.json();
+    etag = response.headers.get("etag");
+    return value;
+  });
+}
+
+async function patiently(mayRepeat, signal, work) {
   for (let tried = 1; ; tried++) {
     try {
-      const response = await request(method, path, options);
-      return response.status === 204 ? null : await response.json();
+      return await work();
     } catch (error) {
       const isAway = error instanceof TypeError || error.status === 504 || (error.status === 503 && !error.needsAccess);
-      if (!mayRepeat || !isAway || tried === TRIES || options.signal?.aborted) {
+      if (!mayRepeat || !isAway || tried === TRIES || signal?.aborted) {
         throw error instanceof TypeError ? new ApiError(0, { error: "The gateway cannot be reached." }) : error;
       }
       await pause(250 * 2 ** tried);

@@ -1,11 +1,13 @@
 // The frame of the console: how a person comes in, what stands at the top of every page, and which page is shown.
 import { html, render, Component, Failed, announce, focused, oneLine, plural, when } from "./ui.js";
-import { Follow, access, comeIn, forget, get, keep } from "./api.js";
+import { Follow, access, comeIn, forget, get, keep, reader } from "./api.js";
 import { Inbox } from "./inbox.js";
 
 /** The version whose files these are: the first part of their path. */
 const VERSION = new URL(import.meta.url).pathname.split("/")[1];
 const REFRESH_MS = 30_000;
+/** Events after which something may have failed. */
+const SETTLED = /^(submission\.settled|run\.ended|schedule\.run)$/;
 
 /** The pages, in the order of the row. The start page comes with the frame, the others when they are opened. */
 const PAGES = [
@@ -42,7 +44,8 @@ class App extends Component {
   constructor() {
     super();
     this.listeners = new Set();
-    this.state = { route: route(), problems: [], pending: null, connection: "connecting" };
+    this.readInbox = reader("/api/inbox");
+    this.state = { route: route(), problems: [], pending: null, failures: [], connection: "connecting" };
     access.onRefused = error => { this.stop(); this.setState({ refused: error }); };
   }
 
@@ -112,7 +115,9 @@ class App extends Component {
   }
 
   changed(event) {
-    if (event.type.startsWith("approval.")) this.refreshPending();
+    if (event.type.startsWith("approval.")) this.refreshInbox();
+    // What failed is less urgent, and comes in swarms.
+    else if (SETTLED.test(event.type)) this.later ??= setTimeout(() => { this.later = null; this.refreshInbox(); }, 500);
     if (event.type === "approval.requested") this.tell();
     this.listeners.forEach(listener => listener(event));
   }
@@ -126,7 +131,7 @@ class App extends Component {
   }
 
   async refresh() {
-    this.refreshPending();
+    this.refreshInbox();
     try {
       const system = await get("/api/system");
       this.setState({ system, problems: problemsOf(system), error: null });
@@ -135,9 +140,10 @@ class App extends Component {
     }
   }
 
-  async refreshPending() {
+  async refreshInbox() {
     try {
-      this.setState({ pending: await get("/api/approvals/pending") });
+      const { approvals: pending, failures } = await this.readInbox();
+      this.setState({ pending, failures });
     } catch (error) {
       this.setState({ error });
     }
@@ -223,7 +229,7 @@ class ComeIn extends Component {
     event.preventDefault();
     keep({ secret: this.state.secret });
     try {
-      await get("/api/approvals/pending");
+      await get("/api/inbox");
       this.props.onIn();
     } catch (error) {
       forget();

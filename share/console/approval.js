@@ -115,9 +115,18 @@ export function outcome({ status, decision }) {
   return decision ? `${what} by ${decider(decision)}` : what;
 }
 
-const KIND = { "+": "added", "-": "removed", "@": "hunk" };
-const diffLines = text => text.replace(/\n$/, "").split("\n").map(line =>
-  html`<span class=${KIND[line[0]] ?? ""}>${visible(line) || " "}${"\n"}</span>`);
+const KIND = { "+": "added", "-": "removed" };
+/** A difference as lines, each in the colour of what it does. */
+export function diffLines(text) {
+  // Before its first hunk, a file has lines that only look like those of its content.
+  let isContent = false;
+  return text.replace(/\n$/, "").split("\n").map(line => {
+    if (line.startsWith("@@")) isContent = true;
+    else if (line.startsWith("diff ")) isContent = false;
+    const kind = line.startsWith("@@") ? "hunk" : isContent ? KIND[line[0]] ?? "" : "hunk";
+    return html`<span class=${kind}>${visible(line) || " "}${"\n"}</span>`;
+  });
+}
 
 /** A card with one request. `id` is all it needs; the request itself is always read anew before it can be approved. */
 export class Approval extends Component {

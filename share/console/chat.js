@@ -1,5 +1,5 @@
 // Conversations: the list of sessions beside one of them.
-import { html, Component, Failed, Long, Reloaded, announce, download, duration, focused, oneLine, when } from "./ui.js";
+import { html, Component, Failed, Long, Reloaded, announce, download, duration, focused, oneLine, plural, when } from "./ui.js";
 import { Follow, call, get, post, query } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
@@ -14,10 +14,18 @@ const DRAW_MS = 50;
 const SILENT_MS = 4_000;
 const MAX_PROMPT_BYTES = 256 * 1024;
 
+/** So many exchanges are in the page at most. */
+const MAX_SHOWN = 200;
+/** Nearer to the beginning than this, in pixels, the earlier ones are read. */
+const NEAR = 600;
+
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGES = 8;
 /** All images of a message, before they become base64: a body has at most 16 MiB. */
 const MAX_IMAGE_BYTES = 11 << 20;
+
+/** The connectors whose conversations can be forked. */
+const FORKED = new Set(["tui", "web-api"]);
 
 const path = id => `/api/chat/sessions/${encodeURIComponent(id)}`;
 const nameOf = session => oneLine(session.displayName ?? session.title ?? "") || "(no message yet)";
@@ -64,13 +72,23 @@ class Sessions extends Reloaded {
   }
 }
 
+const ATTACHED = /(^|\n\n)(stdin|Attached file "[^\n]*"):\n\n```/;
+
+/** A text file as a part of a message, as `ken chat -a` writes it: no text closes its fence. */
+function fenced({ name, content }) {
+  const longest = Math.max(0, ...(content.match(/`+/g) ?? []).map(run => run.length));
+  const fence = "`".repeat(Math.max(3, longest + 1));
+  return `Attached file ${JSON.stringify(name)}:\n\n${fence}\n${content.replace(/\n+$/, "")}\n${fence}`;
+}
+
 /** Sends a message to a session. Returns the answer of the gateway: a turn that has begun, or the result of a command. */
 async function send(session, text, files = []) {
   if (files.length || !["tui", "web-api"].includes(session.connector)) {
     const images = await Promise.all(files.map(async file => ({ type: "image", mimeType: file.type, data: await base64(file) })));
     return post(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, { message: text, images });
   }
-  const body = { ...identityOf(session), session: session.sessionId, text, clientId: "console" };
+  // What stands in a file is text from outside, which the agent is told.
+  const body = { ...identityOf(session), session: session.sessionId, text, clientId: "console", ...(ATTACHED.test(text) && { attached: true }) };
   return post("/api/chat/events", body, { headers: { prefer: "respond-async" } });
 }
 
@@ -146,7 +164,7 @@ class Conversation extends Component {
       const page = await this.transcript(session);
       if (this.isGone) return;
       const turns = page.exchanges.map(one => one.status === "running" ? fresh(one.submissionId, one.prompt?.text, one.prompt?.receivedAt) : ofExchange(one));
-      this.setState({ session, turns, older: page.page.before, error: null }, () => this.toEnd());
+      this.setState({ session, turns, older: page.page.before, isPast: false, error: null }, () => this.toEnd());
       this.stream?.close();
       // Events of a running turn come from its beginning: the offset of the page lies before it.
       this.stream = new Follow(`/agents/orchestrator/${encodeURIComponent(session.sessionId)}`, page.stream.nextOffset, {
@@ -177,13 +195,23 @@ class Conversation extends Component {
   }
 
   async loadOlder() {
+    const { session, older } = this.state;
+    if (!older || this.loading) return;
+    this.loading = true;
     try {
-      const { turns, session, older } = this.state;
       const page = await this.transcript(session, older);
-      const log = this.log, height = log.scrollHeight - log.scrollTop;
-      this.setState({ turns: [...page.exchanges.map(ofExchange), ...turns], older: page.page.before },
-        () => { log.scrollTop = log.scrollHeight - height; });
+      const all = [...page.exchanges.map(ofExchange), ...this.state.turns], turns = all.slice(0, MAX_SHOWN);
+      // Far from its end, the conversation is not followed: what leaves the page there could not be told from what is new.
+      const isPast = this.state.isPast || turns.length < all.length;
+      if (isPast) this.stream?.close();
+      const log = this.log, first = log.querySelector(".turn"), top = first?.getBoundingClientRect().top;
+      this.setState({ turns, isPast, older: page.page.before }, () => {
+        // What a person looks at stays where it is.
+        if (first) log.scrollTop += first.getBoundingClientRect().top - top;
+        this.loading = false;
+      });
     } catch (error) {
+      this.loading = false;
       this.setState({ error });
     }
   }
@@ -213,7 +241,8 @@ class Conversation extends Component {
       this.drawing = null;
       const { log } = this;
       const isAtEnd = log && log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-      this.setState({}, () => isAtEnd && this.toEnd());
+      if (isAtEnd && this.state.turns.length > 2 * MAX_SHOWN && !this.running()) this.open();
+      else this.setState({}, () => isAtEnd && this.toEnd());
     }, DRAW_MS);
   }
 
@@ -222,12 +251,13 @@ class Conversation extends Component {
   }
 
   async send(text, files) {
+    if (this.state.isPast) await this.open();
     const answer = await send(this.state.session, text, files);
     const command = answer.result?.command;
     if (answer.session && answer.session.id !== this.props.id) {
       location.hash = `#/chat/${encodeURIComponent(answer.session.id)}`;
     } else if (command) {
-      this.state.turns.push({ id: answer.event.id, status: "completed", prompt: text, items: [{ kind: "text", id: "text", text: answer.result.text, done: true }] });
+      this.state.turns.push({ id: answer.event.id, isCommand: true, status: "completed", prompt: text, items: [{ kind: "text", id: "text", text: answer.result.text, done: true }] });
       this.reread();
     } else {
       this.turn(answer.submissionId, text);
@@ -243,19 +273,30 @@ class Conversation extends Component {
     try { await work(); this.setState({ error: null }); } catch (error) { this.setState({ error }); }
   }
 
+  /** Goes on from before a message with another one, in a conversation of its own. */
+  async resend(turn, text) {
+    // A second attempt takes the conversation that the first one has made.
+    turn.fork ??= (await post(`${path(this.props.id)}/fork`, { before: turn.id })).session.id;
+    await send({ ...this.state.session, sessionId: turn.fork }, text);
+    location.hash = `#/chat/${encodeURIComponent(turn.fork)}`;
+  }
+
   stop(turn) {
     return this.act(() => post(`${path(this.props.id)}/cancel`, { ...identityOf(this.state.session), submissionId: turn.id }));
   }
 
-  render({ app }, { session, turns, older, error, connection }) {
+  render({ app }, { session, turns, older, isPast, error, connection }) {
     const running = this.running();
+    const resend = session && FORKED.has(session.connector) ? (turn, text) => this.resend(turn, text) : undefined;
     return html`<main class="conversation" id="main" tabindex="-1">
       <div class="title"><a class="back" href="#/chat" aria-label="Conversations">‹</a><h1 dir="auto">${session ? nameOf(session) : "…"}</h1>
         ${session && html`<${Actions} app=${app} session=${session} act=${work => this.act(work)} onChange=${() => this.reread()} transcript=${before => this.transcript(session, before)} />`}</div>
-      ${connection === "broken" && html`<p class="bad" role="status">The connection is lost; it is tried again.</p>`}
-      <div class="turns" ref=${log => { this.log = log; }} tabindex="0" role="region" aria-label="Messages">
+      ${connection === "broken" && !isPast && html`<p class="bad" role="status">The connection is lost; it is tried again.</p>`}
+      <div class="turns" ref=${log => { this.log = log; }} tabindex="0" role="region" aria-label="Messages"
+          onScroll=${event => event.target.scrollTop < NEAR && this.loadOlder()}>
         ${older && html`<button type="button" onClick=${() => this.loadOlder()}>Earlier messages</button>`}
-        ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} />`)}
+        ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} onResend=${resend} />`)}
+        ${isPast && html`<p><button type="button" onClick=${() => this.open()}>To the newest messages</button></p>`}
         <${Failed} error=${error} retry=${session ? undefined : () => this.open()} />
       </div>
       <${Composer} disabled=${!session} onSend=${(text, files) => this.send(text, files)}
@@ -316,16 +357,28 @@ class Actions extends Component {
 /** On a telephone the focus would cover half of the conversation with a keyboard. */
 const HAS_KEYBOARD = !matchMedia("(pointer: coarse)").matches;
 
+/** An image as it is, or a text with its content. */
+async function readable(file) {
+  if (IMAGE_TYPES.includes(file.type)) return file;
+  const wrong = new Error(`${file.name} is neither an image nor a text. Put it into the folder of the conversation, and name it.`);
+  if (file.size > MAX_PROMPT_BYTES) throw new Error(`${file.name} has more than 256 KiB. Put it into the folder of the conversation, and name it.`);
+  const content = await file.arrayBuffer().then(bytes => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => { throw wrong; });
+  if (content.includes("\0")) throw wrong;
+  return { name: file.name, content };
+}
+
 class Composer extends Component {
   async submit() {
     const { text = "", files = [], busy } = this.state;
     if (busy || !(text.trim() || files.length) || this.props.disabled) return;
-    if (new TextEncoder().encode(text).length > MAX_PROMPT_BYTES) {
+    const texts = files.filter(file => file.content !== undefined);
+    const message = [...(text.trim() ? [text] : []), ...texts.map(fenced)].join("\n\n");
+    if (new TextEncoder().encode(message).length > MAX_PROMPT_BYTES) {
       return this.setState({ error: new Error("The message has more than 256 KiB. Save it as a file in the folder of the conversation, and name it.") });
     }
     this.setState({ busy: true, error: null });
     try {
-      await this.props.onSend(text, files);
+      await this.props.onSend(message, files.filter(file => file.content === undefined));
       this.setState({ text: "", files: [], busy: false });
     } catch (error) {
       // The text stays, so that it can be sent again.
@@ -333,15 +386,17 @@ class Composer extends Component {
     }
   }
 
-  /** Takes images from a choice or from the clipboard. */
-  attach(chosen) {
-    const files = [...(this.state.files ?? []), ...chosen];
-    const wrong = files.find(file => !IMAGE_TYPES.includes(file.type));
-    const bytes = files.reduce((sum, file) => sum + file.size, 0);
-    const error = wrong ? `${wrong.name} is no image. A text belongs into the message, or into the folder of the conversation.`
-      : files.length > MAX_IMAGES ? `A message has at most ${MAX_IMAGES} images.`
-      : bytes > MAX_IMAGE_BYTES ? "The images have more than 11 MB together." : null;
-    this.setState(error ? { error: new Error(error) } : { files, error: null });
+  /** Takes images and texts from a choice or from the clipboard. */
+  async attach(chosen) {
+    try {
+      const files = [...(this.state.files ?? []), ...await Promise.all([...chosen].map(readable))];
+      const images = files.filter(file => file.content === undefined);
+      if (images.length > MAX_IMAGES) throw new Error(`A message has at most ${MAX_IMAGES} images.`);
+      if (images.reduce((sum, file) => sum + file.size, 0) > MAX_IMAGE_BYTES) throw new Error("The images have more than 11 MB together.");
+      this.setState({ files, error: null });
+    } catch (error) {
+      this.setState({ error });
+    }
   }
 
   onPaste(event) {
@@ -365,17 +420,48 @@ class Composer extends Component {
         onInput=${event => this.setState({ text: event.target.value })} onKeyDown=${event => this.onKey(event)} onPaste=${event => this.onPaste(event)}></textarea>
       ${files.length > 0 && html`<ul class="files">${files.map(file => html`<li>${oneLine(file.name)} <button type="button" aria-label=${`Remove ${file.name}`}
         onClick=${() => this.setState({ files: files.filter(one => one !== file) })}>×</button></li>`)}</ul>`}
-      <div class="buttons"><label class="button">Image <input class="unseen" type="file" multiple accept=${IMAGE_TYPES.join()}
-          onChange=${event => { this.attach(event.target.files); event.target.value = ""; }} /></label>${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
+      <div class="buttons"><label class="button">Attach <input class="unseen" type="file" multiple
+          onChange=${event => { const chosen = [...event.target.files]; event.target.value = ""; this.attach(chosen); }} /></label>${stop && html`<button type="button" class="danger" onClick=${stop}>Stop</button>`}
         <button class="main" disabled=${disabled || busy || !(text.trim() || files.length)}>${busy ? "Sending …" : "Send"}</button></div>
     </form>`;
   }
 }
 
-function Turn({ turn, app }) {
-  return html`<article class=${`turn ${turn.status}`}>
-    ${turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
-      ${turn.at && html`<p class="note">${when(turn.at)}</p>`}</div>`}
+class Turn extends Component {
+  // Many turns are in the page, and most of them stay as they are.
+  shouldComponentUpdate({ turn, onResend }, state) {
+    return turn.status === "running" || turn !== this.props.turn || turn.changes !== this.drawn || state !== this.state || !onResend !== !this.props.onResend;
+  }
+
+  async resend(event) {
+    event.preventDefault();
+    const { turn, onResend } = this.props, { text } = this.state;
+    this.setState({ busy: true, error: null });
+    try { await onResend(turn, text); } catch (error) { this.setState({ error, busy: false }); }
+  }
+
+  render({ turn, app, onResend }, { text, busy, error }) {
+    this.drawn = turn.changes;
+    const close = () => this.setState({ text: undefined, error: null });
+    return html`<article class=${`turn ${turn.status}`}>
+      ${text !== undefined ? html`<form class="prompt" onSubmit=${event => this.resend(event)}>
+          <label>The message, changed: <textarea rows="4" dir="auto" ref=${focused} value=${text} onInput=${event => this.setState({ text: event.target.value })}
+            onKeyDown=${event => event.key === "Escape" && close()}></textarea></label>
+          <p class="note">A new conversation goes on from here. This one stays as it is.</p><${Failed} error=${error} />
+          <div class="buttons"><button type="button" onClick=${close}>Back</button><button class="main" disabled=${busy || !text.trim()}>Send</button></div></form>`
+        : html`<${Said} turn=${turn} onEdit=${onResend && !turn.isCommand && (() => this.setState({ text: turn.prompt }))} />`}
+      <${Answer} turn=${turn} app=${app} />
+    </article>`;
+  }
+}
+
+function Said({ turn, onEdit }) {
+  return turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
+    <p class="note">${turn.at && when(turn.at)}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
+}
+
+function Answer({ turn, app }) {
+  return html`
     <div class="answer"><h2 class="unseen">ken</h2>
       ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} />`)}
       ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(source =>
@@ -383,8 +469,23 @@ function Turn({ turn, app }) {
       ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
       ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
       ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
+      ${turn.status !== "running" && turn.items.some(item => CHANGING.has(item.kind)) && html`<${Files} run=${turn.id} />`}
       <${Cost} turn=${turn} />
-    </div></article>`;
+    </div>`;
+}
+
+/** Kinds of items that may have changed files. */
+const CHANGING = new Set(["tool", "task"]);
+
+/** What a turn has changed in the workspace, if a person asks. */
+class Files extends Component {
+  async open(event) {
+    if (event.target.open && !this.state.Changes) this.setState(await import("./changes.js"));
+  }
+
+  render({ run }, { Changes }) {
+    return html`<details class="changes" onToggle=${event => this.open(event)}><summary>Changed files</summary>${Changes && html`<${Changes} run=${run} />`}</details>`;
+  }
 }
 
 /** A source of an answer. Its text is read when it is opened. */
@@ -455,6 +556,6 @@ const STATE = { running: "…", completed: "✓", failed: "✗" };
 function Row({ item }) {
   const ms = item.durationMs ?? (item.state === "running" && item.since ? Date.now() - item.since : undefined);
   return html`<p class=${`row ${item.state}`}><span aria-hidden="true">${STATE[item.state]}</span> <span class="unseen">${item.state}: </span>
-    <code>${oneLine(item.name)}</code>${item.calls > 0 && ` · ${item.calls} calls`}${item.interrupted && " · interrupted"}
+    <code>${oneLine(item.name)}</code>${item.calls > 0 && ` · ${plural(item.calls, "call")}`}${item.interrupted && " · interrupted"}
     ${item.text && html` <span class="note">${oneLine(item.text)}</span>`} <span class="note">${duration(ms)}</span></p>`;
 }

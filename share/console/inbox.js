@@ -1,19 +1,17 @@
-// What waits for a person: approvals first, then what is down and what has failed.
+// What waits for a person: approvals first, then what is down, what has failed, and what `ken doctor` has found.
 import { html, Component, Failed, oneLine, plural, when } from "./ui.js";
 import { get } from "./api.js";
 
-/** How long a failed turn is shown here. */
-const RECENT_MS = 24 * 60 * 60 * 1000;
-/** Each of them is asked for its reason. */
-const MAX_FAILED = 10;
+/** What the doctor finds only by asking the same as this page does. */
+const SEEN_ALREADY = new Set(["part-not-ready", "model-down", "configuration", "configuration-refused", "kend", "gateway"]);
+const SEVERE = new Set(["error", "warning"]);
 
 export class Inbox extends Component {
   componentDidMount() {
-    // What failed is less urgent than what the frame of the page asks for.
-    this.later = setTimeout(() => { this.later = null; this.load(); }, 1_000);
+    // Less urgent than what the frame of the page asks for.
+    this.later = setTimeout(() => { this.load(); this.examine(); }, 1_000);
     // What was decided while the page is open stays, with who decided, until the page is opened again.
     this.stop = this.props.app.onChange(event => {
-      if (event.type.startsWith("submission.")) this.later ??= setTimeout(() => { this.later = null; this.load(); }, 500);
       if (event.requestId) this.setState(({ stamps }) => ({ stamps: { ...stamps, [event.requestId]: event.timestamp } }));
     });
   }
@@ -25,16 +23,21 @@ export class Inbox extends Component {
 
   async load() {
     try {
-      const [{ runs }, { approvals }] = await Promise.all([get("/api/telemetry/runs?limit=50"), get("/api/approvals?limit=20")]);
-      const since = Date.now() - RECENT_MS;
-      const failed = runs.filter(run => run.status === "failed" && new Date(run.endedAt ?? run.startedAt) > since).slice(0, MAX_FAILED);
-      const reasons = await Promise.all(failed.map(run => get(`/api/why/${encodeURIComponent(run.runId)}`).catch(() => null)));
-      failed.forEach((run, at) => { run.cause = reasons[at]?.cause; });
+      const { approvals } = await get("/api/approvals?limit=20");
       const decided = approvals.filter(one => one.status !== "pending");
       if (decided.length) await this.loadCard();
-      this.setState({ failed, decided, error: null });
+      this.setState({ decided, error: null });
     } catch (error) {
       this.setState({ error });
+    }
+  }
+
+  async examine() {
+    try {
+      const { findings } = await get("/api/doctor");
+      this.setState({ findings: findings.filter(one => SEVERE.has(one.severity) && !SEEN_ALREADY.has(one.id)) });
+    } catch {
+      // The page is as useful without it, and the state of the system says why kend does not answer.
     }
   }
 
@@ -45,12 +48,13 @@ export class Inbox extends Component {
     this.setState({ Approval, outcome });
   }
 
-  render({ app }, { failed = [], decided = [], error, stamps = {}, Approval, outcome }) {
-    const { pending, problems } = app.state;
+  render({ app }, { decided = [], findings = [], error, stamps = {}, Approval, outcome }) {
+    const { pending, failures, problems } = app.state;
     const waiting = (pending ?? []).map(record => record.requestId);
     if (waiting.length && !this.loading) this.loadCard();
     this.seen = [...new Set([...(this.seen ?? []), ...waiting])];
-    const isEmpty = pending && !this.seen.length && !problems.length && !failed.length;
+    // A warning can wait; it stands below, and the page is empty all the same.
+    const isEmpty = pending && !this.seen.length && !problems.length && !failures.length && !findings.some(one => one.severity === "error");
     return html`<main class="page inbox" id="main" tabindex="-1">
       <h1>Inbox</h1>
       <${Failed} error=${error ?? app.state.error} />
@@ -61,9 +65,10 @@ export class Inbox extends Component {
       ${problems.length > 0 && html`<section aria-label="Problems"><h2>Not as it should be</h2>
         <ul class="rows">${problems.map(problem => html`<li><strong>${oneLine(problem.what)}</strong> ${oneLine(problem.why)}
           ${problem.since && html` · since ${when(problem.since)}`}</li>`)}</ul></section>`}
-      ${failed.length > 0 && html`<section aria-label="Failed turns"><h2>Failed in the last day</h2>
-        <ul class="rows">${failed.map(run => html`<li>${when(run.endedAt ?? run.startedAt)} · ${run.kind}${run.cause && ` · ${oneLine(run.cause)}`}
-          ${run.sessionId && html` · <a href=${`#/chat/${encodeURIComponent(run.sessionId)}`}>the conversation</a>`}</li>`)}</ul></section>`}
+      ${failures.length > 0 && html`<section aria-label="Failures"><h2>Failed in the last day</h2>
+        <ul class="rows">${failures.map(one => html`<li key=${one.id}>${when(one.at)} · ${what(one)} · ${oneLine(one.cause)}
+          ${address(one) && html` · <a data-row href=${address(one)}>${one.kind === "run" ? "the run" : "the conversation"}</a>`}</li>`)}</ul></section>`}
+      ${findings.length > 0 && html`<section aria-label="Findings"><h2>Found by <code>ken doctor</code></h2><${Findings} findings=${findings} /></section>`}
       ${decided.length > 0 && outcome && html`<section aria-label="Decided"><h2>Decided lately</h2>
         <ul class="rows">${decided.map(record => html`<li>${oneLine(record.request.summary)} · ${outcome(record)} · ${when(record.updatedAt)}
           ${record.request.metadata?.sessionId && html` · <a href=${`#/chat/${encodeURIComponent(record.request.metadata.sessionId)}`}>the conversation</a>`}</li>`)}</ul></section>`}
@@ -72,3 +77,14 @@ export class Inbox extends Component {
     </main>`;
   }
 }
+
+const KINDS = { turn: "a turn", run: "the workflow", slot: "the schedule" };
+const STATES = { missed: "was missed", unknown: "ended in a way that is not known", timeout: "took too long" };
+
+const what = ({ kind, name, status }) => `${KINDS[kind]}${name ? ` ${oneLine(name)}` : ""} ${STATES[status] ?? "failed"}`;
+
+const address = ({ kind, id, sessionId }) => kind === "run" ? `#/runs/${encodeURIComponent(id)}`
+  : sessionId && `#/chat/${encodeURIComponent(sessionId)}`;
+
+export const Findings = ({ findings }) => html`<ul class="rows">${findings.map(({ severity, where, why, fix }) => html`<li>
+  <strong class=${severity === "error" ? "bad" : ""}>${severity}</strong> ${oneLine(where)}: ${oneLine(why)}<br /><span class="note">${oneLine(fix)}</span></li>`)}</ul>`;

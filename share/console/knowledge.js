@@ -1,5 +1,5 @@
 // What ken knows: entries that people, agents and imports have stored; search, add, delete.
-import { html, Component, Failed, Long, Reloaded, announce, oneLine, when } from "./ui.js";
+import { html, Component, Failed, Long, Reloaded, announce, oneLine, plural, when } from "./ui.js";
 import { call, get, post, query } from "./api.js";
 
 const SOURCES = { api: "added by a person", agent: "written by the agent", import: "imported", share: "part of ken", workspace: "from the workspace" };
@@ -34,7 +34,8 @@ export class Knowledge extends Reloaded {
         <label>Origin <select value=${source} onChange=${event => { this.setState({ source: event.target.value }); this.soon(0); }}>
           <option value="">any</option>${Object.entries(SOURCES).map(([name, what]) => html`<option value=${name}>${what}</option>`)}</select></label></div>
       ${adding ? html`<${NewEntry} onDone=${() => { this.setState({ adding: false }); this.load(); }} />`
-        : html`<button type="button" class="main" onClick=${() => this.setState({ adding: true })}>Add an entry</button>`}
+        : html`<div class="buttons"><button type="button" class="main" onClick=${() => this.setState({ adding: true })}>Add an entry</button>${" "}
+          <${Import} onDone=${() => this.load()} /></div>`}
       <${Failed} error=${error} retry=${() => this.load()} />
       ${records && !records.length && html`<p class="empty">${q || source ? "Nothing is found." : "Nothing is known yet."}</p>`}
       ${records?.map(record => html`<${Entry} key=${record.id} record=${record} onDelete=${() => this.remove(record)} />`)}
@@ -43,13 +44,69 @@ export class Knowledge extends Reloaded {
   }
 }
 
+const MAX_FILE_BYTES = 512 * 1024;
+
+/** Takes in Markdown and text files, each section as an entry. */
+class Import extends Component {
+  async take(files) {
+    const refused = [];
+    let added = 0, removed = 0, done = 0;
+    for (const file of files) {
+      this.setState({ said: `${done + refused.length + 1} of ${plural(files.length, "file")} …` });
+      try {
+        const content = await textOf(file);
+        const report = await post("/api/knowledge/import", { path: file.name, content });
+        added += report.added;
+        removed += report.removed;
+        done++;
+      } catch (error) {
+        refused.push(`${file.name}: ${error.message}`);
+      }
+    }
+    this.setState({ refused, said: `${plural(done, "file")}: ${added} added, ${removed} removed` });
+    this.props.onDone();
+  }
+
+  render(_, { said, refused = [] }) {
+    return html`<label class="button">Import files <input class="unseen" type="file" multiple accept=".md,.markdown,.txt,text/*"
+        onChange=${event => { const files = [...event.target.files]; event.target.value = ""; this.take(files); }} /></label>
+      <div role="status">${said && html`<p class="note">${said}</p>`}${refused.map(text => html`<p class="failed">${oneLine(text)}</p>`)}</div>`;
+  }
+}
+
+async function textOf(file) {
+  if (file.size > MAX_FILE_BYTES) throw new Error("It has more than 512 KiB.");
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error("It is no text in UTF-8.");
+  }
+}
+
+const HOW = { given: "given to the model", found: "found by a tool", cited: "named in the answer" };
+
+/** The turns that have used an entry. */
+class Uses extends Component {
+  async componentDidMount() {
+    try { this.setState(await get(`/api/knowledge/${encodeURIComponent(this.props.id)}/uses`)); } catch (error) { this.setState({ error }); }
+  }
+
+  render(_, { uses, error }) {
+    if (!uses) return html`<${Failed} error=${error} />`;
+    return uses.length ? html`<h3>Where it was used</h3><ul class="rows">${uses.map(({ submissionId, sessionId, at, how, prompt }) => html`<li key=${submissionId}>
+        <a href=${`#/chat/${encodeURIComponent(sessionId)}`} dir="auto">${oneLine(prompt)}</a> <span class="note">${HOW[how] ?? oneLine(how)} · ${when(at)}</span></li>`)}</ul>`
+      : html`<p class="note">No turn has used it yet.</p>`;
+  }
+}
+
 class Entry extends Component {
-  render({ record, onDelete }, { confirming }) {
+  render({ record, onDelete }, { confirming, open }) {
     const scope = record.scope === "global" ? "" : ` · for ${oneLine(record.scope)} ${oneLine(record.scope === "actor" ? record.actorId : record.conversationId)}`;
-    return html`<article class="card"><details><summary data-row><strong dir="auto">${oneLine(record.title)}</strong>
+    return html`<article class="card"><details onToggle=${event => this.setState({ open: event.target.open })}><summary data-row><strong dir="auto">${oneLine(record.title)}</strong>
         <span class="note"> ${SOURCES[record.source] ?? oneLine(record.source)} · ${when(record.updatedAt)}${scope}${record.score !== undefined && ` · ${record.score.toFixed(2)}`}</span></summary>
       <pre dir="auto"><${Long} text=${record.content} /></pre>
       <p class="note">${oneLine(record.id)}${record.tags.length > 0 && ` · ${record.tags.map(oneLine).join(", ")}`}</p>
+      ${open && html`<${Uses} id=${record.id} />`}
       <div class="choices">${confirming ? html`<button type="button" class="danger" onClick=${onDelete}>Delete it</button>
           <button type="button" onClick=${() => this.setState({ confirming: false })}>Keep it</button>`
         : html`<button type="button" class="danger" onClick=${() => this.setState({ confirming: true })}>Delete …</button>`}</div></details></article>`;

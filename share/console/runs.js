@@ -1,26 +1,20 @@
 // Runs of workflows: what went in, what came out, and each step with its time.
-import { html, Component, Failed, Long, announce, download, duration, oneLine, visible, when } from "./ui.js";
+import { html, Component, Failed, Long, Reloaded, announce, download, duration, oneLine, visible, when } from "./ui.js";
 import { Follow, get, post, query } from "./api.js";
 
 const path = id => `/runs/${encodeURIComponent(id)}`;
 
-export class Runs extends Component {
-  componentDidMount() {
-    this.load();
-    this.stop = this.props.app.onChange(({ type }) => { if (type.startsWith("run.")) this.load(); });
-  }
+export class Runs extends Reloaded {
+  delay = 300;
 
-  componentWillUnmount() {
-    this.stop();
-  }
+  concerns(type) { return type.startsWith("run."); }
 
-  async load(cursor) {
-    try {
-      const found = await get(`/runs${query({ limit: 50, cursor })}`);
-      this.setState(({ runs }) => ({ runs: cursor ? [...runs, ...found.runs] : found.runs, more: found.nextCursor, error: null }));
-    } catch (error) {
-      this.setState({ error });
-    }
+  load(cursor) {
+    return this.latest(async signal => {
+      const limit = cursor ? 50 : Math.min(200, Math.max(50, this.state.runs?.length ?? 0));
+      const found = await get(`/runs${query({ limit, cursor })}`, { signal });
+      return ({ runs }) => ({ runs: cursor ? [...runs, ...found.runs] : found.runs, more: found.nextCursor });
+    });
   }
 
   render({ id }, { runs, more, error }) {

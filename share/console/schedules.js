@@ -1,5 +1,5 @@
 // Schedules: what runs when, the next ten times of a new one, and how the last runs went.
-import { html, Component, Failed, announce, duration, oneLine, when } from "./ui.js";
+import { html, Component, Failed, Reloaded, announce, duration, oneLine, when } from "./ui.js";
 import { call, get, post, query } from "./api.js";
 
 const path = slug => `/api/schedules/${encodeURIComponent(slug)}`;
@@ -7,23 +7,16 @@ const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const PLACEHOLDER = { cron: "0 9 * * 1-5", every: "90m", at: "2027-01-31T09:00" };
 const GOOD = new Set(["ok", "queued", "admitted", "running"]);
 
-export class Schedules extends Component {
-  componentDidMount() {
-    this.load();
-    this.stop = this.props.app.onChange(({ type }) => { if (type.startsWith("schedule.")) this.load(); });
-  }
+export class Schedules extends Reloaded {
+  delay = 100;
 
-  componentWillUnmount() {
-    this.stop();
-  }
+  concerns(type) { return type.startsWith("schedule."); }
 
-  async load() {
-    try {
-      const { schedules } = await get("/api/schedules");
-      this.setState({ schedules, error: null });
-    } catch (error) {
-      this.setState({ error });
-    }
+  load() {
+    return this.latest(async signal => {
+      const { schedules } = await get("/api/schedules", { signal });
+      return () => ({ schedules });
+    });
   }
 
   render(_, { schedules, error, adding }) {

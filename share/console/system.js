@@ -1,6 +1,7 @@
 // The parts of the system: how they are, what they log, and the models that are called.
-import { html, Component, Failed, announce, duration, oneLine, visible, when } from "./ui.js";
+import { html, Component, Failed, announce, bytes, duration, oneLine, visible, when } from "./ui.js";
 import { get, post, query } from "./api.js";
+import { Findings } from "./inbox.js";
 
 const FOLLOW_MS = 2_000;
 const MESSENGER = "/api/connectors/messenger";
@@ -29,15 +30,19 @@ export class System extends Component {
           ${system.listeners.map(one => ` · ${oneLine(one.name)} ${oneLine(one.url)}`)}</p>
         ${system.config.errors.map(text => html`<p class="failed">The last good configuration is in force: ${oneLine(text)}</p>`)}
         <h2>Parts</h2>
-        <div class="wide" tabindex="0" role="region" aria-label="Parts"><table><thead><tr><th>part</th><th>state</th><th>for</th><th>restarts</th><th>last end</th><th><span class="unseen">action</span></th></tr></thead>
+        <div class="wide" tabindex="0" role="region" aria-label="Parts"><table><thead><tr><th>part</th><th>state</th><th>for</th><th>restarts</th><th>memory</th><th>CPU</th><th>last end</th><th><span class="unseen">action</span></th></tr></thead>
         <tbody>${system.parts.map(part => html`<tr><th scope="row">${oneLine(part.name)}</th>
           <td class=${part.state === "ready" || !(part.enabled || part.wanted) ? "" : "bad"}>${part.state}${part.statusText && html` <span class="note">${oneLine(part.statusText)}</span>`}</td>
-          <td>${duration(part.uptimeMs)}</td><td>${part.restarts}</td><td>${oneLine(part.cause ?? part.lastExit ?? "")}</td>
+          <td>${duration(part.uptimeMs)}</td><td>${part.restarts}</td><td>${part.memoryBytes != null && bytes(part.memoryBytes)}</td><td>${duration(part.cpuMs)}</td><td>${oneLine(part.cause ?? part.lastExit ?? "")}</td>
           <td>${part.name !== "gateway" && part.enabled && html`<button type="button" disabled=${Boolean(restarting)} aria-label=${`Restart ${part.name}`}
             onClick=${() => this.restart(part.name)}>${restarting === part.name ? "…" : "Restart"}</button>`}</td></tr>`)}</tbody></table></div>
         <h2>Models</h2>
         <${Models} system=${system} />
         <${Messenger} app=${app} />
+        <h2>Findings</h2>
+        <${Doctor} />
+        <h2>Configuration</h2>
+        <${Config} />
         <h2>Audit log</h2>
         <${Audit} />
         <h2>Logs</h2>
@@ -54,6 +59,44 @@ function Models({ system: { models, providers } }) {
     ${models.others.length > 0 && html`<p class="note">Chosen by name: ${models.others.map(oneLine).join(", ")}</p>`}
     ${models.unusable.map(one => html`<p class="failed">${oneLine(one.model)}: ${oneLine(one.why)}</p>`)}
     <ul class="rows">${providers.known.map(one => html`<li><strong>${oneLine(one.name)}</strong> ${health(one)}</li>`)}</ul>`;
+}
+
+/** What `ken doctor` finds, notes included. */
+class Doctor extends Component {
+  async componentDidMount() {
+    try { this.setState({ report: await get("/api/doctor") }); } catch (error) { this.setState({ error }); }
+  }
+
+  render(_, { report, error }) {
+    if (!report) return error ? html`<${Failed} error=${error} />` : html`<p class="note">ken doctor looks at files, programs and models …</p>`;
+    return html`${report.findings.length ? html`<${Findings} findings=${report.findings} />` : html`<p>Nothing is wrong.</p>`}
+      <p class="note">As of ${when(report.at)}.</p>`;
+  }
+}
+
+/** The configuration in force, with the file and line of each setting. What nobody has set is left out until it is asked for. */
+class Config extends Component {
+  async open(event) {
+    if (!event.target.open || this.state.settings) return;
+    try {
+      const { settings } = await get("/api/config");
+      this.setState({ settings, error: null });
+    } catch (error) {
+      this.setState({ error });
+    }
+  }
+
+  render(_, { settings, error, all = false, words = "" }) {
+    const wanted = ({ key, from }) => (all || from !== "default") && key.includes(words.trim());
+    const shown = settings?.filter(wanted) ?? [];
+    return html`<details onToggle=${event => this.open(event)}><summary>Settings in force, and where they come from</summary>
+      <${Failed} error=${error} />
+      ${settings && html`<div class="choices"><label>Name has <input type="search" data-search spellcheck=${false} value=${words} onInput=${event => this.setState({ words: event.target.value })} /></label>
+        <label><input type="checkbox" checked=${all} onChange=${event => this.setState({ all: event.target.checked })} /> defaults, too</label></div>
+        ${shown.length ? html`<div class="wide" tabindex="0" role="region" aria-label="Configuration"><table class="settings"><thead><tr><th>setting</th><th>value</th><th>from</th></tr></thead>
+          <tbody>${shown.map(({ key, value, from }) => html`<tr key=${key}><th scope="row">${oneLine(key)}</th><td><code>${visible(JSON.stringify(value))}</code></td><td>${oneLine(from)}</td></tr>`)}</tbody></table></div>`
+          : html`<p class="note">${all || words ? "None has this name." : "Everything is as ken comes."}</p>`}`}</details>`;
+  }
 }
 
 /** The chain of the audit log, checked when a person asks: all of it is read. */

@@ -25,6 +25,7 @@ const last = (turn, kind) => turn.items.findLast(item => item.kind === kind && !
 /** Takes an event into the turn that it belongs to. */
 export function take(turn, event) {
   turn.eventAt = Date.now();
+  turn.changes = (turn.changes ?? 0) + 1;
   turn.at ??= event.timestamp;
   if (event.parentSession) return takeOfWorker(turn, event);
   TAKE[event.type]?.(turn, event);

@@ -196,7 +196,7 @@ fn wrong_options_are_refused() {
         (&["--wait", "soon", "x"], "--wait"),
         (&["--schema", &schema, "/help"], "a command has no answer to check"),
         (&[" "], "text is blank"),
-        (&nine, "9 images, at most 8"),
+        (&nine, "9 images, at most 8 can be sent"),
     ] {
         let printed = is(&system.ken(&[&["chat"], words].concat()), 2, "");
         assert!(printed.contains(named), "{words:?}: {printed}");

@@ -3,11 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ken_tests::{Answer, Builder, Client, Contract, System, root};
+use ken_tests::{Answer, Builder, Client, Contract, System, root, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 const HOST: &str = "ken.example:8443";
+/// The person of `System::session`.
+const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
 
 fn remote(system: &System, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Answer {
     let mut client = system.client();
@@ -263,4 +265,144 @@ fn the_routes_of_the_pages_answer_as_the_contract_says() {
         state.at("/parts").as_array().unwrap().iter().any(|part| part["name"] == "store" && part["state"] == "ready")
     );
     assert!(!state.body_text().contains("pid"), "numbers of processes are nobody's business");
+}
+
+#[test]
+fn the_inbox_has_what_failed_and_is_sent_once() {
+    let refused =
+        json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
+    let system = Builder::default().script(&[refused, json!({"events": [{"text": "Hello."}]})]).start();
+    let session = system.session();
+    let mut client = system.client().checked_by_contract();
+    let empty = client.get("/api/inbox").expect(200);
+    assert_eq!((empty.at("/approvals"), empty.at("/failures")), (json!([]), json!([])));
+    let etag = empty.header("etag").unwrap().to_owned();
+    client.request("GET", "/api/inbox").header("If-None-Match", &etag).send().expect(304);
+    system.say(&session, "refused").expect(500);
+    let inbox = client.request("GET", "/api/inbox").header("If-None-Match", &etag).send().expect(200);
+    assert_eq!(inbox.at("/failures/0/kind"), "turn");
+    assert_eq!(inbox.at("/failures/0/sessionId"), session);
+    assert!(inbox.text("/failures/0/cause").contains("the key is not taken"), "{}", inbox.body_text());
+    // A run, and a slot of a schedule, whose turn does not stand there twice.
+    let plan = json!({"slug": "morning", "kind": "every", "schedule": "1h", "tz": "UTC", "prompt": "refused", "maxAttempts": 1});
+    system.post("/api/schedules", &plan).expect(201);
+    system.post("/api/schedules/morning/run", &json!({})).expect(200);
+    until("the slot is there", || system.get("/api/inbox").expect(200).text("/failures/0/kind") == "slot");
+    let inbox = client.get("/api/inbox").expect(200);
+    assert_eq!(inbox.at("/failures").as_array().unwrap().len(), 2, "{}", inbox.body_text());
+    assert_eq!(inbox.at("/failures/0/name"), "morning");
+}
+
+#[test]
+fn kend_tells_what_is_wrong_and_which_configuration_is_in_force() {
+    let config = "[chat]\n# a comment\nwait_ms = 199000\n\n[part.store]\nenv = [\"MY_TOKEN=planted-secret\"]\n";
+    let system = Builder::default().config(config).secrets("OPENAI_API_KEY=planted-secret\n").start();
+    let mut client = system.client().checked_by_contract();
+    let report = client.get("/api/doctor").expect(200);
+    for finding in report.at("/findings").as_array().unwrap() {
+        assert!(["error", "warning", "note"].contains(&finding["severity"].as_str().unwrap()), "{finding}");
+    }
+    // A second page costs nothing.
+    assert_eq!(client.get("/api/doctor").expect(200).at("/at"), report.at("/at"));
+    let listing = client.get("/api/config").expect(200);
+    assert!(!listing.body_text().contains("planted-secret"), "{}", listing.body_text());
+    let setting = |listing: &Answer, key: &str| {
+        let settings = listing.at("/settings");
+        let found = settings.as_array().unwrap().iter().find(|one| one["key"] == key).cloned();
+        found.unwrap_or_else(|| panic!("{key}: {settings}"))
+    };
+    let set = setting(&listing, "chat.wait_ms");
+    assert_eq!(set["value"], 199_000);
+    let line = set["from"].as_str().unwrap().rsplit_once("ken.toml:").unwrap().1.parse::<usize>().unwrap();
+    let text = std::fs::read_to_string(system.home().join("ken.toml")).unwrap();
+    assert_eq!(text.lines().nth(line - 1), Some("wait_ms = 199000"), "{set}");
+    assert_eq!(setting(&listing, "part.store.env")["value"], json!(["MY_TOKEN=***"]));
+    assert_eq!(setting(&listing, "secrets.OPENAI_API_KEY")["value"], "***");
+    // What is read again is told anew.
+    let file = system.home().join("ken.toml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("wait_ms = 199000", "wait_ms = 198000");
+    std::fs::write(&file, text).unwrap();
+    assert!(system.ken(&["reload"]).status.success());
+    // The gateway reads this section, and has started again.
+    let mut client = system.client().checked_by_contract();
+    assert_eq!(setting(&client.get("/api/config").expect(200), "chat.wait_ms")["value"], 198_000);
+    let parts = client.get("/api/system").expect(200).at("/parts");
+    let store = parts.as_array().unwrap().iter().find(|part| part["name"] == "store").unwrap().clone();
+    assert!(store["memoryBytes"].as_u64().unwrap() > 1 << 20 && store["cpuMs"].is_u64(), "{store}");
+}
+
+#[test]
+fn a_session_is_forked_before_a_message() {
+    let system = System::start();
+    let session = system.session();
+    system.say(&session, "first").expect(200);
+    let second = system.say(&session, "second").expect(200).text("/submissionId");
+    let mut client = system.client().checked_by_contract();
+    let path = format!("/api/chat/sessions/{session}/fork");
+    let key = "one-key";
+    let fork = |client: &mut Client| {
+        let request = client.request("POST", &path).header("Idempotency-Key", key);
+        request.json(&json!({"before": second})).send().expect(201)
+    };
+    let made = fork(&mut client);
+    let id = made.text("/session/id");
+    assert!(id.starts_with("tui-") && id != session);
+    assert_eq!(fork(&mut client).text("/session/id"), id);
+    let read = |id: &str| {
+        let page = system.get(&format!("/api/chat/sessions/{id}/transcript?{}", SCOPE)).expect(200);
+        let all = page.at("/exchanges").as_array().unwrap().clone();
+        all.iter().map(|one| one["prompt"]["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&id), ["first"]);
+    system.say(&id, "another second").expect(200);
+    assert_eq!(read(&id), ["first", "another second"]);
+    assert_eq!(read(&session), ["first", "second"]);
+    client.post(&path, &json!({})).refused(400, "invalid", "/before");
+    client.post(&path, &json!({"before": second, "after": 1})).refused(400, "invalid", "/after");
+    let missing = "00000000-0000-4000-8000-000000000000";
+    client.post(&path, &json!({"before": missing})).refused(404, "not_found", "/before");
+    client.post("/api/chat/sessions/tui-none/fork", &json!({"before": second})).expect(404);
+}
+
+#[test]
+fn a_file_becomes_entries_and_an_entry_knows_where_it_was_used() {
+    let system = System::start();
+    let mut client = system.client().checked_by_contract();
+    let file = |text: &str| json!({"path": "deploy.md", "content": text});
+    let text = "# Deploy\n\nThe site is deployed on Tuesdays at 14:00 UTC.\n";
+    let first = client.post("/api/knowledge/import", &file(text)).expect(200);
+    assert_eq!((first.at("/added"), first.at("/removed")), (json!(1), json!(0)));
+    assert_eq!(client.post("/api/knowledge/import", &file(text)).expect(200).at("/added"), 0);
+    system.say(&system.session(), "When is the site deployed?").expect(200);
+    let id = client.get("/api/knowledge?source=import").expect(200).text("/records/0/id");
+    let uses = client.get(&format!("/api/knowledge/{id}/uses")).expect(200);
+    assert_eq!(uses.text("/uses/0/prompt"), "When is the site deployed?");
+    client.get("/api/knowledge/kb-none/uses").expect(404);
+    // Another version of the file takes the place of the first.
+    let second =
+        client.post("/api/knowledge/import", &file("# Deploy\n\nThe site is deployed on Mondays.\n")).expect(200);
+    assert_eq!((second.at("/added"), second.at("/removed")), (json!(1), json!(1)));
+    for (body, at) in [
+        (json!({"content": "x"}), "/path"),
+        (json!({"path": "a.md"}), "/content"),
+        (json!({"path": "a.md", "content": " "}), "/content"),
+        (json!({"path": "a\nb", "content": "x"}), "/path"),
+        (json!({"path": "a.md", "content": "x", "folder": "/etc"}), "/folder"),
+    ] {
+        client.post("/api/knowledge/import", &body).refused(400, "invalid", at);
+    }
+    let large = json!({"path": "a.md", "content": "x".repeat(600_000)});
+    client.post("/api/knowledge/import", &large).refused(413, "too_large", "/content");
+}
+
+/// Commands of kend end with it, and with their time; they never hold up anything else.
+#[test]
+fn what_a_command_of_kend_cannot_do_is_an_error() {
+    let system = System::start();
+    let mut client = system.client().checked_by_contract();
+    client.get("/api/undo/last").expect(404);
+    client.post("/api/undo/nothing-of-this-name", &json!({})).expect(404);
+    client.post("/api/undo/last", &json!({"force": true})).refused(400, "invalid", "/force");
+    client.get("/api/undo/a%20b").refused(400, "invalid", "/run");
+    client.get("/api/undo/--help").expect(404);
 }

@@ -258,10 +258,12 @@ fn a_session_can_be_named() {
     assert_eq!(send(&system.session(), "x").expect(403).text("/error/type"), "invalid_request_error");
     // Only from the second exchange on is it listed for a person; before, it may be a program's request for a title.
     let one = session(&send("new", "Only one.").expect(200));
-    let listed = |all: bool| system.get(&format!("/api/chat/sessions?empty={}", u8::from(all))).expect(200).body_text();
+    let listed = |all: bool| {
+        system.get(&format!("/api/chat/sessions?empty=0&scheduled={}", u8::from(all))).expect(200).body_text()
+    };
     assert!(listed(false).contains(&first) && !listed(false).contains(&one), "{}", listed(false));
     assert!(listed(true).contains(&one));
-    let title = system.get("/api/chat/sessions?empty=0").expect(200).at("/sessions/0/title");
+    let title = system.get("/api/chat/sessions?empty=0&scheduled=0").expect(200).at("/sessions/0/title");
     assert_eq!(title, "The first.");
 }
 
@@ -335,4 +337,130 @@ fn a_kill_of_gateway_or_agent_leaves_one_turn() {
         let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions");
         assert_eq!(all.as_array().unwrap().len(), number + 1, "{part} {stream}: {all}");
     }
+}
+
+const RESPONSES: &str = "/v1/responses";
+
+fn output(answer: &Answer) -> String {
+    answer.text("/output/0/content/0/text")
+}
+
+/// The events of a streamed answer of `/v1/responses`. Their numbers have no gap.
+fn numbered(text: &str) -> Vec<Value> {
+    let frames = text.split("\n\n").filter_map(|frame| frame.split_once("\ndata: "));
+    let events: Vec<Value> = frames.map(|(_, data)| serde_json::from_str(data).expect("JSON")).collect();
+    let first = events.first().expect("events")["sequence_number"].as_u64().unwrap();
+    for (number, event) in (first..).zip(&events) {
+        assert_eq!(event["sequence_number"], number, "{event}");
+    }
+    events
+}
+
+#[test]
+fn an_answer_of_responses_is_read_continued_and_deleted_by_its_id() {
+    let (provider, system) = with_provider();
+    let ask = |input: &str, more: &[(&str, Value)]| {
+        let body = more
+            .iter()
+            .fold(json!({"model": "ken", "input": input}), |body, (name, value)| with(body, name, value.clone()));
+        system.post(RESPONSES, &body)
+    };
+    let first = ask("The first.", &[("instructions", json!("Be short.")), ("temperature", json!(1))]).expect(200);
+    assert_eq!((output(&first), first.text("/status")), ("One.".to_owned(), "completed".to_owned()));
+    assert_eq!(first.header("x-ken-ignored"), Some("temperature"));
+    assert_eq!(first.at("/usage/input_tokens_details/cached_tokens"), 5);
+    assert!(last_request(&provider).contains("Be short."));
+    let id = first.text("/id");
+    assert_eq!(system.get(&format!("{RESPONSES}/{id}")).expect(200).json(), first.json());
+    // It goes on by the id, and not by the instructions of an earlier request.
+    let second = ask("The second.", &[("previous_response_id", json!(id))]).expect(200);
+    assert_eq!((session(&second), second.text("/previous_response_id")), (session(&first), id.clone()));
+    assert!(last_request(&provider).contains("The first.") && !last_request(&provider).contains("Be short."));
+    // From an answer in the middle, another conversation goes on that begins with what was said up to it.
+    let branch = ask("The other second.", &[("previous_response_id", json!(id))]).expect(200);
+    assert_ne!(session(&branch), session(&first));
+    assert_eq!(prompts(&system, &session(&branch)), ["The first.", "The other second."]);
+    // Messages find their session here too.
+    let alone =
+        system.post(RESPONSES, &json!({"model": "ken", "input": [{"role": "user", "content": "Alone."}]})).expect(200);
+    let items = json!([{"role": "user", "content": "Alone."}, {"type": "message", "role": "assistant", "content":
+        [{"type": "output_text", "text": "One."}]}, {"role": "user", "content": [{"type": "input_text", "text": "Together."}]}]);
+    let third = system.post(RESPONSES, &json!({"model": "ken", "input": items})).expect(200);
+    assert_eq!(session(&third), session(&alone));
+    assert_eq!(prompts(&system, &session(&third)), ["Alone.", "Together."]);
+    let deleted = system.delete(&format!("{RESPONSES}/{}", branch.text("/id"))).expect(200);
+    assert_eq!(deleted.at("/deleted"), true);
+    system.get(&format!("{RESPONSES}/{}", branch.text("/id"))).expect(404);
+    // It was the only one of its session.
+    let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).body_text();
+    assert!(!all.contains(&session(&branch)) && all.contains(&session(&first)), "{all}");
+    system.delete(&format!("{RESPONSES}/{id}")).expect(200);
+    assert_eq!(prompts(&system, &session(&first)).len(), 2);
+    for (more, param, code) in [
+        (("previous_response_id", json!(id)), "previous_response_id", "previous_response_not_found"),
+        (("previous_response_id", json!("resp_1")), "previous_response_id", "previous_response_not_found"),
+        (("conversation", json!("c")), "conversation", "unsupported_parameter"),
+        (("inputs", json!("c")), "inputs", "unknown_parameter"),
+        (("text", json!({"format": {"type": "json_object"}})), "text.format", "unsupported_parameter"),
+    ] {
+        let refused = ask("Hello.", &[more]).expect(400);
+        assert_eq!((refused.text("/error/param"), refused.text("/error/code")), (param.to_owned(), code.to_owned()));
+    }
+    system.post(RESPONSES, &json!({"model": "ken", "input": [{"type": "image_generation_call"}]})).expect(400);
+}
+
+#[test]
+fn a_streamed_answer_of_responses_can_be_read_again_from_any_event() {
+    let system = scripted();
+    let answer = system.post(RESPONSES, &json!({"model": "ken", "input": "tools", "stream": true})).expect(200);
+    let events = numbered(&answer.body_text());
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let (begin, end) = (
+        ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"],
+        ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"],
+    );
+    assert_eq!((&kinds[..4], &kinds[kinds.len() - 4..]), (&begin[..], &end[..]));
+    let text: String = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_text.delta")
+        .map(|event| event["delta"].as_str().unwrap())
+        .collect();
+    assert_eq!(text, "Let me look.\nTools are gone.");
+    let last = &events.last().unwrap()["response"];
+    assert_eq!((&last["output"][0]["content"][0]["text"], &last["status"]), (&json!(text), &json!("completed")));
+    let id = last["id"].as_str().unwrap();
+    for after in 0..events.len() - 1 {
+        let target = format!("{RESPONSES}/{id}?stream=true&starting_after={after}");
+        assert_eq!(numbered(&system.get(&target).expect(200).body_text()), events[after + 1..]);
+    }
+    system.get(&format!("{RESPONSES}/{id}?stream=true&starting_after=x")).expect(400);
+    // A failed turn is told as the failed answer.
+    let answer = system.post(RESPONSES, &json!({"model": "ken", "input": "refused", "stream": true})).expect(200);
+    let failed = numbered(&answer.body_text()).pop().unwrap();
+    assert_eq!(
+        (failed["type"].as_str(), failed["response"]["status"].as_str()),
+        (Some("response.failed"), Some("failed"))
+    );
+    let id = failed["response"]["id"].as_str().unwrap();
+    assert_eq!(system.get(&format!("{RESPONSES}/{id}")).expect(200).text("/error/code"), "server_error");
+    assert_eq!(
+        system
+            .post(RESPONSES, &json!({"model": "ken", "input": "length"}))
+            .expect(200)
+            .text("/incomplete_details/reason"),
+        "max_output_tokens"
+    );
+}
+
+#[test]
+fn an_answer_of_responses_in_the_background_is_cancelled() {
+    let system = scripted();
+    let begun = system.post(RESPONSES, &json!({"model": "ken", "input": "hold", "background": true})).expect(200);
+    assert_eq!(begun.text("/status"), "in_progress");
+    let target = format!("{RESPONSES}/{}", begun.text("/id"));
+    until("the turn runs", || system.get(&target).expect(200).text("/status") == "in_progress");
+    let cancelled = system.post(&format!("{target}/cancel"), &json!({})).expect(200);
+    assert_eq!(cancelled.text("/status"), "cancelled");
+    assert_eq!(system.get(&target).expect(200).text("/status"), "cancelled");
+    system.get(&format!("{RESPONSES}/resp_{}", "0".repeat(32))).expect(404);
 }

@@ -70,19 +70,34 @@ fn say(tab: &Tab, text: &str) {
     tab.wait("/^#.chat.tui-/.test(location.hash)");
 }
 
-/// Attaches a picture to a message, and learns that another file is none.
-fn images(tab: &Tab) {
-    let attach = |name: &str, kind: &str| {
-        tab.eval(&format!(
-            "(() => {{ const files = new DataTransfer(); files.items.add(new File([new Uint8Array([137, 80, 78, 71, 13, 10, 26, 10])], '{name}', {{type: '{kind}'}})); \
-             const input = document.querySelector('input[type=file]'); input.files = files.files; input.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
-        ));
-    };
+/// Chooses a file, whose content is an expression of the page.
+fn choose(tab: &Tab, name: &str, kind: &str, content: &str) {
+    tab.eval(&format!(
+        "(() => {{ const files = new DataTransfer(); files.items.add(new File([{content}], '{name}', {{type: '{kind}'}})); \
+         const input = document.querySelector('input[type=file]'); input.files = files.files; input.dispatchEvent(new Event('change', {{bubbles: true}})); }})()"
+    ));
+}
+
+const IMAGE: &str = "new Uint8Array([137, 80, 78, 71, 13, 10, 26, 10])";
+
+/// Attaches a text and a picture to messages, and learns that another file is neither.
+fn attachments(tab: &Tab) {
     tab.eval("void (location.hash = '#/chat/new')");
     tab.wait("document.querySelector('h1')?.innerText === 'A new conversation'");
-    attach("notes.txt", "text/plain");
-    tab.sees("notes.txt is no image.");
-    attach("photo.png", "image/png");
+    choose(tab, "program.bin", "application/octet-stream", IMAGE);
+    tab.sees("program.bin is neither an image nor a text.");
+    choose(tab, "notes.txt", "text/plain", "'A text, ```and a fence```\\n'");
+    tab.sees("notes.txt");
+    tab.eval("void document.querySelector('textarea').focus()");
+    tab.type_text("What does it say?");
+    tab.press("Enter");
+    tab.sees("Hello, you.");
+    tab.sees("Attached file \"notes.txt\":");
+    tab.sees("A text, ```and a fence```");
+    tab.wait("document.querySelector('.prompt').innerText.includes('````')");
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation'");
+    choose(tab, "photo.png", "image/png", IMAGE);
     tab.sees("photo.png");
     tab.eval("void document.querySelector('textarea').focus()");
     tab.type_text("What is in this picture?");
@@ -119,7 +134,7 @@ fn a_person_starts_a_conversation_stops_it_and_finds_it_again() {
     assert!(tab.text().contains("begun"), "what was written stays");
     say(&tab, "refused");
     tab.sees("the key is not taken");
-    images(&tab);
+    attachments(&tab);
     // A search, and the transcript after a reload, which is another way to the same page.
     tab.click("document.querySelector('[data-search]')");
     tab.type_text("morning");
@@ -274,9 +289,15 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.click("document.querySelector('.card summary')");
     tab.sees("It is deployed on Mondays.");
     looks(&tab, "knowledge-wide-light", axe.as_deref());
+    tab.sees("No turn has used it yet.");
     tab.click_text("Delete …");
     tab.click_text("Delete it");
     tab.sees("Nothing is known yet.");
+    choose(&tab, "zones.md", "text/markdown", "'# Zones\\n\\nThe office is in Zone 7.\\n'");
+    tab.sees("1 file: 1 added, 0 removed");
+    tab.sees("Zones");
+    choose(&tab, "zones.bin", "", IMAGE);
+    tab.sees("zones.bin: It is no text in UTF-8.");
     tab.click_text("Schedules");
     tab.sees("Nothing is scheduled.");
     tab.click_text("New schedule");
@@ -310,6 +331,15 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.wait("document.querySelector('.log span')");
     tab.click_text("Check it");
     tab.sees("Unchanged: ");
+    // The tests may run as root, of which the doctor says nothing good.
+    tab.wait("/As of /.test(document.querySelector('main').innerText)");
+    tab.click_text("Settings in force, and where they come from");
+    tab.wait("document.querySelector('.settings tbody tr')");
+    assert!(tab.text().contains("3940 from default"), "{}", tab.text());
+    tab.click("document.querySelector('main input[type=search]')");
+    tab.type_text("gateway.port");
+    tab.wait("document.querySelectorAll('.settings tbody tr').length === 1");
+    assert!(tab.text().contains("MB"), "the memory of the parts: {}", tab.text());
     looks(&tab, "system-wide-light", axe.as_deref());
     system.post("/workflows/full_reasoning", &json!({"text": "I am glad."})).expect(202);
     tab.click_text("Runs");
@@ -331,6 +361,128 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
         assert_eq!(phone.eval(fits), true, "{page}");
     }
     phone.has_no_faults();
+}
+
+/// The message is written again, and a new conversation goes on from there; the old one stays.
+#[test]
+fn a_message_is_edited_and_sent_again() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let system = started();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "Good morning");
+    tab.wait(LIVE);
+    let old = tab.eval("location.hash");
+    tab.eval("void document.querySelector('.composer textarea').focus()");
+    tab.type_text("And in the evning?");
+    tab.press("Enter");
+    tab.wait("document.querySelectorAll('.turn.completed').length === 2");
+    tab.click("[...document.querySelectorAll('.turn')].at(-1).querySelector('.prompt button')");
+    tab.wait("document.activeElement.matches('.prompt textarea')");
+    tab.eval("void document.activeElement.select()");
+    tab.type_text("And in the evening?");
+    looks(&tab, "edit-wide-light", axe.as_deref());
+    tab.click("document.querySelector('form.prompt button.main')");
+    tab.wait(&format!("location.hash !== {old} && document.querySelectorAll('.turn.completed').length === 2"));
+    let prompts = "[...document.querySelectorAll('.prompt .plain')].map(one => one.innerText).join()";
+    assert_eq!(tab.eval(prompts), "Good morning,And in the evening?");
+    tab.wait("document.querySelectorAll('.sessions li').length === 2");
+    tab.eval(&format!("void (location.hash = {old})"));
+    tab.wait(&format!("{prompts} === 'Good morning,And in the evning?'"));
+    tab.has_no_faults();
+}
+
+#[test]
+fn what_a_turn_has_changed_is_shown_and_put_back() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let system = started();
+    let note = system.home().join("state/workspace/repos/site/NOTE");
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "the note");
+    tab.click_text("Approve once");
+    tab.sees("The turn is over.");
+    assert!(note.exists());
+    tab.wait(LIVE);
+    tab.click_text("Changed files");
+    tab.wait("document.querySelector('.changes .diff')?.innerText.includes('+Adds numbers.')");
+    assert!(tab.text().contains("repos/site/NOTE"), "{}", tab.text());
+    looks(&tab, "changes-wide-light", axe.as_deref());
+    tab.click_text("Undo these changes");
+    tab.sees("Put back: repos/site/NOTE.");
+    assert!(!note.exists());
+    tab.click_text("Have it again");
+    tab.sees("Changed again: repos/site/NOTE.");
+    assert!(note.exists());
+    // A file that somebody else has changed since stays as it is.
+    tab.call("Page.reload", json!({}));
+    tab.wait(LIVE);
+    std::fs::write(&note, "mine\n").unwrap();
+    tab.click_text("Changed files");
+    tab.sees("changed since");
+    assert_eq!(
+        tab.eval("[...document.querySelectorAll('button')].find(b => b.innerText === 'Undo these changes').disabled"),
+        true
+    );
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), "mine\n");
+    tab.has_no_faults();
+}
+
+/// What failed waits for a person, too, and what the doctor has found.
+#[test]
+fn failures_and_findings_stand_in_the_inbox() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let system = started();
+    // Others can read the secrets.
+    let secrets = system.home().join("secrets.env");
+    std::fs::write(&secrets, "").unwrap();
+    std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    let session = system.session();
+    system.say(&session, "refused").expect(500);
+    tab.sees("Failed in the last day");
+    tab.sees("the key is not taken");
+    assert!(!tab.text().contains("Nothing waits for you."), "{}", tab.text());
+    tab.wait("document.querySelector('section[aria-label=Findings]')?.innerText.includes('secrets.env')");
+    looks(&tab, "failures-wide-light", axe.as_deref());
+    tab.eval("void document.querySelector('section[aria-label=Failures] a').click()");
+    tab.wait(&format!("location.hash.endsWith({})", json!(session)));
+    tab.has_no_faults();
+}
+
+/// However long a conversation is, only a part of it is in the page.
+#[test]
+fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
+    let Some(browser) = browser() else { return };
+    let system = started();
+    let session = system.session();
+    for number in 0..260 {
+        system.say(&session, &format!("message {number}")).expect(200);
+    }
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&format!("{}/#/chat/{session}", system.url()));
+    let opened = tab.sees("message 259");
+    assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 30);
+    let log = "document.querySelector('.turns')";
+    tab.wait(&format!("({log}.scrollTop = 0, document.body.innerText.includes('message 0\\n\\n'))"));
+    assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 200);
+    println!("a conversation of 260 exchanges opens in {opened:?}");
+    // What comes meanwhile is there when the person goes to the end, and a message goes there.
+    system.say(&session, "from elsewhere").expect(200);
+    tab.eval(&format!("void ({log}.scrollTop = {log}.scrollHeight)"));
+    tab.click_text("To the newest messages");
+    tab.sees("from elsewhere");
+    tab.wait(&format!("({log}.scrollTop = 0, document.querySelectorAll('.turn').length === 200)"));
+    tab.eval("void document.querySelector('.composer textarea').focus()");
+    tab.type_text("The last one");
+    tab.press("Enter");
+    tab.wait("[...document.querySelectorAll('.prompt .plain')].at(-1)?.innerText === 'The last one'");
+    tab.wait(LIVE);
+    tab.has_no_faults();
 }
 
 /// A browser opens six connections to a host at most, over all of its tabs. A tab that nobody sees holds none.
@@ -595,6 +747,11 @@ fn axe() -> Option<String> {
 #[track_caller]
 fn looks(tab: &Tab, name: &str, axe: Option<&str>) {
     picture(tab, name);
+    // Only parts of the page scroll, and never the page itself.
+    let beyond = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().bottom > innerHeight + 1 && \
+                  !e.parentElement.closest('main, .sessions')).map(e => e.outerHTML.slice(0, 120))";
+    let is_whole = "document.documentElement.scrollHeight <= innerHeight && document.documentElement.scrollTop === 0";
+    assert_eq!(tab.eval(is_whole), true, "{name}: {}", tab.eval(beyond));
     let Some(axe) = axe else { return };
     tab.eval(&format!("{axe}; void 0"));
     let found = tab.eval(

@@ -249,19 +249,25 @@ fn a_decision_with_a_repeated_field_is_refused() {
 #[test]
 fn no_caller_can_bypass_the_question_of_a_shipped_tool() {
     let script = [write("write it", "a.txt", "approved"), write("write that", "b.txt", "free")];
-    let rule = "[workspace]\nrules = [{ path = \"repos/site/b.txt\", policy = \"auto-edit\" }]\n";
-    let system = started(rule, &script);
+    let rules = "[workspace]\nrules = [{ path = \"repos/site/b.txt\", policy = \"auto-edit\" }, \
+        { path = \"repos/site/c.txt\", policy = \"deny\" }]\n";
+    let system = started(rules, &script);
     let turn = say(&system, "one", "write it");
     let record = pending(&system, &[]);
     let metadata = &record["request"]["metadata"];
-    let refused = |fields: Value| {
+    let call = |fields: &Value| {
         let mut call = json!({"name": "write_file", "agent": "coding-worker", "session": metadata["sessionId"],
             "submission": metadata["submissionId"], "arguments": {"path": "repos/site/a.txt", "content": "approved"}});
         call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let mut command = system.command(&["call", "tools", "tools.call", "-"]);
         let output = run_with_input(&mut command, call.to_string().as_bytes());
-        let exist = ["a.txt", "b.txt"].map(|name| site(&system).join(name).exists());
-        assert!(!output.status.success() && exist == [false, false], "{fields}: {output:?}");
+        let exist = ["a.txt", "b.txt", "c.txt"].map(|name| site(&system).join(name).exists());
+        assert_eq!(exist, [false; 3], "{fields}: {output:?}");
+        output
+    };
+    let refused = |fields: Value| {
+        let output = call(&fields);
+        assert!(!output.status.success(), "{fields}: {output:?}");
         serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"]["message"].as_str().unwrap().to_owned()
     };
     let grant = &record["requestId"];
@@ -274,6 +280,15 @@ fn no_caller_can_bypass_the_question_of_a_shipped_tool() {
     // A rule of the agent asks for an approval although a rule of the operator lets the file be edited.
     let free = json!({"path": "repos/site/b.txt", "content": "free"});
     assert!(refused(json!({"ask": true, "arguments": free})).contains("a person has to approve"));
+    // No approval helps where a rule of the operator denies it.
+    let denied = json!({"path": "repos/site/c.txt", "content": "denied"});
+    for ask in [false, true] {
+        let output = call(&json!({"ask": ask, "arguments": denied}));
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains("a rule of the operator forbids"),
+            "{ask}: {output:?}"
+        );
+    }
     done(say(&system, "two", "write that"));
     assert!(site(&system).join("b.txt").exists(), "without the rule nobody is asked");
 }

@@ -263,6 +263,20 @@ mod tests {
     }
 
     #[test]
+    fn the_hunks_of_a_file_come_in_the_order_of_its_lines() {
+        let before = "--- a/f\n+++ b/f\n@@ -3 +3 @@\n-c\n+C\n@@ -1 +1 @@\n-a\n+A\n";
+        let why = applied(before, "a\nb\nc\nd\n").unwrap_err();
+        assert_eq!(why, "hunk 2 (line 1) does not apply: its lines are not in the file");
+        // The same line again, and lines that are inserted before it.
+        let again = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n@@ -1 +1 @@\n-a\n+B\n";
+        assert!(applied(again, "a\nb\n").is_err());
+        let inserted = "--- a/f\n+++ b/f\n@@ -3 +3 @@\n-c\n+C\n@@ -2,0 +2 @@\n+x\n";
+        assert!(applied(inserted, "a\nb\nc\nd\n").is_err());
+        let next = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n@@ -2 +2 @@\n-b\n+B\n@@ -2,0 +3 @@\n+x\n";
+        assert_eq!(applied(next, "a\nb\n").unwrap(), "A\nB\nx\n", "they may touch");
+    }
+
+    #[test]
     fn the_end_of_the_last_line_counts() {
         let patch =
             "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n";

@@ -11,14 +11,12 @@ use ken_types::Error;
 use ken_types::config::Workspace;
 use ken_types::hex;
 use ken_types::id::Mint;
+use ken_types::limits::FILES_RUN_BYTES;
 use ken_types::places::Places;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::rel_path::{FOLDERS, Layout, RelPath};
-
-/// The maximum length of a run's id, in bytes.
-const MAX_RUN_BYTES: usize = 64;
 
 /// The settings that every command uses.
 #[derive(Debug, Clone)]
@@ -222,12 +220,12 @@ fn run() -> Result<String, Error> {
 /// Checks the id of a run, because a folder of the journal is named after it.
 pub(crate) fn check_run(run: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if (1..=MAX_RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
+    if (1..=FILES_RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {
         Ok(())
     } else {
         Err(Error::invalid(
             "RUN",
-            format!("{run:?} is not the id of a run: 1 to {MAX_RUN_BYTES} letters, digits, - and _"),
+            format!("{run:?} is not the id of a run: 1 to {FILES_RUN_BYTES} letters, digits, - and _"),
         ))
     }
 }

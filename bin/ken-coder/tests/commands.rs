@@ -79,6 +79,10 @@ fn a_flood_is_cut_in_its_middle() {
     assert!(text.starts_with("first\ny\n") && text.ends_with("y\nlast\n"), "{text}");
     assert!(text.len() < 2_100 && text.contains("bytes are left out"), "{}", text.len());
     assert_eq!((&ran["stdoutBytes"], &ran["stderr"]), (&json!(50_000_011), &json!("end\n")));
+    // Whatever is asked for, the reply has no more than a mebibyte of each output.
+    let call = json!({"shell": "yes | head -c 3000000", "cwd": "repos/site", "maxBytes": 3_000_000});
+    let kept = home.done("run", &call)["stdout"].as_str().unwrap().len();
+    assert!((1 << 20..(1 << 20) + 100).contains(&kept), "{kept}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The identity on whose behalf a request is made: `connector`, `actorId`, `conversationId`, `threadId`.
 
-use ken_http::{Failure, Query};
+use ken_http::{Caller, Failure, Query};
 use ken_types::Error;
 use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::{OPENAI, Scope};
+use nix::unistd::geteuid;
 use serde::Deserialize;
 
 use crate::body::{check_length, given, pointer, required};
@@ -90,6 +91,15 @@ impl Identity {
             conversation_id: text("conversationId", self.conversation_id)?,
             thread_id: thread.transpose()?,
         })
+    }
+}
+
+/// Whether the caller is the person to whom the system belongs: its user, or whoever has the secret.
+pub(crate) fn is_owner(caller: Caller) -> bool {
+    match caller {
+        Caller::Operator => true,
+        Caller::Local { uid } => uid == Some(geteuid().as_raw()),
+        Caller::Anyone => false,
     }
 }
 

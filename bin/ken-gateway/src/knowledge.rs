@@ -8,6 +8,7 @@ use ken_types::id::Mint;
 use ken_types::limits::{
     IDENTITY_CHARACTERS, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS,
 };
+use ken_types::ops::documents::{KnowledgeUses, OfEntry};
 use ken_types::ops::store::{
     ById, KeyedJob, KnowledgeDelete, KnowledgeGet, KnowledgeJob, KnowledgeList, KnowledgePut, KnowledgeReindex,
     ListKnowledge, PutKnowledge,
@@ -121,6 +122,12 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
     let args = entry_id(&request, "id");
     let record = gateway.store.call::<KnowledgeGet>(&args, CALL_TIMEOUT).await?;
     Response::json(200, &json!({"record": record}))
+}
+
+/// GET /api/knowledge/:id/uses
+pub(crate) async fn uses(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = OfEntry { id: request.segment("id").to_owned() };
+    Response::json(200, &gateway.store.call::<KnowledgeUses>(&args, CALL_TIMEOUT).await?)
 }
 
 /// DELETE /api/knowledge/:id

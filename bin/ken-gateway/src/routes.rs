@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, console, health, ids, knowledge, messenger, openai, openapi, runs, schedules, sessions,
-    system, telemetry, workflows,
+    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, messenger, openai, openapi,
+    runs, schedules, sessions, system, telemetry, undo, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -47,6 +47,11 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/system/parts/:name/restart", system::restart)
         .on("GET    /api/logs", system::logs)
         .on("GET    /api/audit", system::audit)
+        .on("GET    /api/inbox", inbox::inbox)
+        .on("GET    /api/doctor", doctor::doctor)
+        .on("GET    /api/config", doctor::config)
+        .on("GET    /api/undo/:run", undo::preview)
+        .on("POST   /api/undo/:run", undo::undo)
         .on("GET    /api/usage", telemetry::usage)
         .on("GET    /api/why/:id", telemetry::why)
         .on("POST   /api/chat/events", chat::receive)
@@ -57,12 +62,15 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/chat/sessions/:id/transcript", sessions::transcript)
         .on("POST   /api/chat/sessions/:id/cancel", sessions::cancel)
         .on("PATCH  /api/chat/sessions/:id", sessions::update)
+        .on("POST   /api/chat/sessions/:id/fork", fork::fork)
         .on("DELETE /api/chat/sessions/:id", sessions::delete)
         .on("POST   /api/knowledge", knowledge::put)
         .on("GET    /api/knowledge", knowledge::list)
+        .on("POST   /api/knowledge/import", import::import)
         .on("POST   /api/knowledge/reindex", knowledge::reindex)
         .on("GET    /api/knowledge/reindex/:jobId", knowledge::job)
         .on("GET    /api/knowledge/:id", knowledge::get)
+        .on("GET    /api/knowledge/:id/uses", knowledge::uses)
         .on("DELETE /api/knowledge/:id", knowledge::delete)
         .on("GET    /api/schedules", schedules::list)
         .on("POST   /api/schedules", schedules::create)
@@ -111,6 +119,11 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /v1/models/ken/:agent", openai::models::get)
         .on("POST   /v1/chat/completions", openai::chat::complete)
         .limited(chat_rate)
+        .on("POST   /v1/responses", openai::responses::create)
+        .limited(chat_rate)
+        .on("GET    /v1/responses/:id", openai::responses::get)
+        .on("DELETE /v1/responses/:id", openai::responses::delete)
+        .on("POST   /v1/responses/:id/cancel", openai::responses::cancel)
         .on("GET    /streams", public::list)
         .on("PUT    /streams/*path", public::create)
         .on("POST   /streams/*path", public::append)

@@ -13,14 +13,13 @@ use ken_types::ops::store::{
     SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
-use nix::unistd::geteuid;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::app::Gateway;
 use crate::body::{self, check_length, given};
 use crate::idempotency::{ReplayableResponse, once};
-use crate::identity::Identity;
+use crate::identity::{Identity, is_owner};
 use crate::page;
 use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::turn::check_named_model;
@@ -62,12 +61,7 @@ impl NewSession {
 /// Returns the path of a folder as it was trusted. Fails if a session must not work in it: the person has not trusted it, or the
 /// caller cannot be known to be the person.
 fn trusted_folder(gateway: &Gateway, caller: Caller, folder: &str) -> Result<String, Error> {
-    let is_operator = match caller {
-        Caller::Operator => true,
-        Caller::Local { uid } => uid == Some(geteuid().as_raw()),
-        Caller::Anyone => false,
-    };
-    if !is_operator {
+    if !is_owner(caller) {
         let message = "only the user of the gateway, or a caller with the secret, can name a folder";
         return Err(Error::forbidden(message).at("/workspace"));
     }

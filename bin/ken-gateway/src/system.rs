@@ -67,6 +67,8 @@ fn part(part: &PartStatus) -> Value {
         "uptimeMs": part.uptime_ms,
         "restarts": part.restarts,
         "retryInMs": part.retry_in_ms,
+        "memoryBytes": part.memory_bytes,
+        "cpuMs": part.cpu_ms,
         "statusText": part.status_text,
         "cause": part.cause,
         "lastExit": part.last_exit,

@@ -191,14 +191,10 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
         return Ok(false);
     };
     let outcome = match get(app, &id).await {
-        Ok(approval) if !may_decide(app, &approval, &press.sender_id) => {
-            "Only an administrator or the user who asked may decide this.".to_owned()
-        }
-        // The button may be one of an earlier version, which showed less.
-        Ok(approval) if approved && !shown(&approval).is_some_and(|(shown, _)| shown.is_whole) => {
-            format!("This request is too long to be approved here: ken approvals {id} shows all of it.")
-        }
-        Ok(_) => decide(app, &id, approved, press).await?,
+        Ok(approval) => match refusal(&app.settings.admins, &approval, approved, &press.sender_id) {
+            Some(why) => why,
+            None => decide(app, &id, approved, press).await?,
+        },
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
         Err(error) => return Err(error),
     };
@@ -206,9 +202,18 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
     Ok(true)
 }
 
-fn may_decide(app: &App, approval: &Approval, user: &str) -> bool {
-    let is_bound = approval.connector == NAME && approval.actor_id == user;
-    is_bound || app.settings.admins.iter().any(|admin| admin == user)
+/// Returns why this user cannot decide a request so.
+fn refusal(admins: &[String], approval: &Approval, approved: bool, user: &str) -> Option<String> {
+    let has_asked = approval.connector == NAME && approval.actor_id == user;
+    if !has_asked && !admins.iter().any(|admin| admin == user) {
+        return Some("Only an administrator or the user who asked may decide this.".to_owned());
+    }
+    // The button may be one of an earlier version, which showed less. What nobody could read can still be denied.
+    let is_whole = shown(approval).is_some_and(|(shown, _)| shown.is_whole);
+    (approved && !is_whole).then(|| {
+        let id = &approval.request_id;
+        format!("This request is too long to be approved here: ken approvals {id} shows all of it.")
+    })
 }
 
 async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<String, Error> {
@@ -243,4 +248,45 @@ fn show_notice(api: &Api, press: &Press, text: &str) {
         api.call("answerCallbackQuery", fields, CALL_TIMEOUT).await;
         drop(permit);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn approval(connector: &str, actor: &str, diff: &str) -> Approval {
+        let time = "2026-11-23T18:00:00.000Z";
+        let record = json!({
+            "request": {"id": "apr_1", "dedupeKey": "", "taskId": "s", "actionType": "file.edit", "summary": "Edit a file",
+                "reason": "", "risk": "low", "target": "repos/a", "requestedBy": "coding-worker", "fingerprint": "",
+                "createdAt": time, "expiresAt": time, "metadata": {"action": {"path": "a"}, "diff": diff}},
+            "status": "pending", "updatedAt": time, "requestId": "apr_1", "taskType": "file.edit", "description": "Edit a file",
+            "actorId": actor, "conversationId": "7", "connector": connector, "createdAt": time,
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn who_may_decide_what_in_a_chat() {
+        let (whole, cut) = ("+x", "+x\n[cut: 131072 of 1900000 bytes are shown]");
+        let admins = ["1".to_owned(), "2".to_owned()];
+        for (connector, user, may_decide) in [
+            (NAME, "7", true),
+            (NAME, "2", true),
+            (NAME, "8", false),
+            ("tui", "7", false), // another connector's user of the same name
+            ("tui", "2", true),
+        ] {
+            for (diff, approved, refused) in
+                [(whole, true, None), (whole, false, None), (cut, true, Some("too long")), (cut, false, None)]
+            {
+                let expected = if may_decide { refused } else { Some("Only an administrator") };
+                let why = refusal(&admins, &approval(connector, "7", diff), approved, user);
+                assert_eq!(why.is_some(), expected.is_some(), "{connector} {user} {diff} {approved}: {why:?}");
+                assert!(why.unwrap_or_default().contains(expected.unwrap_or_default()));
+            }
+        }
+    }
 }

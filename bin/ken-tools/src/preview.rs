@@ -38,8 +38,8 @@ pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, Stri
 
 /// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
 fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
-    if call.call.ask && preview.approval == Need::None {
-        preview.approval = Need::Ask;
+    if call.call.ask {
+        preview.approval = preview.approval.max(Need::Ask); // what the tool denies stays denied
     }
     if preview.approval == Need::Ask && !call.call.outside.is_empty() {
         preview.reason = Some(with_origins(preview.reason.as_deref().unwrap_or_default(), &call.call.outside));

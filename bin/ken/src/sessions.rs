@@ -58,7 +58,7 @@ struct List {
     /// Show archived sessions
     #[arg(long)]
     archived: bool,
-    /// Also show the runs of schedules
+    /// Also show the runs of schedules, and first exchanges of programs
     #[arg(long)]
     all: bool,
     /// Print one JSON object per line

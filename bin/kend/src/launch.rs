@@ -84,6 +84,48 @@ impl Launch {
     }
 }
 
+/// What systemd has given to kend alone.
+const OWN_VARIABLES: [&str; 6] =
+    ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"];
+
+impl Launch {
+    /// Of a command of ken(1), with the environment that kend has from the person who started it: what the command says is then
+    /// true of this system.
+    pub(crate) fn of_command(words: &[String], places: &Places) -> Result<Launch, String> {
+        let path = find_program("ken")?;
+        let mut args = vec![text(path.as_os_str())?];
+        for word in words {
+            args.push(text(OsStr::new(word))?);
+        }
+        let set = command_variables(places);
+        let is_replaced = |name: &OsStr| name == "KEN_HOME" || set.iter().any(|(other, _)| name == *other);
+        let is_kept = |name: &OsStr| !is_replaced(name) && !OWN_VARIABLES.iter().any(|own| name == *own);
+        let kept = std::env::vars_os().filter(|(name, _)| is_kept(name));
+        let pairs = kept.map(|(name, value)| pair(name, &value));
+        let env = pairs.chain(set.iter().map(|(name, value)| pair((*name).into(), value)));
+        Ok(Launch {
+            program: text(path.as_os_str())?,
+            args,
+            env: env.map(|pair| text(&pair)).collect::<Result<_, _>>()?,
+            secrets: Vec::new(),
+            // As many files as kend itself may have: the doctor reports the limit.
+            nofile: u64::MAX,
+            nice: 0,
+            new_privileges: true,
+            sections: String::new(),
+        })
+    }
+}
+
+/// The variables that name the places of this system. With a configuration outside of the home, the home alone would name another one.
+fn command_variables(places: &Places) -> Vec<(&'static str, OsString)> {
+    let own = [("KEN_CONFIG", &places.config), ("KEN_RUN_DIR", &places.run), ("KEN_STATE_DIR", &places.state)];
+    let home = places.home.as_ref().filter(|home| places.config.parent() == Some(home));
+    let all = own.into_iter().chain(home.map(|home| ("KEN_HOME", home)));
+    let set = all.map(|(name, path)| (name, path.as_os_str().to_owned()));
+    set.chain([(JSON_ERRORS.0, JSON_ERRORS.1.into())]).collect()
+}
+
 fn text(value: &OsStr) -> Result<CString, String> {
     CString::new(value.as_bytes()).map_err(|_| String::from("a value holds a NUL character"))
 }
@@ -102,16 +144,24 @@ pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBu
     if program.is_empty() {
         return Err(String::from("the program's name is empty"));
     }
-    let runnable = |path: &Path| access(path, AccessFlags::X_OK).is_ok() && path.is_file();
     if program.contains('/') {
         let base = places.config.parent().unwrap_or(Path::new("/"));
         let path = base.join(program);
-        return if runnable(&path) { Ok(path) } else { Err(format!("no program {}", path.display())) };
+        return if is_runnable(&path) { Ok(path) } else { Err(format!("no program {}", path.display())) };
     }
+    find_program(program)
+}
+
+fn is_runnable(path: &Path) -> bool {
+    access(path, AccessFlags::X_OK).is_ok() && path.is_file()
+}
+
+/// Finds a program beside kend, then on PATH.
+fn find_program(program: &str) -> Result<PathBuf, String> {
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = beside.iter().cloned().chain(std::env::split_paths(&path));
-    folders.map(|folder| folder.join(program)).find(|path| path.is_absolute() && runnable(path)).ok_or_else(|| {
+    folders.map(|folder| folder.join(program)).find(|path| path.is_absolute() && is_runnable(path)).ok_or_else(|| {
         let beside = beside.unwrap_or_default();
         format!("no program `{program}` beside kend ({}) or on PATH", beside.display())
     })

@@ -5,6 +5,7 @@
 
 mod check;
 mod cli;
+mod commands;
 mod config;
 mod connection;
 mod control;
@@ -23,6 +24,7 @@ mod pending;
 mod policy;
 mod problem;
 mod reap;
+mod reports;
 mod run;
 mod secrets;
 mod signals;

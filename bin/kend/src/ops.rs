@@ -20,12 +20,17 @@ use crate::logs::Rotating;
 use crate::part::{Part, State, describe};
 use crate::pending::Pending;
 use crate::problem::nearest;
+use crate::reports;
 use crate::system::System;
 
 /// The names of all operations, sorted.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 16] = [
+    "kend.config",
+    "kend.diff",
+    "kend.doctor",
     "kend.reload",
     "kend.stop",
+    "kend.undo",
     "parts.kill",
     "parts.logs",
     "parts.restart",
@@ -50,6 +55,7 @@ pub(crate) enum OpReply {
 pub(crate) fn deadline_error(pending: &Pending, system: &System, now: Instant) -> Error {
     let name = match pending {
         Pending::Ready { name, .. } | Pending::Stopped { name, .. } => name,
+        Pending::Command { .. } => return Error::deadline("the command has not ended in time"),
         _ => return Error::deadline("not all parts got ready in time").hint("`ken status` shows which"),
     };
     let Some(part) = system.parts.get(name) else {
@@ -97,7 +103,12 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
             system.stop("`ken down`");
             Ok(OpReply::Later(Pending::Down, None))
         }
-        _ => Err(Error::not_found(format!("kend has no operation `{op}`")).hint("service.info lists what there is")),
+        _ => match reports::start(system, op, args, now)? {
+            Some((number, kind)) => Ok(OpReply::Later(Pending::Command { number, kind }, None)),
+            None => {
+                Err(Error::not_found(format!("kend has no operation `{op}`")).hint("service.info lists what there is"))
+            }
+        },
     }
 }
 
@@ -247,6 +258,10 @@ pub(crate) fn settle(
         Pending::AllReady => system.is_ready().then(|| written(&system.status(now))),
         Pending::Ready { name, after } => ready(system, name, *after, now),
         Pending::Stopped { name, also } => stopped(system, name, also, now),
+        Pending::Command { number, kind } => {
+            let output = system.commands.result(*number)?;
+            Some(output.and_then(|output| reports::reply(*kind, &output)))
+        }
         Pending::Down => system.is_down().then(|| written(&Stopped { killed: system.killed.clone() })),
         Pending::Logs { name, cursor, follow } => {
             let Some(log) = system.log(name) else {

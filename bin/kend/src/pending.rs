@@ -1,6 +1,7 @@
 //! What an open request waits for. This is checked after each event, not at intervals.
 
 use crate::cursor::Cursor;
+use crate::reports::Kind;
 
 pub(crate) enum Pending {
     AllReady,
@@ -20,6 +21,11 @@ pub(crate) enum Pending {
         name: String,
         cursor: Cursor,
         follow: bool,
+    },
+    /// The end of a command.
+    Command {
+        number: u64,
+        kind: Kind,
     },
 }
 

@@ -20,6 +20,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
 use sd_notify::NotifyState;
 
 use crate::cli::Cli;
+use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::control::Control;
 use crate::group;
@@ -244,6 +245,7 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         locks,
         null: null.map_err(|error| format!("/dev/null: {error}"))?,
         spawner: Spawner::new(),
+        commands: Commands::default(),
         chunk: vec![0; CHUNK],
         announcing: cli.announce,
         fatal: None,

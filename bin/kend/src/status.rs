@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ken_types::ops::kend::{ConfigStatus, PartStatus, SystemStatus};
+use nix::unistd::Pid;
 
 use crate::part::{Part, State, millis};
 use crate::system::System;
@@ -46,6 +47,8 @@ impl Part {
                 State::Backoff { until } => Some(millis(until.saturating_duration_since(now))),
                 _ => None,
             },
+            memory_bytes: process.and_then(|process| memory(process.pid)),
+            cpu_ms: process.and_then(|process| processor_time(process.pid)),
             status_text: self.status_text.clone(),
             cause: match &self.state {
                 State::Failed { cause } => Some(cause.clone()),
@@ -55,4 +58,22 @@ impl Part {
             deaths: self.deaths.iter().cloned().collect(),
         }
     }
+}
+
+/// Returns the memory of a process that is in use, in bytes.
+fn memory(pid: Pid) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Returns the processor time that a process has used, in milliseconds. The kernel counts it for programs in hundredths of a second,
+/// whatever its own clock is.
+fn processor_time(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program comes before, in parentheses, and can have any character.
+    let fields = stat.rsplit(") ").next()?.split(' ');
+    let ticks: Option<Vec<u64>> = fields.skip(11).take(2).map(|field| field.parse().ok()).collect();
+    Some(ticks?.into_iter().sum::<u64>() * 10)
 }

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::Pid;
 
+use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::journal::Journal;
 use crate::launch::Launch;
@@ -55,6 +56,7 @@ pub(crate) struct System {
     pub(crate) locks: Locks,
     pub(crate) null: File,
     pub(crate) spawner: Spawner,
+    pub(crate) commands: Commands,
     pub(crate) chunk: Vec<u8>,
     /// `--announce` was given, and the ready line has not been printed yet.
     pub(crate) announcing: bool,
@@ -199,8 +201,9 @@ impl System {
         let mut any = false;
         while let Some((pid, exit)) = reap::next() {
             any = true;
-            if let Some(name) = self.name_of(pid) {
-                self.died(&name, pid, exit, now);
+            match self.name_of(pid) {
+                Some(name) => self.died(&name, pid, exit, now),
+                None => self.commands.ended(pid, exit, now),
             }
         }
         if any {
@@ -216,11 +219,11 @@ impl System {
     /// Kills processes that dead parts left behind; they have become children of kend. Their own descendants become
     /// children of kend then, and are killed at the next SIGCHLD.
     fn kill_orphans(&self) {
-        let processes = || self.parts.values().filter_map(Part::process);
-        let parts: Vec<Pid> = processes().map(|process| process.pid).collect();
-        for orphan in reap::adopted(&parts) {
-            let is_left_behind = reap::mark(orphan)
-                .is_some_and(|mark| self.spawner.is_own(mark) && processes().all(|process| process.mark != mark));
+        let parts = self.parts.values().filter_map(Part::process).map(|process| (process.pid, process.mark));
+        let (pids, marks): (Vec<Pid>, Vec<u64>) = parts.chain(self.commands.processes()).unzip();
+        for orphan in reap::adopted(&pids) {
+            let is_left_behind =
+                reap::mark(orphan).is_some_and(|mark| self.spawner.is_own(mark) && !marks.contains(&mark));
             if is_left_behind {
                 let _ = kill(orphan, Signal::SIGKILL);
             }
@@ -319,6 +322,7 @@ impl System {
         for (name, alarm) in due {
             self.handle_alarm(&name, &alarm, now);
         }
+        self.commands.kill_late(now);
     }
 
     /// Restarts the time limits of all parts.
@@ -360,9 +364,9 @@ impl System {
         self.fatal.get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
-    /// Returns the next deadline of any part.
+    /// Returns the next deadline of any part or command.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.parts.values().filter_map(Part::next_deadline).min()
+        self.parts.values().filter_map(Part::next_deadline).chain(self.commands.next_deadline()).min()
     }
 
     /// Whether every wanted part is ready.
@@ -437,6 +441,7 @@ impl System {
             self.fatal.get_or_insert(Failure::new(Code::Cancelled, line));
         }
         self.stopping = true;
+        self.commands.kill_all();
         self.parts.values_mut().for_each(Part::stop_wanting);
     }
 
@@ -480,6 +485,7 @@ impl System {
         moved: &BTreeSet<String>,
     ) -> Result<Reloaded, String> {
         self.loaded = loaded;
+        self.commands.outdate();
         let config = self.loaded.config.clone();
         self.sockets.close_others(&config);
         let mut done = Reloaded::default();

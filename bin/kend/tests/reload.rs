@@ -170,6 +170,25 @@ fn a_corrected_entry_is_tried_at_once() {
     kend.until_state("x", "ready");
 }
 
+/// A reload is no reason to start again at once what keeps dying, unless its own entry has changed.
+#[test]
+fn a_part_in_backoff_waits_on_when_another_entry_has_changed() {
+    let entry = "[part.x]\ncommand = [\"PROBE\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\n";
+    let home = Home::new(&with(entry));
+    let kend = home.start();
+    std::fs::write(home.path("bad"), "").unwrap();
+    common::kill9(kend.part_pid("x"));
+    // The delays double, so that the last one is long enough to be looked at.
+    until("a long delay", || kend.part("x")["retry_in_ms"].as_u64().is_some_and(|ms| ms > 1_500));
+    let restarts = kend.part("x")["restarts"].clone();
+    home.configure(&with(&format!("{entry}[part.fresh]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n")));
+    let done = kend.reload();
+    assert_eq!((&done["added"], &done["unchanged"]), (&json!(["fresh"]), &json!(["kept", "x"])));
+    kend.until_state("fresh", "ready");
+    let part = kend.part("x");
+    assert_eq!((&part["state"], &part["restarts"]), (&json!("backoff"), &restarts), "{part}");
+}
+
 /// Returns a home whose kend watches its configuration.
 fn watching(parts: &str) -> Home {
     let home = Home::new(parts);

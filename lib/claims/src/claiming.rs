@@ -191,3 +191,81 @@ async fn work(worker: impl Worker, claim: Claim, aborted: watch::Receiver<bool>,
     }
     held.leases().release(&lease);
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::AtomicU32;
+
+    use ken_wire::{Daemon, Server, Table, serve};
+    use serde_json::json;
+    use tokio::net::UnixListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct UntilAborted;
+
+    impl Worker for UntilAborted {
+        async fn work(&self, _claim: Claim, mut aborted: watch::Receiver<bool>) -> Result<(), Error> {
+            _ = aborted.wait_for(|aborted| *aborted).await;
+            Ok(())
+        }
+    }
+
+    /// A store that asks at the third call to abort the only submission.
+    #[derive(Default)]
+    struct Aborting {
+        calls: AtomicU32,
+        /// The largest number of submissions that a call wanted.
+        wanted: AtomicU32,
+    }
+
+    impl Daemon for Aborting {}
+
+    impl Aborting {
+        fn claim(&self, args: &ClaimSubmissions) -> Claims {
+            self.wanted.fetch_max(args.max, Ordering::Relaxed);
+            let is_third = self.calls.fetch_add(1, Ordering::Relaxed) == 2;
+            Claims { aborts: if is_third { vec![claimed().lease] } else { Vec::new() }, ..Claims::default() }
+        }
+    }
+
+    fn claimed() -> Claim {
+        let claim = json!({"lease": {"submission_id": "one", "number": 1}, "attempt": 1, "kind": "prompt", "instance": "i",
+            "stream": "s", "text": "", "next_event_index": 0, "recorded_from": "-1", "time_left_ms": 60_000});
+        serde_json::from_value(claim).unwrap()
+    }
+
+    /// A holder that stops waits for its work, claims no more, and still hears that it has to abort. Without work it is
+    /// done at once.
+    #[tokio::test]
+    async fn a_stopping_holder_waits_for_its_work_and_no_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("store.sock");
+        let store = Arc::new(Aborting::default());
+        let table = Table::new("store", "0")
+            .op::<SubmissionsClaim, _, _>(|store: Arc<Aborting>, _, args| async move { Ok(store.claim(&args)) });
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(serve(Server::new(Duration::ZERO), listener, table, store.clone()));
+        let connection = Connection::open(&socket, Instant::now() + CALL_TIMEOUT).await.unwrap();
+        let held = Arc::new(Held::default());
+        let holder = Claimer {
+            worker: UntilAborted,
+            held: held.clone(),
+            work: Work::Turns,
+            at_once: 4,
+            socket,
+            holder: "test".into(),
+        };
+        for (work, calls) in [(None, 0), (Some(claimed()), 3)] {
+            work.into_iter().for_each(|claim| holder.begin(claim));
+            timeout(CALL_TIMEOUT, holder.drain(&connection)).await.expect("it ends").unwrap();
+            assert_eq!((held.running(), store.calls.load(Ordering::Relaxed) >= calls), (0, true));
+            assert!(calls > 0 || store.calls.load(Ordering::Relaxed) == 0);
+        }
+        assert_eq!((held.settled.load(Ordering::Relaxed), store.wanted.load(Ordering::Relaxed)), (1, 0));
+    }
+}

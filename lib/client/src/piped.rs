@@ -30,8 +30,13 @@ pub fn is_piped() -> bool {
 /// `too_large` above `max` bytes, with both sizes; `deadline` if nothing has come for `patience`; `invalid` if it cannot be
 /// read.
 pub fn read_stdin(max: usize, patience: Duration, note: impl FnOnce(&str)) -> Result<Vec<u8>, Error> {
+    read(&blocks(), max, patience, note)
+}
+
+type Blocks = Receiver<io::Result<Vec<u8>>>;
+
+fn read(blocks: &Blocks, max: usize, patience: Duration, note: impl FnOnce(&str)) -> Result<Vec<u8>, Error> {
     let (mut bytes, mut note) = (Vec::new(), Some(note));
-    let blocks = blocks();
     let mut heard = Instant::now();
     while bytes.len() <= max {
         let silent = heard.elapsed();
@@ -54,11 +59,11 @@ pub fn read_stdin(max: usize, patience: Duration, note: impl FnOnce(&str)) -> Re
             Err(RecvTimeoutError::Disconnected) => return Ok(bytes),
         }
     }
-    Err(too_large(bytes.len(), max, &blocks))
+    Err(too_large(bytes.len(), max, blocks))
 }
 
 /// Reads standard input in a thread, because a pipe that stays open would block for ever. The channel ends with the input.
-fn blocks() -> Receiver<io::Result<Vec<u8>>> {
+fn blocks() -> Blocks {
     let (sender, blocks) = sync_channel(1);
     std::thread::spawn(move || {
         let mut input = io::stdin().lock();
@@ -80,7 +85,7 @@ fn blocks() -> Receiver<io::Result<Vec<u8>>> {
 }
 
 /// Counts what follows, and returns the error for an input above the limit.
-fn too_large(read: usize, max: usize, blocks: &Receiver<io::Result<Vec<u8>>>) -> Error {
+fn too_large(read: usize, max: usize, blocks: &Blocks) -> Error {
     let (mut size, end) = (read, Instant::now() + COUNT_TIME);
     let about = loop {
         match blocks.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -124,6 +129,29 @@ mod tests {
     fn no_text_closes_its_fence() {
         for (text, fence) in [("plain", "```"), ("```\ncode\n```", "````"), ("`````", "``````")] {
             assert_eq!(fenced("stdin", text), format!("stdin:\n\n{fence}\n{text}\n{fence}"));
+        }
+    }
+
+    #[test]
+    fn an_input_that_stays_silent_is_given_up_after_the_wait_that_was_asked_for() {
+        for (patience, notes) in [(Duration::from_millis(20), 0), (NOTE_AFTER + Duration::from_millis(20), 1)] {
+            let (_open, blocks) = sync_channel(1);
+            let (begun, mut shown) = (Instant::now(), 0);
+            let error = read(&blocks, 8, patience, |_| shown += 1).unwrap_err();
+            assert_eq!((error.code, shown), (ken_types::Code::Deadline, notes));
+            assert!((patience..patience + Duration::from_secs(1)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        }
+    }
+
+    #[test]
+    fn the_largest_input_is_read_and_one_byte_more_is_refused_with_its_size() {
+        for (sent, expected) in [(8, Ok(8)), (9, Err("standard input has 9 bytes, at most 8 can be sent"))] {
+            let (sender, blocks) = sync_channel(2);
+            sender.send(Ok(vec![b'x'; sent - 1])).unwrap();
+            sender.send(Ok(vec![b'x'])).unwrap();
+            drop(sender);
+            let read = read(&blocks, 8, Duration::from_secs(60), |_| {}).map(|bytes| bytes.len());
+            assert_eq!(read.as_ref().map_err(|error| error.message.as_str()), expected.as_ref().map_err(|why| *why));
         }
     }
 

@@ -652,6 +652,23 @@ mod tests {
     }
 
     #[test]
+    fn a_listed_command_is_read_back_as_it_was_written() {
+        let argv = vec!["npm".to_owned(), "ci".to_owned()];
+        for (stdin, network) in [(None, false), (None, true), (Some("y"), false), (Some("y"), true)] {
+            let command = ListedCommand { argv: argv.clone(), stdin: stdin.map(str::to_owned), network };
+            let written = serde_json::to_value(&command).unwrap();
+            assert_eq!(written.is_array(), stdin.is_none() && !network, "{written}");
+            assert_eq!(serde_json::from_value::<ListedCommand>(written).unwrap(), command);
+            // A call has exactly this standard input, and the network only if it is listed.
+            for (input, has_network) in [(None, false), (None, true), (Some("y"), false), (Some("y"), true)] {
+                let expected = input == stdin && (network || !has_network);
+                assert_eq!(command.allows(&argv, input, has_network), expected, "{command:?} {input:?} {has_network}");
+            }
+            assert!(!command.allows(&argv[..1], stdin, network));
+        }
+    }
+
+    #[test]
     fn loopback_is_trusted_where_nobody_else_can_come_from_there() {
         let trusts = |text: &str| serde_json::from_str::<Gateway>(text).unwrap().trusts_loopback();
         assert!(trusts("{}"));

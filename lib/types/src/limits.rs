@@ -37,6 +37,8 @@ pub const WAITING_RUNS: u64 = 1_000;
 pub const RUN_BYTES: usize = 1024 * 1024;
 /// The maximum number of runs on a page.
 pub const PAGE_RUNS: u32 = 1_000;
+/// The maximum length of the id of a run whose changes of files can be shown and undone.
+pub const FILES_RUN_BYTES: usize = 64;
 /// How long a lease lasts if it is not renewed, and how often its holder renews it.
 pub const LEASE_MS: i64 = 30_000;
 pub const LEASE_RENEW_MS: u64 = 10_000;

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::ports::{Events, Grant, Pending, Policy, RequestedCall, Tools};
+use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Tools};
 use crate::share::Share;
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers};
 
@@ -269,6 +269,36 @@ fn a_request_is_stored_with_the_start_of_its_call() {
     let events = line(&events);
     assert!(events.contains("tool_start tool_start approval_requested approval_requested tool tool"), "{events}");
     assert!(appends <= 4, "{appends} writes: two requests, the results, the end");
+}
+
+/// Approves each call, and says afterwards that its grant was not used.
+struct NeverUsed;
+
+impl Policy for NeverUsed {
+    fn check(&self, _requested: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(std::future::ready(Ok(Some("apr_1".to_owned()))))
+    }
+
+    fn is_unused(&self, _grant: &Grant) -> Pending<'static, bool> {
+        Box::pin(std::future::ready(true))
+    }
+}
+
+/// A call that failed before it used its grant is made again, a few times. One that has succeeded is not, whatever became
+/// of its grant: ken-tools needs none if nobody has to be asked any more.
+#[test]
+fn a_call_is_made_again_only_if_it_failed_and_its_grant_is_unused() {
+    for (tool, times) in [("fine", 1), ("broken", 5)] {
+        let tools = TestTools::default();
+        let agent = Agent {
+            store: MemoryStore::default(),
+            model: MemoryModel::new(vec![vec![call("c1", tool)], vec![text("Done.")]]),
+            ports: Ports { policy: Arc::new(NeverUsed), ..ports(&tools) },
+        };
+        let (_abort, aborted) = watch::channel(false);
+        paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+        assert_eq!(*tools.ran.lock().unwrap(), vec!["c1"; times], "{tool}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ken_chat::door::Conversation;
 use ken_http::{Failure, Request};
 use ken_types::id::{EventId, Mint, Origin};
 use ken_types::ops::store::{
@@ -34,12 +35,15 @@ pub(super) async fn accept(
     request: &Request,
     body: &[u8],
     input: &Input,
-    after: Option<SubmissionId>,
+    after: Option<&SubmissionId>,
 ) -> Result<Begun, Failure> {
     let caller = caller_name(request);
     let mut mint = Mint::fresh()?;
     let (id, counted) = event_id(gateway, request, body, &caller).await?;
-    let (target, shortened) = target(request, input, &caller, after, &mut mint)?;
+    let conversation = input.conversation(&caller);
+    let (target, shortened) = target(request, input, &conversation, after.cloned(), &mut mint)?;
+    // A session that is named may hold more than these messages, so they do not find it later.
+    let is_found = after.is_none() && matches!(target, Target::Continued(_));
     let args = Accept {
         event: InboundEvent {
             id,
@@ -47,7 +51,7 @@ pub(super) async fn accept(
             kind: "chat.message".to_owned(),
             text: input.prompt.clone(),
             received_at: mint.at(),
-            context: Some(input.context(&caller)),
+            context: input.context(Some(&conversation).filter(|_| is_found), after),
             raw: None,
         },
         target,
@@ -94,7 +98,7 @@ async fn event_id(gateway: &Gateway, request: &Request, body: &[u8], caller: &st
 fn target(
     request: &Request,
     input: &Input,
-    caller: &str,
+    conversation: &Conversation,
     after: Option<SubmissionId>,
     mint: &mut Mint,
 ) -> Result<(Target, bool), Error> {
@@ -106,7 +110,7 @@ fn target(
         Some("") => return Err(Error::invalid(SESSION, "the id of the session is blank")),
         Some(NEW) => None,
         Some(id) => return Ok((Target::Selector(id.to_owned()), false)),
-        None => input.conversation(caller).before.map(|before| before.as_str().to_owned()),
+        None => conversation.before.as_ref().map(|before| before.as_str().to_owned()),
     };
     Ok((Target::Continued(Continuation { tip, after, fresh, imported }), shortened))
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Frames, LongResponse, Request, Response};
 use ken_types::Error;
 use ken_types::event::{TurnResult, Usage};
@@ -11,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::accept::{Begun, SESSION, accept, delivered};
 use super::error;
 use super::input::{Input, Said, message};
-use super::params::{Known, Refused, is_off, is_one, is_text, never, sort, switch, text};
+use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, sort, switch, text};
+use super::sending::{named_ignored, sent_whole};
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
@@ -55,10 +55,6 @@ const REFUSED: &[Refused] = &[
     ("function_call", is_none, "the tools of the caller cannot be used yet"),
 ];
 
-fn is_empty(value: &Value) -> bool {
-    value.as_array().is_some_and(Vec::is_empty)
-}
-
 fn is_none(value: &Value) -> bool {
     *value == "none"
 }
@@ -76,8 +72,8 @@ impl Asked {
         let mut fields = body::read::<Map<String, Value>>(bytes)?;
         let ignored = sort(&mut fields, &KNOWN)?;
         let mut input = Input::new(text(&fields, "model")?, text(&fields, "user")?, messages(&fields)?)?;
-        if let Some(format) = fields.get("response_format").map(|format| format_instructions(format)).transpose()? {
-            input.instruct(&format);
+        if let Some(format) = fields.get("response_format") {
+            input.instruct_form(format, "/json_schema/schema", "/response_format")?;
         }
         let has_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
         let stream = switch(&fields, "stream")?.then(|| has_usage == Some(&Value::Bool(true)));
@@ -97,22 +93,6 @@ fn messages(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure> {
     given.iter().enumerate().map(read).collect()
 }
 
-/// Returns what the model is told about the form of its answer.
-fn format_instructions(format: &Value) -> Result<String, Failure> {
-    match format.get("type").and_then(Value::as_str) {
-        Some("text") => Ok(String::new()),
-        Some("json_schema") => {
-            let schema = format.pointer("/json_schema/schema");
-            let missing = || Error::invalid("/response_format/json_schema/schema", "the schema is missing");
-            Ok(format!(
-                "Answer with one JSON value that fits this schema, and with nothing else:\n{}",
-                schema.ok_or_else(missing)?
-            ))
-        }
-        _ => Err(error::unsupported("/response_format".to_owned(), "response_format must be text or json_schema")),
-    }
-}
-
 /// POST /v1/chat/completions
 pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
@@ -120,18 +100,13 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
     check_model(&gateway).await?;
     let held = request.hold()?;
     let Begun { turn, shortened } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
-    let mut ignored = asked.ignored;
-    if shortened {
-        ignored.push("messages (the oldest)".to_owned());
-    }
     let session = turn.session.to_string();
     let answer = Answer { model: asked.input.model, turn, _held: held };
     let response = match asked.stream {
         Some(with_usage) => Response::events(|frames| answer.stream(frames, with_usage)),
         None => answer.whole().await?,
     };
-    let response = response.text_header(SESSION, &session)?;
-    if ignored.is_empty() { Ok(response) } else { response.text_header("x-ken-ignored", &ignored.join(", ")) }
+    named_ignored(response.text_header(SESSION, &session)?, asked.ignored, shortened)
 }
 
 struct Answer {
@@ -141,7 +116,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Returns the answer as one document. It is sent as a stream, which tells when it has been sent to its end.
+    /// Returns the answer as one document.
     async fn whole(mut self) -> Result<Response, Failure> {
         self.turn.end().await?;
         let result = match self.turn.result().await {
@@ -151,11 +126,8 @@ impl Answer {
                 return Err(failure);
             }
         };
-        let body = self.completion(&result).to_string();
-        Ok(Response::stream(200, HeaderValue::from_static("application/json"), |mut frames| async move {
-            frames.send(body).await;
-            delivered(&self.turn.gateway, &self.turn.event).await;
-        }))
+        let body = self.completion(&result);
+        Ok(sent_whole(self.turn, &body))
     }
 
     fn completion(&self, result: &TurnResult) -> Value {
@@ -204,8 +176,9 @@ impl Answer {
     async fn send_text(&mut self, frames: &mut Frames) -> Result<(), Failure> {
         loop {
             let progress = self.turn.progress().await?;
-            if !progress.text.is_empty() {
-                frames.send(self.piece(json!({"content": progress.text}), None)).await;
+            let text = progress.texts.concat();
+            if !text.is_empty() {
+                frames.send(self.piece(json!({"content": text}), None)).await;
             } else if progress.is_silent && !progress.has_ended {
                 frames.send(": waiting\n\n").await;
             }

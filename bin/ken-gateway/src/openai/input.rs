@@ -1,8 +1,9 @@
 //! What a request says: the conversation so far, the new messages, and the instructions of the calling program.
 
-use ken_chat::door::{Conversation, Prefix};
+use ken_chat::door::{Conversation, DOOR, INSTRUCTIONS, Prefix};
 use ken_http::Failure;
 use ken_types::Error;
+use ken_types::id::SubmissionId;
 use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
 use ken_types::ops::schedules::AGENTS;
 use ken_types::ops::store::{ImportedExchange, OPENAI, Scope};
@@ -86,12 +87,26 @@ impl Input {
         Ok(Input { model: model.to_owned(), agent, scope: scope(user)?, instructions, before, prompt, new })
     }
 
-    /// Adds instructions that a parameter gives.
-    pub(super) fn instruct(&mut self, text: &str) {
+    fn instruct(&mut self, text: &str) {
         if !self.instructions.is_empty() {
             self.instructions.push_str("\n\n");
         }
         self.instructions.push_str(text);
+    }
+
+    /// Adds what the model is told about the form of its answer. `schema` is where the format holds its schema, and `at` its own place.
+    pub(super) fn instruct_form(&mut self, format: &Value, schema: &str, at: &str) -> Result<(), Failure> {
+        match format.get("type").and_then(Value::as_str) {
+            Some("text") => {}
+            Some("json_schema") => {
+                let missing = || Error::invalid(format!("{at}{schema}"), "the schema is missing");
+                let schema = format.pointer(schema).ok_or_else(missing)?;
+                let form = "Answer with one JSON value that fits this schema, and with nothing else:";
+                self.instruct(&format!("{form}\n{schema}"));
+            }
+            _ => return Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
+        }
+        Ok(())
     }
 
     /// Returns the digests of the conversation before and after the new messages.
@@ -115,16 +130,25 @@ impl Input {
         (exchanges, left_out > 0)
     }
 
-    /// Returns what is stored with the prompt.
-    pub(super) fn context(&self, caller: &str) -> Value {
-        let mut context = json!({ken_chat::door::DOOR: self.conversation(caller)});
-        if !self.instructions.is_empty() {
-            context[ken_chat::door::INSTRUCTIONS] = self.instructions.as_str().into();
+    /// Returns what is stored with the prompt: the conversation, unless its session is found in another way, and the answer that the
+    /// caller continues.
+    pub(super) fn context(
+        &self,
+        conversation: Option<&Conversation>,
+        previous: Option<&SubmissionId>,
+    ) -> Option<Value> {
+        let mut context = Map::new();
+        if let Some(conversation) = conversation {
+            context.insert(DOOR.to_owned(), json!(conversation));
         }
-        if let Some(agent) = self.agent {
-            context["agent"] = agent.into();
+        let instructions = Some(self.instructions.as_str()).filter(|text| !text.is_empty());
+        let previous = previous.map(SubmissionId::as_str);
+        for (name, value) in [(INSTRUCTIONS, instructions), ("agent", self.agent), ("previous", previous)] {
+            if let Some(value) = value {
+                context.insert(name.to_owned(), value.into());
+            }
         }
-        context
+        (!context.is_empty()).then_some(Value::Object(context))
     }
 }
 

@@ -2,9 +2,12 @@
 //! turn to answers. Which session a caller means, and which turn a repeated request means, is decided in the store.
 
 mod accept;
+mod answer;
 pub(crate) mod chat;
 pub(crate) mod error;
 mod input;
 pub(crate) mod models;
 mod params;
+pub(crate) mod responses;
+mod sending;
 mod turn;

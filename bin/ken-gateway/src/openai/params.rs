@@ -23,6 +23,10 @@ pub(super) fn is_off(value: &Value) -> bool {
     *value == false || *value == 0
 }
 
+pub(super) fn is_empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
 pub(super) fn is_one(value: &Value) -> bool {
     *value == 1
 }

@@ -8,7 +8,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::TurnResult;
 use ken_types::id::{EventId, SessionId};
-use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus};
+use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -35,15 +35,20 @@ pub(super) struct Turn {
     text: StreamedText,
     /// Whether the last text was cut off because the model may not write more.
     pub(super) is_cut: bool,
+    /// Whether the last event of the turn was read.
+    has_ended: bool,
 }
 
 /// What has happened since the last look.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    pub(super) text: String,
+    /// What each event has added to the text.
+    pub(super) texts: Vec<String>,
     pub(super) has_ended: bool,
     /// Whether nothing at all has happened for long.
     pub(super) is_silent: bool,
+    /// Whether a person is asked for a decision.
+    pub(super) asks: bool,
 }
 
 impl Turn {
@@ -57,7 +62,18 @@ impl Turn {
     ) -> Turn {
         let (shutdown, offset) = (request.shutdown(), submission.offset);
         let text = StreamedText::default();
-        Turn { gateway, event, received_at, session, submission, shutdown, offset, text, is_cut: false }
+        Turn {
+            gateway,
+            event,
+            received_at,
+            session,
+            submission,
+            shutdown,
+            offset,
+            text,
+            is_cut: false,
+            has_ended: false,
+        }
     }
 
     /// Returns the id of the turn without the signs that the ids of OpenAI do not have.
@@ -71,22 +87,27 @@ impl Turn {
         let events = self.events().await?;
         progress.is_silent = events.is_empty();
         for event in events {
-            progress.text += &self.text.add(&event);
+            progress.texts.push(self.text.add(&event));
             let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
             match text("/type") {
-                Some("submission_settled") => progress.has_ended = true,
+                Some("submission_settled") => self.has_ended = true,
+                Some("approval_requested") => progress.asks = true,
+                Some("approval_decided") => progress.asks = false,
                 Some("message_end") if text("/message/role") == Some("assistant") => {
                     self.is_cut = text("/message/stopReason") == Some("length");
                 }
                 _ => {}
             }
         }
+        progress.has_ended = self.has_ended;
         Ok(progress)
     }
 
     /// Waits until the turn has ended.
     pub(super) async fn end(&mut self) -> Result<(), Failure> {
-        while !self.progress().await?.has_ended {}
+        while !self.has_ended {
+            self.progress().await?;
+        }
         Ok(())
     }
 
@@ -115,6 +136,13 @@ impl Turn {
                 event.get("submissionId").is_some_and(|of| of == id) && event.get("parentSession").is_none()
             })
             .collect())
+    }
+
+    /// Returns how the turn stands, without waiting for anything.
+    pub(super) async fn standing(&self) -> Result<SubmissionStatus, Failure> {
+        let submission_id = self.submission.submission_id.clone();
+        let args = WaitSubmission { submission_id, wait_ms: 0, or_waiting: false };
+        Ok(self.gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await?)
     }
 
     /// Returns the result of a turn that has ended.

@@ -42,8 +42,11 @@ fn check_path(at: &str, path: &str) -> Result<(), Error> {
 fn source_of(collection: &str) -> Result<&str, Error> {
     match collection {
         SHARE | WORKSPACE => Ok(collection),
+        FILES => Ok("import"),
         folder if folder.starts_with('/') => Ok("import"),
-        _ => Err(Error::invalid("/collection", "it is `share`, `workspace`, or the absolute path of a folder")),
+        _ => {
+            Err(Error::invalid("/collection", "it is `share`, `workspace`, `files`, or the absolute path of a folder"))
+        }
     }
 }
 

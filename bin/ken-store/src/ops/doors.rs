@@ -1,22 +1,23 @@
 //! Conversations of callers who name no session, but send their messages each time. See `ken_chat::door`.
 
 use ken_chat::door::{Conversation, StreamedText};
-use ken_types::Error;
 use ken_types::fence::Outside;
-use ken_types::id::{EventId, SubmissionId};
+use ken_types::id::{EventId, SessionId, SubmissionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{
-    Continuation, DeliveredEvent, DoorsDelivered, ImportedExchange, PastExchange, State, SubmissionKind,
+    Admission, BySubmission, Continuation, DeliveredEvent, DoorsDelete, DoorsDelivered, DoorsFind, FoundAnswer,
+    ImportedExchange, OPENAI, OwnedSession, PastExchange, Scope, SessionsPurge, State, SubmissionKind,
 };
+use ken_types::{Error, Offset};
 use serde_json::Value;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Write};
+use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::digest;
 use crate::rules::exchange::{Fold, Prompt};
 use crate::rules::queue::Ending;
 use crate::rules::record;
-use crate::tables::{LogRow, NewEvent, NewExchange, NewSubmission, SessionRow, SubmissionRow, Tables};
+use crate::tables::{LogRow, NewEvent, NewExchange, NewSubmission, PromptRow, SessionRow, SubmissionRow, Tables};
 
 /// The maximum number of exchanges that a new session begins with. A model is shown no more.
 const MAX_IMPORTED: u32 = 1_000;
@@ -25,7 +26,53 @@ const IMPORT: &str = "import";
 const KIND: &str = "chat.imported";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<DoorsDelivered>()
+    operations.write::<DoorsDelivered>().read::<DoorsFind>().write::<DoorsDelete>()
+}
+
+impl Read for DoorsFind {
+    fn run(tables: &dyn Tables, args: &BySubmission) -> Result<FoundAnswer, Error> {
+        let Answer { found, log, event, scope } = answer(tables, &args.submission_id)?;
+        Ok(FoundAnswer {
+            event_id: event.id,
+            received_at: event.received_at,
+            scope,
+            session_id: SessionId(log.instance().to_owned()),
+            admission: Admission { submission_id: found.id, offset: Offset::end(found.recorded_from) },
+            context: event.context,
+        })
+    }
+}
+
+impl Write for DoorsDelete {
+    fn run(tables: &dyn Tables, args: &BySubmission, change: &mut Change) -> Result<Nothing, Error> {
+        let Answer { found, log, .. } = answer(tables, &args.submission_id)?;
+        tables.set_event_deleted(found.event)?;
+        if !tables.has_other_prompts(log.key)? {
+            let args = OwnedSession { scope: None, id: SessionId(log.instance().to_owned()) };
+            return <SessionsPurge as Write>::run(tables, &args, change);
+        }
+        Ok(Nothing {})
+    }
+}
+
+/// An answer to a caller who sends the whole conversation.
+struct Answer {
+    found: SubmissionRow,
+    log: LogRow,
+    event: PromptRow,
+    scope: Scope,
+}
+
+fn answer(tables: &dyn Tables, id: &SubmissionId) -> Result<Answer, Error> {
+    let unknown = || Error::not_found(format!("there is no answer {id}")).at("/submission_id");
+    let found = tables.submission(id.as_str())?.ok_or_else(unknown)?;
+    let event = tables.event(found.event)?.ok_or_else(unknown)?;
+    let scope = event.scope.clone().filter(|scope| scope.connector == OPENAI && !found.hidden).ok_or_else(unknown)?;
+    if tables.is_event_deleted(found.event)? {
+        return Err(unknown());
+    }
+    let log = tables.log_by_key(found.stream)?;
+    Ok(Answer { found, log, event, scope })
 }
 
 impl Write for DoorsDelivered {
@@ -64,8 +111,7 @@ pub(super) fn session(tables: &dyn Tables, scope: i64, given: &Continuation) -> 
 /// Returns the submission that a caller continues, with its stream.
 fn continued(tables: &dyn Tables, scope: i64, id: &SubmissionId) -> Result<(SubmissionRow, LogRow), Error> {
     let unknown = || Error::not_found(format!("there is no answer {id} to continue")).at("/after");
-    let found = tables.submission(id.as_str())?.ok_or_else(unknown)?;
-    let log = tables.log_by_key(found.stream)?;
+    let Answer { found, log, .. } = answer(tables, id).map_err(|_| unknown())?;
     let session = tables.session(log.instance())?.filter(|session| session.scope == scope);
     if session.is_some() { Ok((found, log)) } else { Err(unknown()) }
 }

@@ -1,7 +1,7 @@
 //! Sessions: their scopes, names and lists.
 
 use ken_types::Error;
-use ken_types::id::SessionId;
+use ken_types::id::{Mint, SessionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::store::*;
 use serde_json::json;
@@ -11,8 +11,12 @@ use crate::ops::{Host, Operations, Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
 use crate::rules::search::SessionWords;
-use crate::tables::{SessionList, SessionRow, Tables};
+use crate::tables::{SessionList, SessionRow, SubmissionRow, Tables};
 
+/// The maximum number of exchanges that a fork gets: as many as the model can be shown.
+const MAX_COPIED: u32 = 1_000;
+/// The connectors whose sessions can be forked. Elsewhere the newest session of a conversation is the one in which it goes on.
+const FORKED: [&str; 2] = ["tui", "web-api"];
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
 
@@ -26,6 +30,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SessionsCancel>()
         .write::<SessionsArchive>()
         .write::<SessionsUpdate>()
+        .write::<SessionsFork>()
 }
 
 impl SessionRow {
@@ -111,10 +116,14 @@ impl Read for SessionsList {
         // A scope that is not stored has no sessions.
         if scope != Some(None) {
             let ListSessions { archived, empty, scheduled, .. } = *args;
-            let list = SessionList { scope: scope.flatten(), archived, empty, scheduled, after: (at, stream) };
+            // Those of programs that send the whole conversation have no title at first, and are no empty ones.
+            let empty_too = empty || scheduled;
+            let is_listed = |session: &Session| empty || is_begun(session);
+            let list =
+                SessionList { scope: scope.flatten(), archived, empty: empty_too, scheduled, after: (at, stream) };
             let words = SessionWords::of(args.q.as_deref());
             tables.list_sessions(&list, &mut |stream, session| {
-                if words.are_in(&session) {
+                if is_listed(&session) && words.are_in(&session) {
                     found.push((stream, session));
                 }
                 found.len() <= args.limit as usize
@@ -122,6 +131,11 @@ impl Read for SessionsList {
         }
         Ok(page(found, args.limit, &name))
     }
+}
+
+/// Whether something was said in a session, or it has a name.
+fn is_begun(session: &Session) -> bool {
+    session.title.is_some() || session.display_name.is_some() || session.connector == OPENAI
 }
 
 fn list_name(args: &ListSessions) -> List {
@@ -187,6 +201,41 @@ impl Write for SessionsUpdate {
         }
         touch(tables, &found, change)?;
         tables.session_record(found.stream)
+    }
+}
+
+impl Write for SessionsFork {
+    fn run(tables: &dyn Tables, args: &ForkSession, change: &mut Change) -> Result<OpenSession, Error> {
+        let source = any(tables, &args.id, args.scope.as_ref())?;
+        if let Some(found) = tables.session(args.fork.as_str())? {
+            return Ok(found.owned_by(Some(source.scope))?.opened(true));
+        }
+        if !tables.scope(source.scope)?.is_some_and(|scope| FORKED.contains(&scope.connector.as_str())) {
+            let error = Error::conflict(format!("the session {} belongs to another program", args.id));
+            return Err(error.hint("only sessions of the terminal, the console and /api/chat can be forked"));
+        }
+        let before = tables.submission(args.before.as_str())?;
+        let is_message = |found: &SubmissionRow| {
+            found.stream == source.stream && found.kind == SubmissionKind::Prompt && !found.hidden
+        };
+        let before = before.filter(is_message).ok_or_else(|| {
+            Error::not_found(format!("the session {} has no message {}", args.id, args.before)).at("/before")
+        })?;
+        let fresh = FreshSession {
+            workspace: source.workspace.clone(),
+            memory: source.memory,
+            model: source.model.clone(),
+            ..FreshSession::new(args.fork.clone(), source.origin)
+        };
+        let fork = insert(tables, source.scope, &fresh, change)?;
+        let mut mint = Mint::fresh()?;
+        let mut ids = || (format!("copy:{}", mint.ulid()), mint.submission());
+        tables.copy_exchanges(source.stream, fork.stream, before.key, MAX_COPIED, &mut ids)?;
+        // Without an exchange it gets its title from its first message, as every session.
+        if let Some(title) = source.title.filter(|_| tables.instance(fork.stream).is_ok_and(|found| found.is_some())) {
+            tables.set_session_title(fork.stream, &title)?;
+        }
+        Ok(fork.opened(true))
     }
 }
 

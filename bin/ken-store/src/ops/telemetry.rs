@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
+use ken_types::id::RunId;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::UpdateRecord;
 use ken_types::ops::schedules::{Reason, RunState, target_agent};
@@ -26,11 +27,13 @@ const SLICE: usize = 256;
 /// The number of rows that are read at a time.
 const CHUNK: u32 = 256;
 const MAX_PAGE: u32 = 100;
+const MAX_FAILED: u32 = 50;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
         .read::<TelemetryList>()
         .read::<TelemetryGet>()
+        .read::<TelemetryFailed>()
         .read::<TelemetryUsage>()
         .read::<TelemetryEnded>()
         .write::<TelemetryExported>()
@@ -178,6 +181,37 @@ impl Read for TelemetryGet {
             row.ok_or_else(|| Error::not_found(format!("there is no submission and no run {}", args.id)).at("/id"))?;
         summary(tables, &row)
     }
+}
+
+impl Read for TelemetryFailed {
+    fn run(tables: &dyn Tables, args: &FailedSince) -> Result<FailedWorks, Error> {
+        let rows = tables.failed_after(args.since, MAX_FAILED)?;
+        let failed = rows.iter().filter_map(|row| failed_work(tables, row).transpose());
+        Ok(FailedWorks { failed: failed.collect::<Result<_, _>>()? })
+    }
+}
+
+fn failed_work(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<FailedWork>, Error> {
+    let Some(ended_at) = row.settled_at else {
+        return Ok(None);
+    };
+    let (id, kind) = (row.submission.id.as_str().to_owned(), kind(row));
+    let run = match kind {
+        WorkKind::Workflow => tables.run_record(&RunId(id.clone()))?,
+        _ => None,
+    };
+    let error = match &run {
+        Some(run) => run.error.clone(),
+        None => tables.submission_status(&row.submission.id)?.and_then(|status| status.error),
+    };
+    Ok(Some(FailedWork {
+        id,
+        kind,
+        session_id: run.is_none().then(|| stream_names::instance(&row.stream).to_owned()),
+        workflow_name: run.map(|run| run.workflow_name),
+        ended_at,
+        cause: describe(error.as_ref()),
+    }))
 }
 
 impl Read for TelemetryUsage {
@@ -411,7 +445,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     let found = &row.submission;
     let (error, approvals) = match found.kind {
         SubmissionKind::Workflow => {
-            let id = ken_types::id::RunId(found.id.as_str().to_owned());
+            let id = RunId(found.id.as_str().to_owned());
             (tables.run_record(&id)?.and_then(|record| record.error), Vec::new())
         }
         _ => {
@@ -422,10 +456,6 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
         }
     };
     add_troubles(tables, row, why)?;
-    let describe = |error: &Option<Failure>| match error {
-        Some(error) => format!("{}: {}", error.name, error.message),
-        None => "no reason is known".to_owned(),
-    };
     let (status, cause) = match found.state {
         State::Queued => ("queued", "It waits for its turn.".to_owned()),
         State::Running if found.abort => ("running", "It is being aborted.".to_owned()),
@@ -433,7 +463,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
         State::Running => ("running", format!("It is being worked on, for the {} time.", ordinal(found.attempt))),
         State::Waiting => ("waiting", "It waits for a decision.".to_owned()),
         State::Completed => ("completed", completed(why)),
-        State::Failed => ("failed", format!("It failed. {}.", describe(&error))),
+        State::Failed => ("failed", format!("It failed. {}.", describe(error.as_ref()))),
         State::Aborted => ("aborted", "It was aborted.".to_owned()),
     };
     why.status = status.to_owned();
@@ -443,6 +473,13 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.attempts = (found.attempt > 0).then_some(found.attempt);
     why.outputs = tables.outputs_of(found.key)?;
     Ok(())
+}
+
+fn describe(error: Option<&Failure>) -> String {
+    match error {
+        Some(error) => format!("{}: {}", error.name, error.message),
+        None => "no reason is known".to_owned(),
+    }
 }
 
 /// Adds what went wrong in a submission before its end.

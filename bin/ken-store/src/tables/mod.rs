@@ -260,6 +260,11 @@ pub trait Doors {
     /// Returns the newest event whose id is this text, a colon and a number, and whether its answer was sent to its end.
     fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error>;
     fn set_delivered(&self, id: &str) -> Result<(), Error>;
+    /// Notes that nobody may read the answer to an event any more.
+    fn set_event_deleted(&self, event: i64) -> Result<(), Error>;
+    fn is_event_deleted(&self, event: i64) -> Result<bool, Error>;
+    /// Returns whether a stream has a prompt of which the answer is not deleted. Those that a session began with do not count.
+    fn has_other_prompts(&self, stream: i64) -> Result<bool, Error>;
     /// Returns the most recently used session of a scope that ends with the messages of this digest.
     fn session_with_tip(&self, scope: i64, digest: &str) -> Result<Option<SessionRow>, Error>;
     fn add_tip(&self, stream: i64, digest: &str) -> Result<(), Error>;
@@ -457,6 +462,8 @@ pub trait Telemetry {
     /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
     /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
+    /// Returns at most `max` submissions that have failed after a time, the one that ended last first.
+    fn failed_after(&self, after: Timestamp, max: u32) -> Result<Vec<SummaryRow>, Error>;
     /// Returns what the submissions with summaries have used, of all of them or those of one session. The keys of sessions are
     /// those of their streams; that of work without a session is `-`.
     fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error>;
@@ -486,6 +493,16 @@ pub trait Exchanges {
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
     /// Returns the turns between two numbers, both exclusive, newest first.
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error>;
+    /// Copies the newest `max` settled prompts of a stream before the submission `before` to another stream, with their exchanges, and
+    /// the summary if it covers nothing later. The function makes the ids of the copies.
+    fn copy_exchanges(
+        &self,
+        from: i64,
+        to: i64,
+        before: i64,
+        max: u32,
+        ids: &mut dyn FnMut() -> (String, SubmissionId),
+    ) -> Result<(), Error>;
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error>;
     /// Increments the number of turns, and returns the new number.
     fn count_turn(&self, stream: i64) -> Result<i64, Error>;

@@ -378,3 +378,75 @@ async fn a_session_remembers_what_its_memory_allows() {
     assert_eq!(record.memory, Some(Memory::On));
     assert_eq!(remembered(&kit, "tui-2").await, all(&["tui-1", "tui-2"], &both));
 }
+
+fn fork(before: &str, id: &str) -> ForkSession {
+    ForkSession { scope: None, id: SessionId("tui-1".into()), before: sub(before), fork: SessionId(id.into()) }
+}
+
+async fn said(kit: &Kit, session: &str) -> Vec<String> {
+    let args = ReadTranscript { scope: scope("a"), id: SessionId(session.into()), limit: 50, before: None };
+    let page: serde_json::Value =
+        serde_json::from_str(kit.read::<SessionsTranscript>(args).await.unwrap().get()).unwrap();
+    let texts = page["exchanges"].as_array().unwrap().iter();
+    texts.map(|one| format!("{} {}", one["prompt"]["text"].as_str().unwrap(), one["assistant"]["text"])).collect()
+}
+
+#[tokio::test]
+async fn a_fork_has_the_history_before_a_message_and_goes_its_own_way() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    for number in 1..=3 {
+        kit.talk("tui-1", &format!("s{number}"), &format!("q{number}"), &format!("a{number}")).await;
+    }
+    let made = kit.write::<SessionsFork>(fork("s3", "tui-2")).await.unwrap();
+    assert_eq!((made.id.as_str(), made.created), ("tui-2", true));
+    // A repeated request finds what the first one has made.
+    assert_eq!(kit.write::<SessionsFork>(fork("s3", "tui-2")).await.unwrap(), made);
+    assert_eq!(said(&kit, "tui-2").await, ["q1 \"a1\"", "q2 \"a2\""]);
+    kit.talk("tui-2", "s4", "q4", "a4").await;
+    assert_eq!(said(&kit, "tui-2").await, ["q1 \"a1\"", "q2 \"a2\"", "q4 \"a4\""]);
+    assert_eq!(said(&kit, "tui-1").await, ["q1 \"a1\"", "q2 \"a2\"", "q3 \"a3\""], "the old one stays");
+    // The model is shown the same.
+    kit.prompt("tui-2", "s5").await;
+    let history = ReadHistory { instance: "tui-2".into(), before: sub("s5"), limit: 50, after: None, search: None };
+    let history = kit.read::<SubmissionsHistory>(history).await.unwrap();
+    let answers: Vec<&str> = history.exchanges.iter().map(|past| past.answer.as_str()).collect();
+    assert_eq!((answers, history.turns), (vec!["a1", "a2", "a4"], 3));
+    // What is copied was done once.
+    let list = ken_types::ops::telemetry::ListSummaries { connector: None, kind: None, limit: 50, after: None };
+    let runs = kit.read::<ken_types::ops::telemetry::TelemetryList>(list).await.unwrap().runs;
+    assert_eq!(runs.len(), 5);
+    // The first message has nothing before it.
+    kit.write::<SessionsFork>(fork("s1", "tui-3")).await.unwrap();
+    assert!(said(&kit, "tui-3").await.is_empty());
+    let listed = kit.read::<SessionsList>(listed("a", 50, None)).await.unwrap().sessions;
+    let titles: Vec<_> = listed.iter().map(|one| (one.session_id.as_str(), one.title.as_deref())).collect();
+    assert!(titles.contains(&("tui-2", Some("q1"))) && titles.contains(&("tui-3", None)), "{titles:?}");
+    // Deleting the old one for good leaves the new one whole.
+    kit.write::<SessionsPurge>(owned("tui-1", "a")).await.unwrap();
+    for _ in 0..100 {
+        kit.turn_clock(1_000).await;
+    }
+    assert_eq!(said(&kit, "tui-2").await[..3], ["q1 \"a1\"", "q2 \"a2\"", "q4 \"a4\""]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_forked_says_why() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.session("tui-9", "a").await;
+    kit.talk("tui-9", "s9", "q", "a").await;
+    for before in ["nothing", "s9"] {
+        let error = kit.write::<SessionsFork>(fork(before, "tui-2")).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::NotFound, Some("/before")), "{before}");
+    }
+    let foreign = ForkSession { scope: Some(scope("b")), ..fork("s9", "tui-2") };
+    assert_eq!(kit.write::<SessionsFork>(foreign).await.unwrap_err().code, Code::Forbidden);
+    let chat = Scope { connector: "messenger".into(), ..scope("c") };
+    let fresh = CreateSession { scope: chat, fresh: fresh("connector-1") };
+    kit.write::<SessionsCreate>(fresh).await.unwrap();
+    let messenger = ForkSession { id: SessionId("connector-1".into()), ..fork("s9", "tui-2") };
+    let error = kit.write::<SessionsFork>(messenger).await.unwrap_err();
+    assert_eq!(error.code, Code::Conflict);
+    assert!(error.hint.unwrap().contains("the console"), "{}", error.message);
+}

@@ -479,6 +479,27 @@ fn a_prompt_that_is_refused_comes_back() {
     assert!(client.sees("! the session is archived") && !client.sees("› hello\n\n"));
 }
 
+/// The text of a prompt comes back only where it was written. A command is answered wherever one is by then.
+#[test]
+fn the_answer_to_a_command_is_shown_in_the_next_session_too() {
+    for leaves in [false, true] {
+        let mut client = Client::opened();
+        for line in ["/compact", "/rename x"] {
+            client.type_text(line);
+            client.key(Key::Enter);
+        }
+        if leaves {
+            let other = Session { id: "tui-other".to_owned(), name: None, created: false, workspace: None };
+            client.update(Message::Opened(Ok(other)));
+        }
+        let answer = json!({"result": {"text": "Twelve turns became a summary."}});
+        client.update(Message::Sent { id: 1, answer: Ok(answer) });
+        client.update(Message::Sent { id: 2, answer: Err(Error::new(Code::Conflict, "a turn is running")) });
+        assert!(client.sees("Twelve turns became a summary.") && client.sees("! a turn is running"), "{leaves}");
+        assert_eq!(client.model.draft_text(), "", "a command is in the history, and is not typed again");
+    }
+}
+
 #[test]
 fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     let mut client = Client::opened();

@@ -148,3 +148,37 @@ fn check_audit(folder: &Path, findings: &mut Findings) {
         Err(error) => findings.error("audit", folder.display(), error.to_string(), fix),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// Starts a process of this name that has the file open.
+    fn reader(folder: &Path, name: &str, file: &Path) -> Child {
+        let program = folder.join(name);
+        symlink("/bin/sleep", &program).unwrap();
+        Command::new(program).arg0("sleep").arg("60").stdin(File::open(file).unwrap()).spawn().unwrap()
+    }
+
+    #[test]
+    fn every_reader_of_the_database_but_the_store_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("ken.db");
+        std::fs::write(&database, "").unwrap();
+        let mut store = reader(folder.path(), "ken-store", &database);
+        assert_eq!(readers(&database), "another program reads the database");
+        let mut other = reader(folder.path(), "viewer", &database);
+        assert_eq!(readers(&database), format!("viewer (pid {}) reads the database", other.id()));
+        for process in [&mut store, &mut other] {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}

@@ -28,6 +28,8 @@ crate::operations! {
 pub const SHARE: &str = "share";
 /// The collection of the files in the workspace.
 pub const WORKSPACE: &str = "workspace";
+/// The collection of the files whose content was given over HTTP.
+pub const FILES: &str = "files";
 /// The maximum number of documents on a page, and of pieces of a document.
 pub const PAGE_DOCUMENTS: usize = 500;
 pub const DOCUMENT_PIECES: usize = 2_000;
@@ -37,7 +39,7 @@ pub const PATH_BYTES: usize = 4_096;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListDocuments {
-    /// `share`, `workspace`, or the absolute path of a folder that was imported.
+    /// `share`, `workspace`, `files`, or the absolute path of a folder that was imported.
     pub collection: String,
     #[serde(default)]
     pub after: String,

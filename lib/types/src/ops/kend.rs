@@ -1,6 +1,7 @@
 //! The operations of `kend`, on `$KEN_RUN_DIR/kend.sock`.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Nothing;
 use crate::{Error, Timestamp};
@@ -23,6 +24,15 @@ crate::operations! {
     /// Reads the configuration again and applies what changed. If the configuration has errors, it applies
     /// nothing.
     KendReload, "kend.reload": Nothing => Reloaded;
+    /// Returns what `ken doctor` finds. A report is kept for a minute.
+    KendDoctor, "kend.doctor": Nothing => DoctorReport;
+    /// Returns the configuration in force, as `ken config show` prints it: with secrets masked. Kept for a minute, or until
+    /// the configuration is read again.
+    KendConfig, "kend.config": Nothing => ConfigListing;
+    /// Returns what a run has changed in the workspace, in the form of `ken diff --json`. `not_found` if nothing is known of it.
+    KendDiff, "kend.diff": RunOfFiles => Value;
+    /// Puts back what a run has changed in the workspace, as `ken undo --json`. Repeated, it finds nothing left to do.
+    KendUndo, "kend.undo": RunOfFiles => Value;
     /// Stops every part, replies, and ends kend.
     KendStop, "kend.stop": Nothing => Stopped;
 }
@@ -87,6 +97,10 @@ pub struct PartStatus {
     pub restarts: u64,
     /// In state `backoff`: the time until the next start, in milliseconds.
     pub retry_in_ms: Option<u64>,
+    /// The memory of its process that is in use, in bytes, and the processor time that it has used, in milliseconds. Those of
+    /// the programs that it has started are not counted.
+    pub memory_bytes: Option<u64>,
+    pub cpu_ms: Option<u64>,
     /// The status that the part last reported (`STATUS=`).
     pub status_text: Option<String>,
     /// In state `failed`: the reason.
@@ -130,6 +144,49 @@ pub struct SystemStatus {
     pub listeners: Vec<Listener>,
     pub config: ConfigStatus,
     pub parts: Vec<PartStatus>,
+}
+
+/// What is wrong, from the gravest on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoctorReport {
+    pub at: Timestamp,
+    pub findings: Vec<Finding>,
+}
+
+/// One problem, as `ken doctor --json` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub id: String,
+    /// `error`, `warning` or `note`.
+    pub severity: String,
+    #[serde(rename = "where")]
+    pub place: String,
+    pub why: String,
+    pub fix: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigListing {
+    pub at: Timestamp,
+    pub settings: Vec<Setting>,
+}
+
+/// A setting in force, as `ken config show --json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// `section.key`
+    pub key: String,
+    pub value: Value,
+    /// `default`, or file and line.
+    pub from: String,
+}
+
+/// Arguments of `kend.diff` and `kend.undo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunOfFiles {
+    /// The id of the turn or run, its beginning or end, or `last`.
+    pub run: String,
 }
 
 /// Arguments of `parts.status`: one part, or all parts if no name is given.

@@ -37,6 +37,10 @@ crate::operations! {
     SessionsPurge, "sessions.purge": OwnedSession => Nothing;
     /// Changes the name or the memory of a session. Returns its record.
     SessionsUpdate, "sessions.update": UpdateSession => Session;
+    /// Creates a session with the history of another one before a message, of which the newest 1,000 exchanges are copied. The
+    /// other session stays as it is. `not_found` at `/before` if it has no such message. If the new id is known, the first
+    /// reply is repeated.
+    SessionsFork, "sessions.fork": ForkSession => OpenSession;
 
     /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
     /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
@@ -44,6 +48,10 @@ crate::operations! {
     ChatAccept, "chat.accept": Accept => Accepted;
     /// Notes that the answer to an event was sent to its end, so that an equal event is a new one; see [`Accept::counted`].
     DoorsDelivered, "doors.delivered": DeliveredEvent => Nothing;
+    /// Returns the answer of a submission to a caller who sends the whole conversation. `not_found` if there is none, or it was deleted.
+    DoorsFind, "doors.find": BySubmission => FoundAnswer;
+    /// Deletes such an answer: nobody finds or continues it any more. With the last answer of a session, the session is deleted for good.
+    DoorsDelete, "doors.delete": BySubmission => Nothing;
 
     /// Admits a prompt to an instance, which need not be a session. `conflict` with policy `reject` if the instance is
     /// busy, `busy` if its queue is full.
@@ -291,6 +299,19 @@ pub struct UpdateSession {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct ForkSession {
+    /// If absent, the session may belong to any scope.
+    pub scope: Option<Scope>,
+    pub id: SessionId,
+    /// The first message that the new session does not have.
+    pub before: SubmissionId,
+    /// The id of the new session.
+    pub fork: SessionId,
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ListSessions {
     /// If absent, the sessions of all scopes are listed.
     pub scope: Option<Scope>,
@@ -387,6 +408,24 @@ pub struct Continuation {
 pub struct ImportedExchange {
     pub prompt: String,
     pub answer: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BySubmission {
+    pub submission_id: SubmissionId,
+}
+
+/// An answer of a caller who sends the whole conversation, and where its events are.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FoundAnswer {
+    pub event_id: EventId,
+    pub received_at: Timestamp,
+    pub scope: Scope,
+    pub session_id: SessionId,
+    pub admission: Admission,
+    pub context: Option<Value>,
 }
 
 /// The answer to an event, sent to its end.

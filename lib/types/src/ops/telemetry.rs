@@ -14,6 +14,8 @@ crate::operations! {
     TelemetryList, "telemetry.list": ListSummaries => SummaryPage;
     /// Returns the summary of a submission or a run.
     TelemetryGet, "telemetry.get": ByWork => Summary;
+    /// Returns the submissions and runs that have failed since a time, newest first, at most 50.
+    TelemetryFailed, "telemetry.failed": FailedSince => FailedWorks;
     /// Returns usage by day, model or session, of submissions and runs that have ended: at most 10,000 of them, from
     /// the last 30 days.
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
@@ -91,6 +93,33 @@ pub struct SummaryPage {
     /// its submission.
     pub unscoped_event_count: u64,
     pub page: super::Page,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedSince {
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FailedWorks {
+    pub failed: Vec<FailedWork>,
+}
+
+/// A submission or run that has failed.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedWork {
+    pub id: String,
+    pub kind: WorkKind,
+    /// Absent for a run of a workflow.
+    pub session_id: Option<String>,
+    /// Of a run of a workflow.
+    pub workflow_name: Option<String>,
+    pub ended_at: Timestamp,
+    /// The reason, as a sentence.
+    pub cause: String,
 }
 
 crate::named! {

@@ -220,8 +220,8 @@ pub struct Whole {
     pub bytes: u64,
 }
 
-/// Whether a call needs a person's approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a call needs a person's approval. The later ones are stricter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
     None,

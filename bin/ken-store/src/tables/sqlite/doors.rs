@@ -7,17 +7,33 @@ use super::sessions::session;
 use super::{Database, first, run};
 use crate::tables::{Doors, SessionRow};
 
+/// Stands in the column `delivered` for an answer that was deleted.
+const DELETED: i64 = 2;
+
 impl Doors for Database {
     fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error> {
         // The semicolon follows the colon, so that this is a range of the index of ids.
         let sql = "SELECT id, delivered FROM events WHERE id > ?1 || ':' AND id < ?1 || ';' ORDER BY id DESC LIMIT 1";
-        first(self, sql, [first_part], |row| {
-            Ok((row.get("id")?, row.get::<_, Option<bool>>("delivered")?.unwrap_or(false)))
-        })
+        first(self, sql, [first_part], |row| Ok((row.get("id")?, row.get::<_, Option<i64>>("delivered")?.is_some())))
     }
 
     fn set_delivered(&self, id: &str) -> Result<(), Error> {
-        run(self, "UPDATE events SET delivered = 1 WHERE id = ?1", [id]).map(drop)
+        run(self, "UPDATE events SET delivered = 1 WHERE id = ?1 AND delivered IS NULL", [id]).map(drop)
+    }
+
+    fn set_event_deleted(&self, event: i64) -> Result<(), Error> {
+        run(self, "UPDATE events SET delivered = ?2 WHERE event = ?1", [event, DELETED]).map(drop)
+    }
+
+    fn is_event_deleted(&self, event: i64) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM events WHERE event = ?1 AND delivered = ?2";
+        Ok(first(self, sql, [event, DELETED], |_| Ok(()))?.is_some())
+    }
+
+    fn has_other_prompts(&self, stream: i64) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM submissions JOIN events USING (event)
+                   WHERE stream = ?1 AND submissions.kind = 'prompt' AND hidden = 0 AND delivered IS NOT ?2 LIMIT 1";
+        Ok(first(self, sql, [stream, DELETED], |_| Ok(()))?.is_some())
     }
 
     fn session_with_tip(&self, scope: i64, digest: &str) -> Result<Option<SessionRow>, Error> {

@@ -8,7 +8,8 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 use serde_json::Value;
 
-use super::{Database, all, count, first, json, run, stored, time, unique, word};
+use super::submissions::COPY;
+use super::{Database, all, count, first, insert, json, run, stored, time, unique, word};
 use crate::rules::queue::elapsed;
 use crate::rules::stream_names;
 use crate::tables::{Exchanges, InstanceRow, NewExchange, RunList, RunRow, Runs};
@@ -91,6 +92,31 @@ impl Exchanges for Database {
         all(self, &sql, params![stream, after, before, limit], past)
     }
 
+    fn copy_exchanges(
+        &self,
+        from: i64,
+        to: i64,
+        before: i64,
+        max: u32,
+        ids: &mut dyn FnMut() -> (String, SubmissionId),
+    ) -> Result<(), Error> {
+        let sql = "SELECT submission, event FROM exchanges JOIN submissions AS s USING (submission)
+                   WHERE s.stream = ?1 AND turn IS NOT NULL AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
+        let mut found: Vec<(i64, i64)> =
+            all(self, sql, params![from, before, max], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        found.reverse();
+        for (submission, event) in found {
+            let (event_id, id) = ids();
+            copy_exchange(self, (submission, event), to, &event_id, &id)?;
+        }
+        let sql = "INSERT INTO instances (stream, turns, summary, summary_after)
+                   SELECT ?2, x.turns, iif(i.summary_after <= x.turns, i.summary, NULL),
+                     iif(i.summary_after <= x.turns, i.summary_after, 0)
+                   FROM instances AS i JOIN (SELECT max(turn) AS turns FROM exchanges WHERE stream = ?2 AND turn IS NOT NULL) AS x
+                   WHERE i.stream = ?1 AND x.turns IS NOT NULL";
+        run(self, sql, params![from, to]).map(drop)
+    }
+
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error> {
         let sql = "SELECT turns, compactions, summary, summary_after FROM instances WHERE stream = ?1";
         first(self, sql, [stream], |row| {
@@ -119,6 +145,29 @@ impl Exchanges for Database {
         let sql = "UPDATE instances SET summary = ?2, summary_after = turns WHERE stream = ?1";
         run(self, sql, params![stream, summary]).map(drop)
     }
+}
+
+/// Copies a settled prompt. The copy has no events and no summary of its own, and is not indexed, so that it is counted and found once.
+fn copy_exchange(
+    database: &Database,
+    (submission, event): (i64, i64),
+    to: i64,
+    event_id: &str,
+    id: &SubmissionId,
+) -> Result<(), Error> {
+    let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
+               SELECT ?2, scope, ?3, text, received_at, context, NULL, images, answer FROM events WHERE event = ?1";
+    let new_event = insert(database, sql, params![event, event_id, COPY])?;
+    let sql = "INSERT INTO blob_uses (blob, event) SELECT blob, ?2 FROM blob_uses WHERE event = ?1";
+    run(database, sql, params![event, new_event])?;
+    let sql =
+        "INSERT INTO submissions (id, stream, event, kind, hidden, state, live, open, place, recorded_from, outside)
+               SELECT ?2, ?3, ?4, kind, hidden, state, 0, 0, place, 0, outside FROM submissions WHERE submission = ?1";
+    let new = insert(database, sql, params![submission, id.as_str(), to, new_event])?;
+    let sql = "INSERT INTO exchanges (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
+               SELECT ?2, ?3, turn, json_set(body, '$.id', ?4, '$.submissionId', ?4), answer, result, error, context_usage, 0, settled_at
+               FROM exchanges WHERE submission = ?1";
+    run(database, sql, params![submission, new, to, id.as_str()]).map(drop)
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<(i64, RunRecord)> {

@@ -244,6 +244,9 @@ impl Submissions for Database {
 }
 
 /// Selects submissions with the data that their summaries need.
+/// The kind of the events of copied exchanges. Their work was that of the session from which they were copied.
+pub(super) const COPY: &str = "chat.copy";
+
 const SUMMARIES: &str =
     "SELECT s.*, l.name AS stream_name, l.entries AS entries, c.connector AS connector, t.body AS body,
         coalesce(t.settled_at, x.settled_at, r.ended_at) AS ended
@@ -274,7 +277,8 @@ impl Telemetry for Database {
     }
 
     fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error> {
-        let sql = format!("{SUMMARIES} WHERE s.submission < ?1 ORDER BY s.submission DESC LIMIT ?2");
+        let sql =
+            format!("{SUMMARIES} WHERE s.submission < ?1 AND e.kind <> '{COPY}' ORDER BY s.submission DESC LIMIT ?2");
         all(self, &sql, params![before, limit], summary)
     }
 
@@ -287,6 +291,12 @@ impl Telemetry for Database {
         let sql = "SELECT count(*) AS number FROM telemetry WHERE settled_at > ?1 AND settled_at <= ?2";
         let range = params![after.millis(), until.millis()];
         Ok((rows, unique(self, sql, range, |row| count(row, "number"))?))
+    }
+
+    fn failed_after(&self, after: Timestamp, max: u32) -> Result<Vec<SummaryRow>, Error> {
+        let sql =
+            format!("{SUMMARIES} WHERE t.settled_at > ?1 AND s.state = 'failed' ORDER BY t.settled_at DESC LIMIT ?2");
+        all(self, &sql, params![after.millis(), max], summary)
     }
 
     fn usage(&self, by: GroupBy, session: Option<i64>) -> Result<Vec<UsageGroup>, Error> {

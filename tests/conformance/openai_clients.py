@@ -1,0 +1,174 @@
+"""openai_clients.py PROGRAMS: talks to a system of ken through the Python library of OpenAI, litellm and llm, each with nothing but a base URL,
+and kills gateway and agent while they wait: their own retries get one answer of one turn. The exit status is 0 if all checks pass."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it looks for prices on the internet
+import httpx
+import litellm
+import openai
+
+from system import counted, holds, ken
+
+programs = Path(sys.argv[1]).resolve()
+LINES = [
+    {"when": "slowly", "events": [{"text": "One "}, {"sleep_ms": 700}, {"text": "two "}, {"sleep_ms": 700}, {"text": "three."}]},
+    {"events": [{"text": "Hello"}, {"text": " there."}]},
+]
+
+
+def part(run, name):
+    """The process id of a part."""
+    reply = json.loads(run("call", "kend", "parts.status").stdout.splitlines()[-1])
+    return next(one.get("pid") for one in reply["parts"] if one["name"] == name)
+
+
+def wait_until_stable(run, name):
+    """Waits until a part has been ready long enough that it is restarted at once if it dies."""
+    pid, since = None, time.monotonic()
+    while time.monotonic() < since + 1.2:
+        now = part(run, name)
+        if now is None or now != pid:
+            pid, since = now, time.monotonic()
+        time.sleep(0.1)
+
+
+def sessions(run):
+    """The number of sessions."""
+    return len(run("sessions", "--all", "--json", "--limit", "100").stdout.splitlines())
+
+
+def chat(client):
+    asked = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "hello"}]
+    raw = client.chat.completions.with_raw_response.create(model="ken", messages=asked, temperature=0.5)
+    answer = raw.parse()
+    holds("an answer", answer.choices[0].message.content == "Hello there.", answer)
+    holds("its usage", answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens, answer)
+    holds("what is ignored is named", raw.headers["x-ken-ignored"] == "temperature", raw.headers)
+    asked += [answer.choices[0].message.to_dict(), {"role": "user", "content": "and slowly"}]
+    with client.chat.completions.with_streaming_response.create(model="ken", messages=asked, stream=True) as stream:
+        holds("its session goes on", stream.headers["x-ken-session"] == raw.headers["x-ken-session"], stream.headers)
+        text = "".join(chunk for chunk in stream.iter_text())
+        holds("in pieces", text.endswith("data: [DONE]\n\n"), text)
+    chunks = list(client.chat.completions.create(model="ken", messages=asked[:2], stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    holds("a stream", text == "Hello there." and chunks[-1].usage.total_tokens > 0, chunks)
+    with client.chat.completions.stream(model="ken", messages=asked[:2]) as stream:
+        last = [event for event in stream if event.type == "content.done"]
+        holds("the helper for streams", last[0].content == "Hello there.", last)
+
+
+def errors(client):
+    for kind, more in [
+        (openai.BadRequestError, {"n": 2}),
+        (openai.BadRequestError, {"seed": 1}),
+        (openai.BadRequestError, {"logprobs": True}),
+        (openai.NotFoundError, {"model": "gpt-4o"}),
+    ]:
+        try:
+            client.chat.completions.create(**{"model": "ken", "messages": [{"role": "user", "content": "hello"}]} | more)
+            holds(f"{more} is refused", False)
+        except kind as error:
+            holds(f"{more} is named", error.param in more, error)
+    models = [model.id for model in client.models.list()]
+    holds("models", models[0] == "ken" and all(client.models.retrieve(model).id == model for model in models), models)
+
+
+def responses(client):
+    first = client.responses.create(model="ken", input="hello", instructions="Be short.")
+    holds("a response", first.output_text == "Hello there." and first.status == "completed", first)
+    second = client.responses.create(model="ken", input="again", previous_response_id=first.id)
+    holds("it goes on", second.previous_response_id == first.id, second)
+    holds("it is read", client.responses.retrieve(second.id).output_text == "Hello there.", second)
+    with client.responses.stream(model="ken", input="slowly") as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_response()
+    holds("its stream", last.output_text == "One two three." and kinds[-1] == "response.completed", kinds)
+    rest = [event.sequence_number for event in client.responses.retrieve(last.id, stream=True, starting_after=4)]
+    holds("the rest of a stream", rest[0] == 5 and len(rest) == len(kinds) - 5, rest)
+    held = client.responses.create(model="ken", input="and slowly", background=True)
+    holds("in the background", client.responses.cancel(held.id).status == "cancelled", held)
+    client.responses.delete(second.id)
+    try:
+        client.responses.retrieve(second.id)
+        holds("it is deleted", False)
+    except openai.NotFoundError:
+        holds("it is deleted", True)
+
+
+def kills(client, run):
+    """The library repeats a request whose connection broke, at most as often as `max_retries` says."""
+    patient = client.with_options(max_retries=8)
+    for number, (name, stream) in enumerate([("gateway", False), ("agent", False), ("agent", True)]):
+        wait_until_stable(run, name)
+        before = sessions(run)
+        killer = threading.Timer(0.5, lambda: os.kill(part(run, name), signal.SIGKILL))
+        killer.start()
+        asked = [{"role": "user", "content": f"slowly, {number}"}]
+        if stream:
+            chunks = patient.chat.completions.create(model="ken", messages=asked, stream=True)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        else:
+            text = patient.chat.completions.create(model="ken", messages=asked).choices[0].message.content
+        killer.join()
+        holds(f"one answer when the {name} is killed", text == "One two three.", text)
+        holds(f"one turn when the {name} is killed", sessions(run) == before + 1, sessions(run))
+    # A stream that was cut is no answer. The library says so, and the same request gets the turn that was begun.
+    wait_until_stable(run, "gateway")
+    before = sessions(run)
+    threading.Timer(0.5, lambda: os.kill(part(run, "gateway"), signal.SIGKILL)).start()
+    asked = [{"role": "user", "content": "slowly, and cut"}]
+    try:
+        list(patient.chat.completions.create(model="ken", messages=asked, stream=True))
+        is_whole = True
+    except (openai.APIError, httpx.TransportError):
+        is_whole = False
+    holds("a cut stream is an error", not is_whole)
+    chunks = list(patient.chat.completions.create(model="ken", messages=asked, stream=True))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    holds("the same request gets its turn", text == "One two three." and sessions(run) == before + 1, text)
+
+
+def other_clients(base):
+    asked = [{"role": "user", "content": "hello"}]
+    answer = litellm.completion(model="openai/ken", api_base=base, api_key="local", messages=asked)
+    holds("litellm", answer.choices[0].message.content == "Hello there.", answer)
+    chunks = litellm.completion(model="openai/ken", api_base=base, api_key="local", messages=asked, stream=True)
+    holds("litellm streams", "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there.")
+    with tempfile.TemporaryDirectory() as folder:
+        model = "- model_id: ken\n  model_name: ken\n  api_base: " + base + "\n  api_key_name: local\n"
+        (Path(folder) / "extra-openai-models.yaml").write_text(model)
+        env = os.environ | {"LLM_USER_PATH": folder, "OPENAI_API_KEY": "local"}
+        llm = [Path(sys.executable).parent / "llm"]
+        subprocess.run([*llm, "keys", "set", "local", "--value", "local"], env=env, check=True, capture_output=True)
+        for more in [[], ["--no-stream"]]:
+            done = subprocess.run([*llm, "-m", "ken", *more, "hello"], env=env, capture_output=True, text=True, timeout=120)
+            holds(f"llm {more}", done.stdout.strip() == "Hello there.", done.stderr)
+        done = subprocess.run([*llm, "-c", "slowly"], env=env, capture_output=True, text=True, timeout=120)
+        holds("llm goes on", done.stdout.strip() == "One two three.", done.stderr)
+
+
+with tempfile.TemporaryDirectory(prefix="ken-openai-") as folder:
+    home = Path(folder) / "home"
+    (home / "model").mkdir(parents=True)
+    script = home / "model" / "script.jsonl"
+    script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    with ken(programs, home, {"PATH": os.environ["PATH"], "KEN_MODEL": "script", "KEN_SCRIPT": str(script)}) as run:
+        base = run("status", "--addresses").stdout
+        base = next(word for word in base.split() if word.startswith("http://"))
+        base = f"{base.rstrip('/')}/v1"
+        client = openai.OpenAI(base_url=base, api_key="local")
+        chat(client)
+        errors(client)
+        responses(client)
+        kills(client, run)
+        other_clients(base)
+print(f"the interface of OpenAI: {counted()} checks hold with openai, litellm and llm from PyPI")
