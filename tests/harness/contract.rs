@@ -131,9 +131,12 @@ impl Contract {
             let response = operation["responses"].get(status.to_string())?;
             return Some((format!("{method} {} {status}", found.map_or("", |(name, _)| name)), response));
         }
+        // Port 8000 has paths below /v1/, too, and other errors.
+        let is_openai =
+            path.starts_with("/v1/") && self.document.pointer("/components/responses/OpenaiError").is_some();
         let typed = ["/agents/", "/workflows/", "/runs/", "/streams/"].iter().any(|area| path.starts_with(area));
         let name = match (item, status) {
-            (None, _) | (_, 401 | 403 | 400 | 429 | 503) if path.starts_with("/v1/") => "OpenaiError",
+            (None, _) | (_, 401 | 403 | 400 | 429 | 503) if is_openai => "OpenaiError",
             (None, 404) if typed => "AgentNotFound",
             (None, 404) => "NotFound",
             (Some(_), 405) => "MethodNotAllowed",
