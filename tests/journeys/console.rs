@@ -324,6 +324,7 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.sees("paused");
     tab.click_text("Usage");
     tab.sees("By model");
+    tab.wait("[...document.querySelectorAll('th a')].some(a => a.innerText === 'Good morning')");
     looks(&tab, "usage-wide-light", axe.as_deref());
     tab.click_text("System");
     tab.sees("scheduler");
@@ -362,6 +363,14 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
         let fits = "[document.documentElement, document.querySelector('main')].every(e => e.scrollWidth <= innerWidth)";
         assert_eq!(phone.eval(fits), true, "{page}");
     }
+    phone.press("g");
+    phone.press("i");
+    phone.sees("Nothing waits for you.");
+    phone.press("g");
+    phone.press("y");
+    phone.wait("document.querySelector('h1')?.innerText === 'System'");
+    // The row of pages shows where one is.
+    phone.wait("(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('nav [aria-current]').getBoundingClientRect())");
     phone.has_no_faults();
 }
 
