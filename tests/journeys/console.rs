@@ -418,8 +418,11 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     assert!(note.exists());
     tab.wait(LIVE);
     tab.click_text("Changed files");
-    tab.wait("document.querySelector('.changes .diff')?.innerText.includes('+Adds numbers.')");
+    tab.wait("document.querySelector('.did .diff')?.innerText.includes('+Adds numbers.')");
     assert!(tab.text().contains("repos/site/NOTE"), "{}", tab.text());
+    tab.click_text("Details");
+    tab.sees("no price is known");
+    assert!(tab.text().contains("write_file") && tab.text().contains("by a worker"), "{}", tab.text());
     looks(&tab, "changes-wide-light", axe.as_deref());
     tab.click_text("Undo these changes");
     tab.sees("Put back: repos/site/NOTE.");
