@@ -324,6 +324,7 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.sees("paused");
     tab.click_text("Usage");
     tab.sees("By model");
+    tab.wait("[...document.querySelectorAll('th a')].some(a => a.innerText === 'Good morning')");
     looks(&tab, "usage-wide-light", axe.as_deref());
     tab.click_text("System");
     tab.sees("scheduler");
@@ -362,6 +363,14 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
         let fits = "[document.documentElement, document.querySelector('main')].every(e => e.scrollWidth <= innerWidth)";
         assert_eq!(phone.eval(fits), true, "{page}");
     }
+    phone.press("g");
+    phone.press("i");
+    phone.sees("Nothing waits for you.");
+    phone.press("g");
+    phone.press("y");
+    phone.wait("document.querySelector('h1')?.innerText === 'System'");
+    // The row of pages shows where one is.
+    phone.wait("(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('nav [aria-current]').getBoundingClientRect())");
     phone.has_no_faults();
 }
 
@@ -409,8 +418,11 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     assert!(note.exists());
     tab.wait(LIVE);
     tab.click_text("Changed files");
-    tab.wait("document.querySelector('.changes .diff')?.innerText.includes('+Adds numbers.')");
+    tab.wait("document.querySelector('.did .diff')?.innerText.includes('+Adds numbers.')");
     assert!(tab.text().contains("repos/site/NOTE"), "{}", tab.text());
+    tab.click_text("Details");
+    tab.sees("no price is known");
+    assert!(tab.text().contains("write_file") && tab.text().contains("by a worker"), "{}", tab.text());
     looks(&tab, "changes-wide-light", axe.as_deref());
     tab.click_text("Undo these changes");
     tab.sees("Put back: repos/site/NOTE.");
