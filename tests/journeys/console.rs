@@ -394,7 +394,9 @@ fn a_message_is_edited_and_sent_again() {
     tab.eval("void document.activeElement.select()");
     tab.type_text("And in the evening?");
     looks(&tab, "edit-wide-light", axe.as_deref());
+    // The gateway is killed meanwhile, and again: there is one new conversation with one new turn.
     tab.click("document.querySelector('form.prompt button.main')");
+    system.signal("gateway", Signal::SIGKILL);
     tab.wait(&format!("location.hash !== {old} && document.querySelectorAll('.turn.completed').length === 2"));
     let prompts = "[...document.querySelectorAll('.prompt .plain')].map(one => one.innerText).join()";
     assert_eq!(tab.eval(prompts), "Good morning,And in the evening?");

@@ -37,7 +37,7 @@ crate::operations! {
     SessionsPurge, "sessions.purge": OwnedSession => Nothing;
     /// Changes the name or the memory of a session. Returns its record.
     SessionsUpdate, "sessions.update": UpdateSession => Session;
-    /// Creates a session with the history of another one before a message, of which the newest 1,000 exchanges are copied. The
+    /// Creates a session with the history of another one before a message, of which the newest exchanges are copied: at most 1,000, and 16 MiB of text. The
     /// other session stays as it is. `not_found` at `/before` if it has no such message. If the new id is known, the first
     /// reply is repeated.
     SessionsFork, "sessions.fork": ForkSession => OpenSession;
