@@ -169,7 +169,9 @@ class App extends Component {
     rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus();
   }
 
-  componentDidUpdate() {
+  componentDidUpdate(_, { route: before }) {
+    // On a telephone the row of pages is wider than the screen.
+    if (before !== this.state.route) document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
     const waiting = this.state.pending?.length ?? 0;
     document.title = `${waiting ? `(${waiting}) ` : ""}${this.state.route.page.title} · ken`;
   }

@@ -1,5 +1,6 @@
-// The files that a turn has changed, and the undo of it: first what would be put back, then the button that does it.
-import { html, Component, Failed, Long, announce, oneLine, plural } from "./ui.js";
+// What a turn did: its calls and what they cost, and the files that it has changed. Those can be put back: first what would be, then the
+// button that does it.
+import { html, Component, Failed, Long, announce, duration, oneLine, plural } from "./ui.js";
 import { get, post } from "./api.js";
 import { diffLines } from "./approval.js";
 
@@ -42,5 +43,31 @@ export class Changes extends Component {
         ${done.refused.map(({ path, why }) => html`<p class="failed">${oneLine(path)}: ${oneLine(why)}</p>`)}</div>`}
       ${found && (isUndone ? done?.undo && html`<button type="button" disabled=${busy} onClick=${() => this.undo(done.undo)}>Have it again</button>`
         : html`<button type="button" class="danger" disabled=${busy || !found.files.some(file => file.current)} onClick=${() => this.undo(run)}>${busy ? "…" : "Undo these changes"}</button>`)}`;
+  }
+}
+
+const NUMBER = new Intl.NumberFormat();
+
+/** Calls, tokens, cost and time of a turn. */
+export class Details extends Component {
+  async componentDidMount() {
+    try {
+      this.setState({ run: await get(`/api/telemetry/runs/${encodeURIComponent(this.props.run)}`) });
+    } catch (error) {
+      // Summaries are kept for 30 days.
+      this.setState(error.status === 404 ? { run: { eventCount: 0 } } : { error });
+    }
+  }
+
+  render(_, { run, error }) {
+    if (!run) return html`<${Failed} error=${error} />`;
+    if (!run.eventCount) return html`<p class="note">Nothing more is recorded of it: it is older than 30 days, or was copied when a message was edited.</p>`;
+    const { usage, counts, cost } = run, read = usage.input + (usage.cacheRead ?? 0) + (usage.cacheWrite ?? 0);
+    const facts = [["model", oneLine(run.model ?? "none")], ["model calls", counts.turns], ["time", duration(run.durationMs)],
+      ["input", `${NUMBER.format(read)} tokens${usage.cacheRead ? `, ${NUMBER.format(usage.cacheRead)} of them cached` : ""}`],
+      ["output", `${NUMBER.format(usage.output)} tokens`], ["cost", cost == null ? "no price is known" : `$${cost.toFixed(4)}`]];
+    return html`<dl>${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
+      ${run.toolCalls.length > 0 && html`<ol class="rows">${run.toolCalls.map(call => html`<li><code>${oneLine(call.toolName)}</code>
+        <span class="note"> ${duration(call.durationMs)}${call.parentSession && " · by a worker"}</span>${call.isError && html` <span class="bad">failed</span>`}</li>`)}</ol>`}`;
   }
 }

@@ -469,22 +469,23 @@ function Answer({ turn, app }) {
       ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
       ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
       ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
-      ${turn.status !== "running" && turn.items.some(item => CHANGING.has(item.kind)) && html`<${Files} run=${turn.id} />`}
       <${Cost} turn=${turn} />
+      ${turn.status !== "running" && !turn.isCommand && html`<div class="did"><${More} run=${turn.id} what="Details" title="Details" />
+        ${turn.items.some(item => CHANGING.has(item.kind)) && html`<${More} run=${turn.id} what="Changes" title="Changed files" />`}</div>`}
     </div>`;
 }
 
 /** Kinds of items that may have changed files. */
 const CHANGING = new Set(["tool", "task"]);
 
-/** What a turn has changed in the workspace, if a person asks. */
-class Files extends Component {
+/** What a turn did, and what it has changed in the workspace, if a person asks. */
+class More extends Component {
   async open(event) {
-    if (event.target.open && !this.state.Changes) this.setState(await import("./changes.js"));
+    if (event.target.open && !this.state.View) this.setState({ View: (await import("./changes.js"))[this.props.what] });
   }
 
-  render({ run }, { Changes }) {
-    return html`<details class="changes" onToggle=${event => this.open(event)}><summary>Changed files</summary>${Changes && html`<${Changes} run=${run} />`}</details>`;
+  render({ run, title }, { View }) {
+    return html`<details onToggle=${event => this.open(event)}><summary>${title}</summary>${View && html`<${View} run=${run} />`}</details>`;
   }
 }
 

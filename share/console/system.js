@@ -34,7 +34,7 @@ export class System extends Component {
         <tbody>${system.parts.map(part => html`<tr><th scope="row">${oneLine(part.name)}</th>
           <td class=${part.state === "ready" || !(part.enabled || part.wanted) ? "" : "bad"}>${part.state}${part.statusText && html` <span class="note">${oneLine(part.statusText)}</span>`}</td>
           <td>${duration(part.uptimeMs)}</td><td>${part.restarts}</td><td>${part.memoryBytes != null && bytes(part.memoryBytes)}</td><td>${duration(part.cpuMs)}</td><td>${oneLine(part.cause ?? part.lastExit ?? "")}</td>
-          <td>${part.name !== "gateway" && part.enabled && html`<button type="button" disabled=${Boolean(restarting)} aria-label=${`Restart ${part.name}`}
+          <td>${part.name !== "gateway" && part.enabled && html`<button type="button" class="small" disabled=${Boolean(restarting)} aria-label=${`Restart ${part.name}`}
             onClick=${() => this.restart(part.name)}>${restarting === part.name ? "…" : "Restart"}</button>`}</td></tr>`)}</tbody></table></div>
         <h2>Models</h2>
         <${Models} system=${system} />

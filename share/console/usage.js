@@ -13,14 +13,16 @@ export class Usage extends Component {
 
   async load() {
     try {
-      const [day, model, session] = await Promise.all(["day", "model", "session"].map(by => get(`/api/usage?by=${by}&limit=50`)));
-      this.setState({ day, model, session, error: null });
+      const [day, model, session, { sessions }] = await Promise.all([
+        ...["day", "model", "session"].map(by => get(`/api/usage?by=${by}&limit=50`)), get("/api/chat/sessions?limit=100")]);
+      const names = new Map(sessions.map(one => [one.sessionId, one.displayName ?? one.title]));
+      this.setState({ day, model, session, names, error: null });
     } catch (error) {
       this.setState({ error });
     }
   }
 
-  render(_, { day, model, session, error }) {
+  render(_, { day, model, session, names, error }) {
     return html`<main class="page" id="main" tabindex="-1">
       <h1>Usage</h1>
       <${Failed} error=${error} retry=${() => this.load()} />
@@ -28,7 +30,7 @@ export class Usage extends Component {
         <p class="note">Of the turns and runs of the last 30 days that have ended.</p>
         <${Bars} days=${day.groups} />
         <${Table} name="day" used=${day} /><${Table} name="model" used=${model} />
-        <${Table} name="session" used=${session} link />`}
+        <${Table} name="session" used=${session} names=${names} />`}
     </main>`;
   }
 }
@@ -51,8 +53,10 @@ function Bars({ days }) {
     })}</svg>`;
 }
 
-function Table({ name, used: { groups, others }, link }) {
-  const key = group => link && group.key !== "-" ? html`<a href=${`#/chat/${encodeURIComponent(group.key)}`}>${oneLine(group.key)}</a>` : oneLine(group.key);
+/** With `names`, the keys are those of sessions. Of older ones the id stands there. */
+function Table({ name, used: { groups, others }, names }) {
+  const key = group => names && group.key !== "-"
+    ? html`<a href=${`#/chat/${encodeURIComponent(group.key)}`} title=${group.key} dir="auto">${oneLine(names.get(group.key) ?? group.key)}</a>` : oneLine(group.key);
   const row = (group, key) => html`<tr><th scope="row">${key}</th><td>${NUMBER.format(group.runs)}</td>
       <td>${NUMBER.format(all(group) - group.output)}</td><td>${NUMBER.format(group.cacheRead ?? 0)}</td><td>${NUMBER.format(group.output)}</td>
       <td>${money(group.cost)}</td></tr>`;

@@ -10,6 +10,8 @@ import { assert, counted, ken, until, within } from "./system.js"
 
 const LINES = [
   { when: "slowly", events: [{ text: "One " }, { sleep_ms: 700 }, { text: "two " }, { sleep_ms: 700 }, { text: "three." }] },
+  { when: "weather", after_tools: 1, events: [{ text: "It is 18." }] },
+  { when: "weather", events: [{ tool: { name: "client__weather", arguments: { city: "Paris" } } }] },
   { events: [{ text: "Hello" }, { text: " there." }] },
 ]
 const user = (content) => ({ role: "user", content })
@@ -68,6 +70,24 @@ async function responses(client) {
   await assert.rejects(client.responses.retrieve(id), ({ status }) => status === 404)
 }
 
+/** The library calls the tool itself, and goes on with what it returns. */
+async function tools(client) {
+  const asked = []
+  const weather = {
+    name: "weather",
+    description: "The weather.",
+    parameters: { type: "object", properties: { city: { type: "string" } } },
+    parse: JSON.parse,
+    function: ({ city }) => (asked.push(city), "18"),
+  }
+  for (const stream of [false, true]) {
+    const tools = [{ type: "function", function: weather }]
+    const runner = client.chat.completions.runTools({ model: "ken", messages: [user("weather")], tools, stream })
+    assert.equal(await runner.finalContent(), "It is 18.")
+  }
+  assert.deepEqual(asked, ["Paris", "Paris"])
+}
+
 async function kills(client, { url, home }) {
   for (const name of ["gateway", "agent"]) {
     await until(`${name} runs`, () => isStable(home, name))
@@ -94,6 +114,7 @@ try {
     const client = new OpenAI({ baseURL: `${system.url}/v1`, apiKey: "local", maxRetries: 8 })
     await chat(client)
     await responses(client)
+    await tools(client)
     await kills(client, system)
   })
 } finally {

@@ -21,6 +21,8 @@ from system import counted, holds, ken
 programs = Path(sys.argv[1]).resolve()
 LINES = [
     {"when": "slowly", "events": [{"text": "One "}, {"sleep_ms": 700}, {"text": "two "}, {"sleep_ms": 700}, {"text": "three."}]},
+    {"when": "weather", "after_tools": 1, "events": [{"text": "It is 18."}]},
+    {"when": "weather", "events": [{"tool": {"name": "client__weather", "arguments": {"city": "Paris"}}}]},
     {"events": [{"text": "Hello"}, {"text": " there."}]},
 ]
 
@@ -104,6 +106,26 @@ def responses(client):
         holds("it is deleted", True)
 
 
+def tools(client):
+    function = {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    asked, tools = [{"role": "user", "content": "weather"}], [{"type": "function", "function": function}]
+    first = client.chat.completions.create(model="ken", messages=asked, tools=tools).choices[0]
+    call = first.message.tool_calls[0]
+    holds("a call of a tool", first.finish_reason == "tool_calls" and json.loads(call.function.arguments) == {"city": "Paris"}, first)
+    asked += [first.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "18"}]
+    second = client.chat.completions.create(model="ken", messages=asked, tools=tools).choices[0]
+    holds("its result", second.message.content == "It is 18.", second)
+    with client.chat.completions.stream(model="ken", messages=asked[:1], tools=tools) as stream:
+        streamed = stream.get_final_completion().choices[0].message.tool_calls[0]
+    holds("a call in pieces", streamed.function.name == "weather", streamed)
+    tools = [function | {"type": "function"}]
+    first = client.responses.create(model="ken", input="weather", tools=tools)
+    call = next(item for item in first.output if item.type == "function_call")
+    output = [{"type": "function_call_output", "call_id": call.call_id, "output": "18"}]
+    second = client.responses.create(model="ken", input=output, previous_response_id=first.id, tools=tools)
+    holds("a response goes on with a result", second.output_text == "It is 18.", second)
+
+
 def kills(client, run):
     """The library repeats a request whose connection broke, at most as often as `max_retries` says."""
     patient = client.with_options(max_retries=8)
@@ -169,6 +191,7 @@ with tempfile.TemporaryDirectory(prefix="ken-openai-") as folder:
         chat(client)
         errors(client)
         responses(client)
+        tools(client)
         kills(client, run)
         other_clients(base)
 print(f"the interface of OpenAI: {counted()} checks hold with openai, litellm and llm from PyPI")

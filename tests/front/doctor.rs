@@ -80,8 +80,8 @@ impl Home {
 fn a_correct_home_has_no_findings() {
     let home = Home::new("");
     let (findings, _) = home.doctor();
-    if findings.iter().any(|finding| finding["id"] == "sandbox-namespaces") {
-        ken_tests::skip("namespaces are not allowed here");
+    if findings.iter().any(|finding| ["sandbox-namespaces", "walls"].iter().any(|id| finding["id"] == *id)) {
+        ken_tests::skip("this machine lacks walls or namespaces");
         return;
     }
     assert_eq!(home.doctor(), (vec![], 0));
@@ -123,6 +123,22 @@ fn what_the_sandbox_cannot_do() {
     stand_in(programs.path(), "kend", "exit 0");
     let up = home.command(&["up"]).output().unwrap();
     assert!(String::from_utf8_lossy(&up.stderr).contains("no Landlock"), "{up:?}");
+}
+
+/// An older kernel is a note: nothing can be mended but by a newer one.
+#[test]
+fn the_walls_that_an_older_kernel_lacks() {
+    let home = Home::new("");
+    let doctor = |version: &str| {
+        let output = home.command(&["doctor", "--json"]).env("KEN_LANDLOCK_VERSION", version).output().unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let finding = lines.lines().find(|line| line.contains("\"id\":\"walls\"")).unwrap_or_default().to_owned();
+        assert!(finding.is_empty() || finding.contains("\"severity\":\"note\""), "{finding}");
+        finding
+    };
+    let (none, old) = (doctor("0"), doctor("2"));
+    assert!(none.contains("files that are not its own") && none.contains("TCP ports"), "{none}");
+    assert!(!old.contains("files that are not its own") && old.contains("TCP ports"), "{old}");
 }
 
 /// The question about the sandbox does not delay the start: here it is answered only once kend runs.

@@ -464,3 +464,128 @@ fn an_answer_of_responses_in_the_background_is_cancelled() {
     assert_eq!(system.get(&target).expect(200).text("/status"), "cancelled");
     system.get(&format!("{RESPONSES}/resp_{}", "0".repeat(32))).expect(404);
 }
+
+/// A model that asks for the weather in two cities, and says what it was told.
+fn weather() -> (Provider, System) {
+    let provider = Provider::answering(|request: &ReceivedRequest| {
+        let messages = request.body["messages"].as_array().unwrap();
+        let results = messages.iter().filter(|message| message["role"] == "tool");
+        let results: Vec<&str> = results.filter_map(|message| message["content"].as_str()).collect();
+        let offered = request.body["tools"].to_string().contains("client__weather");
+        Reply::Stream(match results.as_slice() {
+            [] if offered => openai(
+                &["I look."],
+                &[
+                    ("c1", "client__weather", "{\"city\": \"Paris\"}"),
+                    ("c2", "client__weather", "{\"city\": \"Rome\"}"),
+                ],
+            ),
+            [] => openai(&["As I said."], &[]),
+            results => openai(&[&results.join(" and ")], &[]),
+        })
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    (provider, system)
+}
+
+fn weather_tool(is_nested: bool) -> Value {
+    let function = json!({"name": "weather", "description": "The weather.", "parameters": {"type": "object",
+        "properties": {"city": {"type": "string"}}}});
+    if is_nested {
+        json!([{"type": "function", "function": function}])
+    } else {
+        json!([with(function, "type", json!("function"))])
+    }
+}
+
+#[test]
+fn a_program_runs_its_own_tools() {
+    let (provider, system) = weather();
+    let tools = weather_tool(true);
+    let mut body = with(ask(&[("user", "Which weather?")]), "tools", tools.clone());
+    let first = system.post(CHAT, &body).expect(200);
+    assert_eq!(
+        (content(&first), first.text("/choices/0/finish_reason")),
+        ("I look.".to_owned(), "tool_calls".to_owned())
+    );
+    let message = first.at("/choices/0/message");
+    let calls = message["tool_calls"].as_array().unwrap();
+    assert_eq!((&calls[0]["function"]["name"], calls.len()), (&json!("weather"), 2));
+    let arguments: Value = serde_json::from_str(calls[1]["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments, json!({"city": "Rome"}));
+    let result = |call: &Value, text: &str| json!({"role": "tool", "tool_call_id": call["id"], "content": text});
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(message.clone());
+    let asked = messages.clone();
+    // All calls are answered, each once.
+    for results in [vec![], vec![result(&calls[0], "18")], vec![result(&calls[0], "18"), result(&calls[0], "18")]] {
+        let messages = asked.iter().cloned().chain(results).collect::<Vec<_>>();
+        assert_eq!(
+            system.post(CHAT, &with(body.clone(), "messages", json!(messages))).expect(400).text("/error/param"),
+            "messages"
+        );
+    }
+    let answered: Vec<Value> =
+        asked.iter().cloned().chain([result(&calls[1], "21"), result(&calls[0], "18")]).collect();
+    let second = system.post(CHAT, &with(body.clone(), "messages", json!(answered))).expect(200);
+    assert_eq!((content(&second), session(&second)), ("18 and 21".to_owned(), session(&first)));
+    // The model sees its calls and their results as such, and nothing twice.
+    let sent = provider.received().last().unwrap().body["messages"].clone();
+    let sent: Vec<&Value> = sent.as_array().unwrap().iter().filter(|message| message["role"] != "system").collect();
+    let roles: Vec<&str> = sent.iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "tool"], "{sent:?}");
+    assert_eq!(
+        (&sent[1]["tool_calls"][0]["id"], &sent[2]["tool_call_id"], &sent[2]["content"]),
+        (&json!("c1"), &json!("c1"), &json!("18"))
+    );
+    // The conversation goes on.
+    let last: Vec<Value> = answered
+        .iter()
+        .cloned()
+        .chain([second.at("/choices/0/message"), json!({"role": "user", "content": "Again?"})])
+        .collect();
+    let third = system.post(CHAT, &json!({"model": "ken", "messages": last})).expect(200);
+    assert_eq!((content(&third), session(&third)), ("As I said.".to_owned(), session(&first)));
+    // In pieces, too.
+    let streamed = with(with(ask(&[("user", "Which weather now?")]), "tools", tools), "stream", json!(true));
+    let pieces = pieces(&system.post(CHAT, &streamed).expect(200).body_text());
+    let calls: Vec<&Value> = pieces.iter().filter_map(|piece| piece.pointer("/choices/0/delta/tool_calls/0")).collect();
+    assert_eq!((calls.len(), &calls[1]["index"], &calls[1]["function"]["name"]), (2, &json!(1), &json!("weather")));
+    assert_eq!(pieces.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+#[test]
+fn an_answer_of_responses_goes_on_with_the_results_of_tools() {
+    let (_provider, system) = weather();
+    let body = json!({"model": "ken", "input": "Which weather?", "tools": weather_tool(false)});
+    let first = system.post(RESPONSES, &body).expect(200);
+    let items = first.at("/output");
+    let calls: Vec<&Value> = items.as_array().unwrap().iter().filter(|item| item["type"] == "function_call").collect();
+    assert_eq!((calls.len(), &calls[0]["name"], first.text("/status").as_str()), (2, &json!("weather"), "completed"));
+    let result =
+        |call: &Value, text: &str| json!({"type": "function_call_output", "call_id": call["call_id"], "output": text});
+    let results = [result(calls[0], "18"), result(calls[1], "21")];
+    let one = json!({"model": "ken", "input": results[..1], "previous_response_id": first.text("/id")});
+    system.post(RESPONSES, &one).expect(400);
+    let next = with(body.clone(), "previous_response_id", json!(first.text("/id")));
+    let next = system.post(RESPONSES, &with(next, "input", json!(results))).expect(200);
+    assert_eq!((output(&next), session(&next)), ("18 and 21".to_owned(), session(&first)));
+    // So does one that sends everything itself.
+    let whole: Vec<Value> = [json!({"role": "user", "content": "Which weather?"})]
+        .into_iter()
+        .chain(items.as_array().unwrap().clone())
+        .chain(results)
+        .collect();
+    let again = system.post(RESPONSES, &with(body.clone(), "input", json!(whole))).expect(200);
+    assert_eq!(output(&again), "18 and 21");
+    let events = numbered(
+        &system.post(RESPONSES, &with(with(body, "stream", json!(true)), "user", json!("u"))).expect(200).body_text(),
+    );
+    let done: Vec<&Value> =
+        events.iter().filter(|event| event["type"] == "response.function_call_arguments.done").collect();
+    assert_eq!((done.len(), &done[0]["output_index"], &done[1]["output_index"]), (2, &json!(1), &json!(2)));
+    assert_eq!(events.last().unwrap()["response"]["output"].as_array().unwrap().len(), 3);
+}

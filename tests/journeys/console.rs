@@ -322,6 +322,7 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.sees("paused");
     tab.click_text("Usage");
     tab.sees("By model");
+    tab.wait("[...document.querySelectorAll('th a')].some(a => a.innerText === 'Good morning')");
     looks(&tab, "usage-wide-light", axe.as_deref());
     tab.click_text("System");
     tab.sees("scheduler");
@@ -360,6 +361,14 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
         let fits = "[document.documentElement, document.querySelector('main')].every(e => e.scrollWidth <= innerWidth)";
         assert_eq!(phone.eval(fits), true, "{page}");
     }
+    phone.press("g");
+    phone.press("i");
+    phone.sees("Nothing waits for you.");
+    phone.press("g");
+    phone.press("y");
+    phone.wait("document.querySelector('h1')?.innerText === 'System'");
+    // The row of pages shows where one is.
+    phone.wait("(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('nav [aria-current]').getBoundingClientRect())");
     phone.has_no_faults();
 }
 
@@ -383,7 +392,9 @@ fn a_message_is_edited_and_sent_again() {
     tab.eval("void document.activeElement.select()");
     tab.type_text("And in the evening?");
     looks(&tab, "edit-wide-light", axe.as_deref());
+    // The gateway is killed meanwhile, and again: there is one new conversation with one new turn.
     tab.click("document.querySelector('form.prompt button.main')");
+    system.signal("gateway", Signal::SIGKILL);
     tab.wait(&format!("location.hash !== {old} && document.querySelectorAll('.turn.completed').length === 2"));
     let prompts = "[...document.querySelectorAll('.prompt .plain')].map(one => one.innerText).join()";
     assert_eq!(tab.eval(prompts), "Good morning,And in the evening?");
@@ -407,8 +418,11 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     assert!(note.exists());
     tab.wait(LIVE);
     tab.click_text("Changed files");
-    tab.wait("document.querySelector('.changes .diff')?.innerText.includes('+Adds numbers.')");
+    tab.wait("document.querySelector('.did .diff')?.innerText.includes('+Adds numbers.')");
     assert!(tab.text().contains("repos/site/NOTE"), "{}", tab.text());
+    tab.click_text("Details");
+    tab.sees("no price is known");
+    assert!(tab.text().contains("write_file") && tab.text().contains("by a worker"), "{}", tab.text());
     looks(&tab, "changes-wide-light", axe.as_deref());
     tab.click_text("Undo these changes");
     tab.sees("Put back: repos/site/NOTE.");

@@ -251,7 +251,7 @@ fn a_list_that_cannot_be_used_stops_no_question() {
     let system = start(&provider);
     let site = person.site();
     holds(&person.run(&system, &site, &["workspace", "trust"]), 0, "trusted: ");
-    let list = system.home().join("state/folders.json");
+    let list = system.home().join("state/trust/folders.json");
     fs::write(&list, "{").unwrap();
     holds(&person.run(&system, &site, &["chat", "hello"]), 0, "Repaired.");
     assert_eq!(workspaces(&system), [Value::Null]);

@@ -1,6 +1,6 @@
 //! The whole system: starts, kills, reloads, installation, and the structure of the sources.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod contract_fuzz;
 mod crash;
@@ -10,4 +10,5 @@ mod install;
 mod reload;
 mod secrets;
 mod stalls;
+mod walls;
 mod wire;

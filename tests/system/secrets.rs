@@ -194,6 +194,11 @@ fn a_planted_secret_appears_nowhere() {
         until(&format!("{part} is another process"), || system.pid(part) != pid);
     }
     shown.push(text(&system.ken(&["logs", "-n", "1000"])));
+    // Searched with the other files of the home below.
+    let backup = system.home().join("backup.tar");
+    let written = system.ken(&["backup", backup.to_str().unwrap()]);
+    assert!(written.status.success() && backup.exists(), "{}", text(&written));
+    shown.push(text(&written));
 
     watch.end();
     for text in &shown {

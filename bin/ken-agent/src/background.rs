@@ -22,6 +22,7 @@ use crate::names::CODING_WORKER;
 use crate::passage::{having_read, origin, passage, place};
 use crate::pictures::NO_IMAGE_DATA;
 use crate::ports::{Caller, Ports};
+use crate::recorded::continued;
 use crate::scheduled;
 use crate::store::Store;
 use crate::tools::offered;
@@ -52,8 +53,8 @@ pub(crate) struct Background {
     skipped: usize,
     /// The governing rules that apply to the turn.
     pub(crate) rules: Arc<Governance>,
-    /// The prompt, if the stream does not contain it.
-    question: Option<Message>,
+    /// The prompt, if the stream does not contain it, and the messages behind it of earlier submissions that this one goes on from.
+    question: Vec<Message>,
     /// The origins of outside text in the history and in the sources.
     pub(crate) outside: Outside,
     /// The mark of the lines around what others have written.
@@ -103,7 +104,10 @@ impl Background {
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
         let skipped = skipped(&history, limit);
-        let question = Some(user(claim, &fence));
+        let continued = continued(store, claim).await;
+        history.exchanges.retain(|past| !continued.ids.contains(&past.id));
+        let mut question = vec![user(continued.first.as_ref().unwrap_or(claim), &fence)];
+        question.extend(continued.messages);
         let rules = Arc::new(rules);
         Ok(Background { history, sources, system, aside, skipped, rules, question, outside, fence })
     }
@@ -119,7 +123,7 @@ impl Background {
             aside: None,
             skipped: 0,
             rules: worker.rules.clone(),
-            question: None,
+            question: Vec::new(),
             outside: Outside::new(),
             fence,
         }
@@ -211,7 +215,7 @@ impl Background {
         let summary = state.summary.as_ref().or(self.history.summary.as_ref());
         let earlier = summary.map(|summary| earlier(summary));
         let tools = offered(ports, caller);
-        let question_tokens = self.question.as_ref().map_or(0, |question| estimated_tokens(&question.text()));
+        let question_tokens = self.question.iter().map(|message| estimated_tokens(&message.text())).sum::<u64>();
         let earlier_tokens = earlier.as_deref().map_or(0, estimated_tokens);
         let taken = self.fixed_tokens() + question_tokens + earlier_tokens + tool_tokens(&tools);
         let usable = usable(budget, state);
@@ -272,7 +276,7 @@ impl Background {
             let fence = own.as_ref().unwrap_or(&self.fence);
             Exchange {
                 prompt: prompt(&past.prompt, past.forwarded.as_deref(), past.quoted.as_ref(), fence),
-                answer: past.answer.clone(),
+                answer: if past.answer.is_empty() { CALLED.to_owned() } else { past.answer.clone() },
                 timestamp: past.at.millis(),
                 now: Some(clock::told(past.at)),
             }
@@ -280,6 +284,9 @@ impl Background {
         sent.collect()
     }
 }
+
+/// Stands in the history for an answer without a text, of which a model is not sent an empty one.
+const CALLED: &str = "(a call of a tool of the user's program)";
 
 /// The number of parts in which the oldest history is left out. A provider finds a request in its cache only if it begins as the last one did, so
 /// that the oldest exchange must not be another one in each turn.

@@ -20,6 +20,7 @@ mod policy;
 mod ports;
 mod recent;
 mod record;
+mod recorded;
 mod recorder;
 mod replay;
 mod retry;

@@ -4,11 +4,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use ken_claims::call_until_answered;
+use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::{Approval, ApprovalsPut, PutApproval};
 use ken_types::ops::store::{
-    AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission, StreamPage,
-    StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
+    AppendEvents, Claim, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission, StreamPage,
+    StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsRecord, SubmissionsSettle,
 };
+use ken_types::ops::telemetry::ByWork;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
@@ -21,6 +23,11 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn request(&self, args: PutApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
     fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
+
+    /// Returns a submission that has ended.
+    fn record(&self, id: SubmissionId) -> impl Future<Output = Result<Claim, Error>> + Send {
+        std::future::ready(Err(Error::not_found(format!("there is no submission {id}"))))
+    }
 }
 
 /// The timeout of a call to the store where the caller does not wait for the store to restart.
@@ -94,6 +101,10 @@ impl Store for WireStore {
             history = self.read_history(&args).await?;
         }
         Ok(history)
+    }
+
+    async fn record(&self, id: SubmissionId) -> Result<Claim, Error> {
+        call_until_answered::<SubmissionsRecord>(&self.pool, &ByWork { id: id.0 }).await
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ken_types::event::{CitedSource, Event, ModelName, Outcome, cited_numbers};
+use ken_types::Error;
+use ken_types::event::{CitedSource, ModelName, Outcome, cited_numbers};
 use ken_types::id::Mint;
 use ken_types::ops::documents::Used;
-use ken_types::ops::store::{Claim, ReadStream, SubmissionKind};
+use ken_types::ops::store::{Claim, SubmissionKind};
 use ken_types::ops::tools::Approval;
-use ken_types::{Error, Offset};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
 use crate::ports::{Caller, CallsWithApproval, Ports, TASK, request};
+use crate::recorded::recorded;
 use crate::recorder::Recorder;
 use crate::retry::failure;
 use crate::scheduled;
@@ -70,21 +71,7 @@ impl<S: Store, M: Model> Agent<S, M> {
 
     /// Returns the state in which an earlier holder left the submission.
     async fn recorded(&self, claim: &Claim) -> Result<TurnState, Error> {
-        let mut state = TurnState::default();
-        let mut offset = claim.recorded_from;
-        while claim.next_event_index > state.next_index {
-            let page = ReadStream { stream: claim.stream.clone(), offset, ..ReadStream::default() };
-            let page = self.store.recorded(page).await?;
-            for event in events(&page.entries)? {
-                if event.place.submission_id == claim.lease.submission_id {
-                    state.apply(&event);
-                }
-            }
-            if page.next >= page.end {
-                break;
-            }
-            offset = Offset::After(page.next);
-        }
+        let mut state = recorded(&self.store, claim).await?;
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
         let mut with_approval = if claim.attempt > 1 {
@@ -217,10 +204,4 @@ fn used(given: &[CitedSource], state: &TurnState) -> Vec<(String, Used)> {
         *known = how.max(*known);
     }
     used.into_iter().collect()
-}
-
-fn events(entries: &[Box<serde_json::value::RawValue>]) -> Result<Vec<Event>, Error> {
-    let read = entries.iter().map(|entry| serde_json::from_str(entry.get()));
-    let unreadable = |error| Error::internal(format!("a recorded event was not understood: {error}"));
-    read.collect::<Result<_, _>>().map_err(unreadable)
 }

@@ -9,6 +9,8 @@ use ken_types::fence::Fence;
 use ken_types::json;
 use ken_types::limits::ARGUMENTS_DEPTH;
 use ken_types::ops::model::{SchemaText, ToolSpec};
+use ken_types::ops::store::PROGRAM_TOOLS;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -142,11 +144,22 @@ pub(crate) fn offered(ports: &Ports, caller: &Caller) -> Vec<ToolSpec> {
         workers.retain(|worker| caller.refusal_of_worker(worker).is_none());
         tools.extend(task_tool(&workers));
     }
+    tools.extend(of_program(caller));
     tools.retain(|tool| caller.refusal(&tool.name).is_none());
     // Sorted, because requests that begin alike are found in the provider's cache.
     tools.sort_by(|one, next| one.name.cmp(&next.name));
     tools
 }
+
+/// Returns the tools of the program through which the user writes. Workers do not have them: the program knows nothing of workers.
+fn of_program(caller: &Caller) -> Vec<ToolSpec> {
+    let given =
+        caller.claim.context.as_ref().and_then(|context| context.get(PROGRAM_TOOLS)).filter(|_| caller.depth == 0);
+    given.and_then(|tools| Vec::deserialize(tools).ok()).unwrap_or_default()
+}
+
+/// Stands for the result of a call that the program of the user makes. The turn ends with it.
+const CALLED: &str = "The program of the user makes this call, and its next message has the result.";
 
 fn task_tool(workers: &[String]) -> Option<ToolSpec> {
     (!workers.is_empty()).then(|| ToolSpec {
@@ -170,6 +183,9 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
 async fn make_call(ports: &Ports, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if let Some(reason) = caller.refusal(&call.name) {
         return Err(format!("{NOT_ALLOWED}{reason}."));
+    }
+    if of_program(&caller).iter().any(|tool| tool.name == call.name) {
+        return Ok(ToolResult::of_text(CALLED));
     }
     let approval_rule = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
     let is_own = call.name == TASK || ports.tools.is_built_in(&call.name);

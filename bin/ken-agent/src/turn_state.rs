@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 
 use ken_types::Timestamp;
 use ken_types::event::{
-    Block, Body, CitedSource, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage,
-    joined,
+    Block, Body, CitedSource, Event, Failure, Judgement, Message, ModelName, OperationKind, ProgramCall, Purpose,
+    StopReason, Usage, joined,
 };
 use ken_types::fence::Outside;
+use ken_types::ops::store::PROGRAM_TOOL;
 use ken_types::rule::Patterns;
 
 pub(crate) use events::{MessageEnd, Settlement, since};
@@ -438,12 +439,37 @@ impl TurnState {
     }
 
     pub(crate) fn has_answer(&self) -> bool {
-        self.last_stop.is_some_and(StopReason::is_final)
+        self.last_stop.is_some_and(StopReason::is_final) || self.calls_program()
+    }
+
+    /// Whether the last answer has called tools of the program of the user. Their results come with its next message, so the turn ends.
+    pub(super) fn calls_program(&self) -> bool {
+        self.last_stop == Some(StopReason::ToolUse) && !self.program_calls().is_empty()
+    }
+
+    /// Returns the calls of the last answer that the program of the user makes. A call of a tool that it does not have is an error.
+    pub(super) fn program_calls(&self) -> Vec<ProgramCall> {
+        let last = self.messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+        let (answer, results) = self.messages.split_at(last.map_or(0, |last| last + 1));
+        let is_made = |called: &str| {
+            results.iter().any(|result| {
+                matches!(result, Message::ToolResult { tool_call_id, is_error: false, .. } if tool_call_id == called)
+            })
+        };
+        let calls = answer.last().map(Message::content).unwrap_or_default().iter();
+        let calls = calls.filter_map(|block| match block {
+            Block::ToolCall { id, name, arguments } => {
+                let name = name.strip_prefix(PROGRAM_TOOL).filter(|_| is_made(id))?.to_owned();
+                Some(ProgramCall { id: id.clone(), name, arguments: arguments.clone() })
+            }
+            _ => None,
+        });
+        calls.collect()
     }
 
     /// Returns the reason why the last answer is not accepted yet, or `None` if it is accepted or there is no answer.
     pub(crate) fn objection(&self, plan: &Plan) -> Option<Objection> {
-        if !self.has_answer() {
+        if !self.has_answer() || self.calls_program() {
             return None;
         }
         if let Some(missing) = self.missing(plan) {

@@ -2,19 +2,11 @@
 //! enforces this with Landlock. The thread that waits for it is not confined, because ken-sandbox(1) needs more access
 //! to set up its own confinement.
 
-use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope, make_bitflags,
-};
-use std::path::Path;
-
 use ken_types::Error;
+use ken_walls::files;
+use landlock::{Access as _, AccessNet, CompatLevel, PathFd, RulesetStatus};
 
 use crate::settings::Settings;
-
-/// The last version of Landlock whose rights are used, as in ken-sandbox. With an older one the thread could truncate files
-/// elsewhere, send signals and connect to abstract sockets; it does none of these, and it runs no program.
-const NEWEST: ABI = ABI::V6;
 
 /// The access that the confined thread gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,29 +35,19 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
         Error::unavailable(format!("this kernel cannot confine ken-coder to the workspace (Landlock): {error}"))
             .hint("use Linux 5.13 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
     };
-    let all = AccessFs::from_all(NEWEST);
-    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir});
-    let change = all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeFifo | MakeSock | IoctlDev});
     let granted = match access {
-        Access::Read => look,
-        Access::Write => change,
+        Access::Read => files::look(),
+        Access::Write => files::change(files::NEWEST),
     };
-    let beneath = |path: &Path, access: BitFlags<AccessFs>| {
-        PathFd::new(path).map(|opened| PathBeneath::new(opened, access)).map_err(|error| refused(&error))
-    };
-    let created = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)
-        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
-        .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
-        .and_then(Ruleset::create)
-        .map_err(|error| refused(&error))?;
-    let state = beneath(&settings.state, granted)?;
-    let status = created
-        .add_rule(PathBeneath::new(&settings.folder, granted))
-        .and_then(|ruleset| ruleset.add_rule(state))
-        .map_err(|error| refused(&error))?
-        .restrict_self()
+    // With an older version of Landlock the thread could truncate files elsewhere, send signals and connect to abstract
+    // sockets; it does none of these, and it runs no program.
+    let ruleset = files::empty(files::NEWEST, AccessNet::from_all(files::NEWEST), CompatLevel::BestEffort);
+    let state = PathFd::new(&settings.state).map_err(|error| refused(&error))?;
+    let status = ruleset
+        .map_err(|error| error.to_string())
+        .and_then(|ruleset| files::allow(ruleset, &settings.folder, granted))
+        .and_then(|ruleset| files::allow(ruleset, state, granted))
+        .and_then(|ruleset| ruleset.restrict_self().map_err(|error| error.to_string()))
         .map_err(|error| refused(&error))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),

@@ -112,6 +112,20 @@ mod tests {
     }
 
     #[test]
+    fn a_system_belongs_to_its_user_and_to_whoever_has_the_secret() {
+        let own = geteuid().as_raw();
+        for (caller, is) in [
+            (Caller::Operator, true),
+            (Caller::Local { uid: Some(own) }, true),
+            (Caller::Local { uid: Some(own + 1) }, false),
+            (Caller::Local { uid: None }, false),
+            (Caller::Anyone, false),
+        ] {
+            assert_eq!(is_owner(caller), is, "{caller:?}");
+        }
+    }
+
+    #[test]
     fn missing_or_wrong_fields_are_named() {
         assert!(scope("connector=tui&actorId=a&conversationId=c").unwrap().thread_id.is_none());
         for (query, at) in [

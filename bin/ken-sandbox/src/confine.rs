@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use ken_walls::kernel;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
@@ -132,14 +133,7 @@ fn close_others(kept: &[i32]) -> Result<(), Errno> {
 /// Root without capabilities is an ordinary user that owns the system's files; Landlock keeps it from those.
 #[allow(unsafe_code)]
 fn drop_capabilities() -> Result<(), Errno> {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: i32,
-    }
-    // _LINUX_CAPABILITY_VERSION_3 of <linux/capability.h>: two sets of three words.
-    let (header, none) = (Header { version: 0x2008_0522, pid: 0 }, [0u32; 6]);
-    // SAFETY: plain system calls on this process; both pointers live during the call.
+    // SAFETY: plain system calls on this process.
     unsafe {
         for capability in 0..64 {
             // EINVAL ends the list, EPERM means that there is nothing to drop.
@@ -148,8 +142,8 @@ fn drop_capabilities() -> Result<(), Errno> {
             }
         }
         Errno::result(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))?;
-        Errno::result(libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr())).map(drop)
     }
+    kernel::keep_capabilities(0).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))
 }
 
 fn send(channel: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {

@@ -3,17 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
-};
+use ken_walls::files::{self, NETWORK};
+use landlock::{ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, RulesetCreated, make_bitflags};
 
 use crate::cli::Sockets;
 use crate::grant::{Grant, Grants};
-
-/// The last version of Landlock whose rights are used: it keeps signals and abstract sockets inside (Linux 6.12). What an
-/// older one lacks is held by namespaces (walls.rs).
-const NEWEST: ABI = ABI::V6;
 
 /// Programs, libraries and what they need to start. From `/etc` only files without secrets, because root could read all.
 const SYSTEM: [&str; 38] = [
@@ -58,9 +52,6 @@ const SYSTEM: [&str; 38] = [
     "/etc/terminfo",
 ];
 
-/// Files that are needed to look up the address of a name.
-const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/services", "/etc/protocols"];
-
 /// Devices that hold no state of anybody else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
@@ -72,7 +63,8 @@ pub(crate) fn ruleset(
     sockets: Sockets,
     version: i32,
 ) -> Result<RulesetCreated, String> {
-    let abi = ABI::from(version).min(NEWEST);
+    // What an older version lacks is held by namespaces (walls.rs).
+    let abi = ABI::from(version).min(files::NEWEST);
     let all = AccessFs::from_all(abi);
     let execute = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
     let mut look = execute;
@@ -83,7 +75,9 @@ pub(crate) fn ruleset(
         change &= !make_bitflags!(AccessFs::{Execute});
     }
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}) & all;
-    let mut ruleset = empty(abi, sockets).map_err(|error| error.to_string())?;
+    let ports = if sockets == Sockets::None { AccessNet::from_all(abi) } else { BitFlags::EMPTY };
+    let ruleset = files::empty(abi, ports, CompatLevel::HardRequirement);
+    let mut ruleset = ruleset.map_err(|error| error.to_string())?;
     let names: &[&str] = if sockets == Sockets::Public { &NETWORK } else { &[] };
     let system = SYSTEM.iter().chain(names).map(|path| (path, look));
     for (path, access) in system.chain(DEVICES.iter().map(|path| (path, device))) {
@@ -104,25 +98,9 @@ pub(crate) fn ruleset(
     Ok(ruleset)
 }
 
-fn empty(abi: ABI, sockets: Sockets) -> Result<RulesetCreated, RulesetError> {
-    let (ports, scopes) = (AccessNet::from_all(abi), Scope::from_all(abi));
-    let mut ruleset =
-        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::from_all(abi))?;
-    if sockets == Sockets::None && !ports.is_empty() {
-        ruleset = ruleset.handle_access(ports)?;
-    }
-    if !scopes.is_empty() {
-        ruleset = ruleset.scope(scopes)?;
-    }
-    ruleset.create()
-}
-
 fn allow(ruleset: RulesetCreated, grant: &Grant, access: BitFlags<AccessFs>) -> Result<RulesetCreated, String> {
-    let failed = |error: &dyn std::fmt::Display| {
+    files::allow(ruleset, grant, access).map_err(|error| {
         let path: PathBuf = grant.path().unwrap_or_default();
         format!("{}: {error}", path.display())
-    };
-    let about = grant.about().map_err(|error| failed(&error))?;
-    let access = if about.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
-    ruleset.add_rule(PathBeneath::new(grant, access)).map_err(|error| failed(&error))
+    })
 }

@@ -1,13 +1,9 @@
 //! Which walls this system has, and which of them a sandbox cannot do without.
 
+use ken_walls::kernel::{self, SCOPES, TRUNCATION};
 use nix::errno::Errno;
-use nix::libc;
 
 use crate::cli::Refusal;
-
-/// The first version of Landlock that knows truncation, and the first that knows signals and abstract sockets.
-const TRUNCATION: i32 = 3;
-const SCOPES: i32 = 6;
 
 /// What has been set up around a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,21 +66,12 @@ pub(crate) fn needs_read_only(landlock: i32) -> bool {
     landlock < TRUNCATION
 }
 
-/// The version of Landlock that the kernel has. `KEN_LANDLOCK_VERSION` can only lower it: a test then sees what an older
-/// kernel would do, and whoever sets it gains nothing, because what Landlock lacks must be there by other means.
+/// The version of Landlock that the kernel has.
 pub(crate) fn landlock_version() -> Result<i32, Refusal> {
-    // LANDLOCK_CREATE_RULESET_VERSION of <linux/landlock.h>
-    const VERSION: libc::c_uint = 1;
-    let none = std::ptr::null::<libc::c_void>();
-    // SAFETY: with this flag the call only returns a number.
-    #[allow(unsafe_code)]
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION) };
-    let version = Errno::result(version).and_then(|version| i32::try_from(version).map_err(|_| Errno::EOVERFLOW));
-    let version = version.map_err(|errno| unsupported(errno.desc()))?;
-    let lowered = std::env::var("KEN_LANDLOCK_VERSION").ok().and_then(|text| text.parse().ok());
-    match lowered.unwrap_or(version).min(version) {
-        version @ 1.. => Ok(version),
-        _ => Err(unsupported("version 0")),
+    match kernel::landlock() {
+        Ok(version @ 1..) => Ok(version),
+        Ok(_) => Err(unsupported("version 0")),
+        Err(error) => Err(unsupported(Errno::from_raw(error.raw_os_error().unwrap_or_default()).desc())),
     }
 }
 

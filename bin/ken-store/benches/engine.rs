@@ -249,6 +249,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
             context_budget: None,
             validation: None,
             sources: Vec::new(),
+            calls: Vec::new(),
         }),
         error: None,
         context_usage: None,

@@ -12,7 +12,7 @@ use ken_types::secrets::is_name;
 use ken_types::{Engine, Error, Rate};
 
 use crate::config::Loaded;
-use crate::launch::{SECTIONS, program};
+use crate::launch::{OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
 use crate::order;
 use crate::problem::{Problem, nearest};
 
@@ -106,6 +106,10 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
     for entry in part.reads.iter().filter(unknown) {
         let near = guess(entry, &sections).unwrap_or_else(|| format!(", only {}", sections.join(", ")));
         say("reads", format!("there is no section `{entry}`{near}"));
+    }
+    let is_place = |path: &&String| ["/", OWN_FOLDER, SHARED_FOLDER].iter().any(|start| path.starts_with(start));
+    for path in part.walls.read.iter().chain(&part.walls.write).filter(|path| !is_place(path)) {
+        say("walls", format!("{path} is neither an absolute path nor one below {OWN_FOLDER} or {SHARED_FOLDER}"));
     }
     if part.nofile < 16 {
         say("nofile", String::from("a part needs at least 16 open files"));

@@ -77,7 +77,7 @@ impl Commands {
         let failed = |what: &str, errno: nix::Error| Error::unavailable(format!("ken: {what}: {}", errno.desc()));
         let output = memfd_create("output", MFdFlags::MFD_CLOEXEC).map_err(|errno| failed("output", errno))?;
         let mark = spawner.next_mark();
-        let inherit = Inherit { null: null.as_fd(), log: output.as_fd(), passed: &[], mark };
+        let inherit = Inherit { null: null.as_fd(), log: output.as_fd(), passed: &[], mark, walls: None };
         let pid = spawner.spawn(launch, &inherit).map_err(|why| failed(why.step, why.errno))?;
         self.last += 1;
         let progress =

@@ -197,10 +197,21 @@ fn merge(mut own: Table) -> Result<Config, toml::de::Error> {
         let Value::Table(base) = all.entry("part").or_insert(Value::Table(Table::new())) else {
             return all.try_into();
         };
+        leave_walls_of_other_programs(base, &parts);
         overlay(base, parts);
     }
     overlay(&mut all, own);
     all.try_into()
+}
+
+/// The walls of a built-in part fit the program of ken. Another program in its place gets those that its own entry names.
+fn leave_walls_of_other_programs(base: &mut Table, own: &Table) {
+    for (name, part) in own.iter().filter(|(_, part)| part.get("command").is_some()) {
+        let is_own_program = part.get("command").and_then(Value::as_array).is_some_and(Vec::is_empty);
+        if let Some(Value::Table(base)) = base.get_mut(name).filter(|_| !is_own_program) {
+            base.remove("walls");
+        }
+    }
 }
 
 fn overlay(base: &mut Table, over: Table) {
@@ -244,8 +255,13 @@ mod tests {
                 assert!(file[section].get(key).is_some(), "[{section}] {key} is not in etc/ken.toml");
             }
         }
-        let store =
-            Part { reads: Vec::new(), sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
+        let store = Part {
+            reads: Vec::new(),
+            sockets: Default::default(),
+            watchdog_ms: 0,
+            walls: Default::default(),
+            ..config.part["store"].clone()
+        };
         assert_eq!(store, Part::default());
         // The built-in file enables the watchdog for every part of ken, while the type's default is 0.
         let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;
@@ -327,6 +343,11 @@ mod tests {
         assert_eq!(config.part.len(), merge("").unwrap().part.len() + 1);
         let own = merge("[kend]\nbuiltin_parts = false\n[part.extra]\n").unwrap();
         assert_eq!(own.part.keys().collect::<Vec<_>>(), ["extra"]);
+        let other = merge("[part.store]\ncommand = [\"x\"]\n[part.agent]\ncommand = []\n").unwrap();
+        assert_eq!(other.part["store"].walls, Default::default());
+        assert_eq!(other.part["agent"].walls, config.part["agent"].walls);
+        let named = merge("[part.store]\ncommand = [\"x\"]\nwalls = { calls = \"serve\" }\n").unwrap();
+        assert_eq!(named.part["store"].walls.calls.name(), "serve");
         let socket = merge("[part.store]\nsockets = { wire = { tcp = \"127.0.0.1:1\" } }\n").unwrap();
         assert_eq!(socket.part["store"].sockets.len(), 1);
     }

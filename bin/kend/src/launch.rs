@@ -6,10 +6,13 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ken_types::config::{Config, Part};
+use ken_types::config::{Calls, Config, Part, Walls};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::providers::key_names;
+use ken_types::share;
+use ken_walls::kernel::has_filters;
+use ken_walls::part::{CALLS_VARIABLE, Files};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Loaded;
@@ -54,6 +57,8 @@ pub(crate) struct Launch {
     pub(crate) nofile: u64,
     pub(crate) nice: u8,
     pub(crate) new_privileges: bool,
+    /// `None` for a part without walls.
+    pub(crate) walls: Option<Files>,
     /// The configuration sections that the part reads, as text.
     sections: String,
 }
@@ -71,7 +76,12 @@ impl Launch {
         if !secrets.is_empty() {
             env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
         }
+        let walls = walls(part, &path, places);
+        // A part that is told to restrict itself does not start if it cannot.
+        let restricted = walls.as_ref().filter(|_| has_filters());
+        env.extend(restricted.map(|walls| pair(CALLS_VARIABLE.into(), walls.calls.name().as_ref())));
         Ok(Launch {
+            walls,
             program: text(path.as_os_str())?,
             args,
             env: env.into_iter().map(|pair| text(&pair)).collect::<Result<_, _>>()?,
@@ -112,6 +122,7 @@ impl Launch {
             nofile: u64::MAX,
             nice: 0,
             new_privileges: true,
+            walls: None,
             sections: String::new(),
         })
     }
@@ -124,6 +135,34 @@ fn command_variables(places: &Places) -> Vec<(&'static str, OsString)> {
     let all = own.into_iter().chain(home.map(|home| ("KEN_HOME", home)));
     let set = all.map(|(name, path)| (name, path.as_os_str().to_owned()));
     set.chain([(JSON_ERRORS.0, JSON_ERRORS.1.into())]).collect()
+}
+
+/// Without no-new-privileges the kernel takes no rules from an ordinary user.
+fn walls(part: &Part, program: &Path, places: &Places) -> Option<Files> {
+    let Walls { calls, read, write } = &part.walls;
+    if *calls == Calls::Any || part.new_privileges {
+        return None;
+    }
+    let is_own = |path: &&String| path.starts_with(OWN_FOLDER);
+    let own = read.iter().chain(write).filter(is_own).flat_map(|path| expand(path, places)).collect();
+    let mut read: Vec<PathBuf> = read.iter().flat_map(|path| expand(path, places)).collect();
+    read.push(places.config.clone());
+    let write = write.iter().flat_map(|path| expand(path, places)).collect();
+    Some(Files { calls: *calls, program: program.to_owned(), read, write, own })
+}
+
+/// Stand for the state directory and the folders of the installed data files in the walls of a part.
+pub(crate) const OWN_FOLDER: &str = "STATE/";
+pub(crate) const SHARED_FOLDER: &str = "SHARE/";
+
+fn expand(path: &str, places: &Places) -> Vec<PathBuf> {
+    if let Some(below) = path.strip_prefix(OWN_FOLDER) {
+        return vec![places.state.join(below)];
+    }
+    match path.strip_prefix(SHARED_FOLDER) {
+        Some(below) => share::folders().into_iter().map(|folder| folder.join(below)).collect(),
+        None => vec![PathBuf::from(path)],
+    }
 }
 
 fn text(value: &OsStr) -> Result<CString, String> {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ken_types::Code;
+use ken_types::config::WallsMode;
 use ken_types::places::{Places, check_socket_path};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         cognitive_port: cli.cognitive_port,
     };
     let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
+    check_walls(&loaded)?;
     if cli.check {
         return print_checked(&places, &loaded);
     }
@@ -82,6 +84,20 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     };
     turn.run(&mut system, &mut control);
     finish(system, control, &places, &folders, &earlier)
+}
+
+/// Fails if the kernel lacks walls that the configuration requires.
+fn check_walls(loaded: &Loaded) -> Result<(), Failure> {
+    let missing = ken_walls::kernel::missing();
+    if loaded.config.kend.walls == WallsMode::Auto || missing.is_empty() {
+        return Ok(());
+    }
+    let lacks = |what: &str| format!("this kernel cannot keep the parts from {what}");
+    let mut lines: Vec<String> = missing.into_iter().map(lacks).collect();
+    lines.push(String::from(
+        "use a newer kernel, or set [kend] walls = \"auto\" in ken.toml to start without these walls",
+    ));
+    Err(Failure { code: Code::Unavailable, lines })
 }
 
 /// Prints which configuration was checked.

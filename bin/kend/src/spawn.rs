@@ -11,7 +11,7 @@
 //! those of a running one, even where no cgroup can be created.
 
 use std::ffi::{CStr, CString, c_char};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
@@ -36,6 +36,8 @@ pub(crate) struct Inherit<'a> {
     /// Descriptors from number 3 on, in this order: the sockets, the guard, `parts.lock`, the secrets.
     pub(crate) passed: &'a [RawFd],
     pub(crate) mark: u64,
+    /// The ruleset of its files.
+    pub(crate) walls: Option<OwnedFd>,
 }
 
 /// Why a process could not be started.
@@ -45,7 +47,8 @@ pub(crate) struct NotStarted {
     pub(crate) errno: Errno,
 }
 
-const STEPS: [&str; 6] = ["clone", "death signal", "descriptors", "limits", "privileges", "execute"];
+const STEPS: [&str; 7] =
+    ["clone", "death signal", "privileges", "files (Landlock)", "descriptors", "limits", "execute"];
 
 /// Starts processes. All children use the same stack, one after the other.
 pub(crate) struct Spawner {
@@ -165,16 +168,19 @@ fn become_part(
     env: &[*const c_char],
 ) -> Result<std::convert::Infallible, Step> {
     chain(parent).map_err(|errno| (1, errno))?;
-    pass(inherit, moved).map_err(|errno| (2, errno))?;
-    limit(launch, inherit.mark).map_err(|errno| (3, errno))?;
     if !launch.new_privileges {
-        nix::sys::prctl::set_no_new_privs().map_err(|errno| (4, errno))?;
+        nix::sys::prctl::set_no_new_privs().map_err(|errno| (2, errno))?;
     }
+    if let Some(ruleset) = &inherit.walls {
+        restrict(ruleset).map_err(|errno| (3, errno))?;
+    }
+    pass(inherit, moved).map_err(|errno| (4, errno))?;
+    limit(launch, inherit.mark).map_err(|errno| (5, errno))?;
     listen_pid.set(getpid().as_raw());
     // SAFETY: the program name is NUL-terminated and both arrays are null-terminated. They belong to the stack frame of
     // the parent, which waits until this call.
     unsafe { libc::execve(launch.program.as_ptr(), args.as_ptr(), env.as_ptr()) };
-    Err((5, Errno::last()))
+    Err((6, Errno::last()))
 }
 
 /// Gives the child its own process group and default signal handlers, and asks the kernel to kill it when kend ends.
@@ -195,6 +201,13 @@ fn chain(parent: i32) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Lets the process touch only what the ruleset names, before `pass` closes its descriptor.
+fn restrict(ruleset: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: a plain system call on this process.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
+    Errno::result(done).map(drop)
 }
 
 /// Moves the descriptors to their numbers and closes all others.

@@ -1,14 +1,16 @@
 //! All parts together: decides which may start, which must stop, and what follows when one has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{Seek, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::kend::{Death, Listener, Reloaded};
 use ken_types::places::Places;
 use ken_types::{Code, Timestamp};
+use ken_walls::part::Files;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -188,8 +190,9 @@ impl System {
         let mut passed = self.sockets.of(name);
         passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
         passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
+        let walls = part.launch.walls.as_ref().map_or(Ok(None), ruleset).map_err(|why| format!("walls: {why}"))?;
         let mark = self.spawner.next_mark();
-        let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark };
+        let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
         Ok(Spawned { pid, mark, guard })
@@ -536,6 +539,15 @@ fn launches(loaded: &Loaded, places: &Places) -> Result<BTreeMap<String, Launch>
 
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
+}
+
+/// Makes the folders of a part that are missing, and its ruleset.
+fn ruleset(walls: &Files) -> Result<Option<OwnedFd>, String> {
+    for folder in &walls.own {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    }
+    walls.ruleset()
 }
 
 /// Returns a sealed memory file with these bytes, positioned at its start, or `None` for no bytes.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ken_types::config::Config;
+use ken_types::config::{Calls, Config};
 use ken_types::error::wants_json_errors;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
+use ken_walls::part::CALLS_VARIABLE;
 use ken_wire::{Daemon, Server, Table, serve};
 use nix::unistd::geteuid;
 use sd_notify::NotifyState;
@@ -90,7 +91,7 @@ where
         Err(shown) => return print_clap_error(&shown),
     };
     log::start();
-    if let Err(error) = protect() {
+    if let Err(error) = protect().and_then(|()| restrict_calls()) {
         return fail(program.name, &error);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -156,6 +157,18 @@ fn protect() -> Result<(), Error> {
     nix::sys::prctl::set_dumpable(false)
         .and_then(|()| setrlimit(Resource::RLIMIT_CORE, 0, 0))
         .map_err(|errno| Error::internal(format!("cannot protect this process: {}", errno.desc())))
+}
+
+/// Restricts the system calls to the class that kend has set. The filter covers the threads that are started later, so this
+/// comes before all of them, and before anything is read that others have written.
+fn restrict_calls() -> Result<(), Error> {
+    let Ok(name) = std::env::var(CALLS_VARIABLE) else {
+        return Ok(());
+    };
+    let calls =
+        Calls::named(&name).ok_or_else(|| Error::invalid(CALLS_VARIABLE, format!("there is no class `{name}`")))?;
+    ken_walls::part::restrict_calls(calls)
+        .map_err(|why| Error::unavailable(format!("the system calls of this process cannot be restricted: {why}")))
 }
 
 fn open<S: Daemon>(

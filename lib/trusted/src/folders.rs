@@ -1,4 +1,4 @@
-//! The folders outside the workspace that a person has trusted, in the file `folders.json` of the state directory. An agent
+//! The folders outside the workspace that a person has trusted, in the file `trust/folders.json` of the state directory. An agent
 //! works in such a folder only while it is the one that was trusted: path, device and inode are compared at each use.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{OTHERS_WRITE, Others, STICKY, find, replace};
 
-/// The name of the file in the state directory.
-const FILE: &str = "folders.json";
+/// The name of the file in the state directory. It is alone in its folder, because the gateway may read that folder and nothing else
+/// there; a rule for the file itself would end when the file is replaced.
+const FILE: &str = "trust/folders.json";
 /// The maximum size of this file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_DEPTH: usize = 8;

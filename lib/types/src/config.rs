@@ -54,11 +54,23 @@ pub struct Kend {
     pub log_max_bytes: u64,
     /// The number of rotated log files to keep for each part, besides the current one.
     pub log_keep: u32,
+    /// What to do if the kernel lacks some of the walls of the parts. kend reads this key only when it starts.
+    pub walls: WallsMode,
+}
+
+/// What kend does if the kernel cannot enforce all walls of the parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WallsMode {
+    /// Uses those that the kernel has.
+    Auto,
+    /// Does not start.
+    Require,
 }
 
 impl Default for Kend {
     fn default() -> Kend {
-        Kend { builtin_parts: true, watch: true, log_max_bytes: 10 * 1024 * 1024, log_keep: 5 }
+        Kend { builtin_parts: true, watch: true, log_max_bytes: 10 * 1024 * 1024, log_keep: 5, walls: WallsMode::Auto }
     }
 }
 
@@ -565,8 +577,51 @@ pub struct Part {
     pub nofile: u64,
     /// The nice value of its processes, 0 to 19. Processes with a higher value get less processor time.
     pub nice: u8,
-    /// Whether programs that the part runs may gain privileges, for instance by a setuid bit.
+    /// Whether programs that the part runs may gain privileges, for instance by a setuid bit. A part that may has no walls.
     pub new_privileges: bool,
+    /// What the kernel lets the process do.
+    pub walls: Walls,
+}
+
+/// The walls of a part: everything that is not named here is refused by the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Walls {
+    /// Its system calls, and with them its network.
+    pub calls: Calls,
+    /// Files and folders that it can read, besides its program, the libraries and `ken.toml`. `STATE/` stands for the state
+    /// directory, and what is below it is a folder that kend creates if it is missing; `SHARE/` for each folder of the installed
+    /// data files.
+    pub read: Vec<String>,
+    /// The same, for what it can change.
+    pub write: Vec<String>,
+}
+
+crate::named! {
+    /// A class of system calls.
+    #[derive(Default)]
+    pub enum Calls {
+        /// All, and all files: no walls.
+        #[default]
+        Any = "any",
+        /// Files, threads and Unix sockets.
+        Local = "local",
+        /// These, and to accept connections on the sockets that kend passes and ask the kernel whose they are.
+        Serve = "serve",
+        /// These, and connections to other machines.
+        Network = "network",
+        /// To start programs. They inherit what the part may not do, so there are no rules for files.
+        Programs = "programs",
+        /// To start programs, and ken-sandbox, which sets up namespaces.
+        Sandbox = "sandbox",
+    }
+}
+
+impl Calls {
+    /// Whether the files of the part are restricted.
+    pub fn has_file_rules(self) -> bool {
+        matches!(self, Calls::Local | Calls::Serve | Calls::Network)
+    }
 }
 
 impl Default for Part {
@@ -588,6 +643,7 @@ impl Default for Part {
             nofile: 4096,
             nice: 0,
             new_privileges: false,
+            walls: Walls::default(),
         }
     }
 }

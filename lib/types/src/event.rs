@@ -614,6 +614,18 @@ pub struct TurnResult {
     /// The sources that the text names by their numbers, in the order of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<CitedSource>,
+    /// The calls of tools of the user's program with which the turn ended. The program answers them with its next message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ProgramCall>,
+}
+
+/// A call of a tool of the program through which the user writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramCall {
+    pub id: String,
+    /// Its name as the program knows it.
+    pub name: String,
+    pub arguments: Value,
 }
 
 /// A source of an answer, which names it as `[number]`.

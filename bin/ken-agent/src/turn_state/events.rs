@@ -82,7 +82,7 @@ impl TurnState {
         if is_failed {
             return Some(self.provider_failure(plan));
         }
-        let missing = self.missing(plan).filter(|_| plan.kind == SubmissionKind::Prompt)?;
+        let missing = self.missing(plan).filter(|_| plan.kind == SubmissionKind::Prompt && !self.calls_program())?;
         let tool = missing.value.0.join(", ");
         Some(Failure::new(
             RULE,
@@ -135,6 +135,7 @@ impl TurnState {
             usage: self.usage,
             model: self.model.clone().unwrap_or_else(|| plan.model(self.position(plan).model)),
             context_budget: None,
+            calls: if self.calls_program() { self.program_calls() } else { Vec::new() },
             validation: self.validation.as_ref().map(|found| self.validation_report(found)),
         }
     }

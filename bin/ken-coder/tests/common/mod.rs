@@ -172,7 +172,8 @@ pub(crate) fn trust(home: &Home, folder: &Path, user: Option<u32>) {
     let about = std::fs::metadata(folder).unwrap();
     let list =
         serde_json::json!({"trusted": {folder.to_str().unwrap(): {"device": about.dev(), "inode": about.ino()}}});
-    let file = home.folder().join("state/folders.json");
+    let file = home.folder().join("state/trust/folders.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, list.to_string()).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     chown(&file, user, user).unwrap();

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use ken_chat::door::Conversation;
 use ken_http::{Failure, Request};
-use ken_types::id::{EventId, Mint, Origin};
+use ken_types::id::{EventId, Mint, Origin, SubmissionId};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, FreshSession, InboundEvent,
-    Policy, Target,
+    Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, FreshSession,
+    InboundEvent, Policy, SubmissionsWait, Target, WaitSubmission,
 };
-use ken_types::{Error, id::SubmissionId};
+use ken_types::{Code, Error};
 
 use super::input::Input;
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::idempotency::{KeyName, caller_name, digest};
-use crate::store::{CHANGE, failed_change};
+use crate::store::{CALL_TIMEOUT, CHANGE, failed_change};
 
 /// The header with the session: an id, or `new`.
 pub(super) const SESSION: &str = "x-ken-session";
@@ -29,21 +29,26 @@ pub(super) struct Begun {
     pub(super) shortened: bool,
 }
 
-/// Accepts a request. `after` is the answer that it continues, if the caller names one.
+/// Accepts a request. `previous` is the answer that it continues, if the caller names one.
 pub(super) async fn accept(
     gateway: &Arc<Gateway>,
     request: &Request,
     body: &[u8],
     input: &Input,
-    after: Option<&SubmissionId>,
+    previous: Option<&SubmissionId>,
 ) -> Result<Begun, Failure> {
+    let answered = input.answered()?;
+    if let Some(answered) = &answered {
+        check_open(gateway, answered).await?;
+    }
+    let after = previous.or_else(|| answered.as_ref().map(|answered| &answered.of));
     let caller = caller_name(request);
     let mut mint = Mint::fresh()?;
     let (id, counted) = event_id(gateway, request, body, &caller).await?;
     let conversation = input.conversation(&caller);
     let (target, shortened) = target(request, input, &conversation, after.cloned(), &mut mint)?;
     // A session that is named may hold more than these messages, so they do not find it later.
-    let is_found = after.is_none() && matches!(target, Target::Continued(_));
+    let is_found = previous.is_none() && matches!(target, Target::Continued(_));
     let args = Accept {
         event: InboundEvent {
             id,
@@ -51,7 +56,7 @@ pub(super) async fn accept(
             kind: "chat.message".to_owned(),
             text: input.prompt.clone(),
             received_at: mint.at(),
-            context: input.context(Some(&conversation).filter(|_| is_found), after),
+            context: input.context(Some(&conversation).filter(|_| is_found), previous, answered.as_ref()),
             raw: None,
         },
         target,
@@ -61,6 +66,22 @@ pub(super) async fn accept(
     let accepted = gateway.store.change::<ChatAccept>(&args, CHANGE).await;
     let accepted = accepted.map_err(|error| failed_change(error, "eventId", args.event.id.as_str()))?;
     begun(gateway, request, accepted, shortened).await
+}
+
+/// Checks that results are there for exactly the calls with which a turn ended.
+async fn check_open(gateway: &Gateway, answered: &Answered) -> Result<(), Failure> {
+    let args = WaitSubmission { submission_id: answered.of.clone(), wait_ms: 0, or_waiting: false };
+    let found = gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await;
+    let wrong = |message: &str| Failure::from(Error::invalid("/messages", message));
+    let found = found.map_err(|error| match error.code {
+        Code::NotFound | Code::Gone => wrong("the answer whose calls these results are for is not there any more"),
+        _ => error.into(),
+    })?;
+    let calls = found.result.map(|result| result.calls).unwrap_or_default();
+    let mut open: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+    let mut given: Vec<&str> = answered.results.iter().map(|result| result.id.as_str()).collect();
+    (open.sort_unstable(), given.sort_unstable());
+    if open == given { Ok(()) } else { Err(wrong("the results are not those of all calls of the answer, each once")) }
 }
 
 async fn begun(

@@ -3,7 +3,7 @@
 
 use ken_chat::door::whole_text;
 use ken_http::{Failure, Frames, LongResponse, Response};
-use ken_types::event::Usage;
+use ken_types::event::{TurnResult, Usage};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::{State, SubmissionStatus};
 use serde_json::{Map, Value, json};
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::accept::delivered;
 use super::error;
 use super::sending::sent_whole;
+use super::tools::call_id;
 use super::turn::Turn;
 
 const ID: &str = "resp_";
@@ -69,7 +70,7 @@ impl Answer {
     /// Returns the object of an answer whose turn has ended.
     pub(super) async fn completed(&self) -> Result<Value, Failure> {
         let result = self.turn.result().await?;
-        Ok(self.object(self.status(), Some((&whole_text(&result), &result.usage))))
+        Ok(self.object(self.status(), Some(&result)))
     }
 
     /// Returns the object as it is now.
@@ -83,7 +84,7 @@ impl Answer {
     }
 
     fn of_standing(&self, standing: &SubmissionStatus) -> Value {
-        let partial = || standing.result.as_ref().map(|result| (whole_text(result), result.usage));
+        let partial = || standing.result.as_ref();
         let (status, result) = match standing.state {
             State::Queued => ("queued", None),
             State::Running | State::Waiting => ("in_progress", None),
@@ -91,7 +92,7 @@ impl Answer {
             State::Failed => ("failed", partial()),
             State::Aborted => ("cancelled", partial()),
         };
-        let mut object = self.object(status, result.as_ref().map(|(text, usage)| (text.as_str(), usage)));
+        let mut object = self.object(status, result);
         if let (State::Failed, Some(error)) = (standing.state, &standing.error) {
             object["error"] = json!({"code": "server_error", "message": error.message});
         }
@@ -102,8 +103,10 @@ impl Answer {
         if self.turn.is_cut { "incomplete" } else { "completed" }
     }
 
-    fn object(&self, status: &str, result: Option<(&str, &Usage)>) -> Value {
-        let output = result.filter(|(text, _)| !text.is_empty()).map(|(text, _)| self.item(status, Some(text)));
+    fn object(&self, status: &str, result: Option<&TurnResult>) -> Value {
+        let text = result.map(whole_text).filter(|text| !text.is_empty());
+        let message = text.map(|text| self.item(status, Some(&text)));
+        let calls = result.map(|result| self.calls(result)).unwrap_or_default();
         let incomplete = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
         json!({
             "id": id_of(&self.turn.submission.submission_id),
@@ -115,7 +118,7 @@ impl Answer {
             "instructions": null,
             "metadata": {},
             "model": self.model,
-            "output": Vec::from_iter(output),
+            "output": message.into_iter().chain(calls).collect::<Vec<Value>>(),
             "parallel_tool_calls": true,
             "previous_response_id": self.previous.as_ref().map(id_of),
             "store": true,
@@ -125,7 +128,7 @@ impl Answer {
             "tools": [],
             "top_p": null,
             "truncation": "disabled",
-            "usage": result.map(|(_, usage)| tokens(usage)),
+            "usage": result.map(|result| tokens(&result.usage)),
         })
     }
 
@@ -136,6 +139,39 @@ impl Answer {
     fn item(&self, status: &str, text: Option<&str>) -> Value {
         let content = text.map(part);
         json!({"type": "message", "id": self.item_id(), "status": status, "role": "assistant", "content": Vec::from_iter(content)})
+    }
+
+    /// Returns the calls that the program is to make.
+    fn calls(&self, result: &TurnResult) -> Vec<Value> {
+        let calls = result.calls.iter().enumerate().map(|(index, call)| {
+            json!({
+                "type": "function_call",
+                "id": format!("fc_{}_{index}", self.turn.id()),
+                "call_id": call_id(&self.turn.submission.submission_id, call),
+                "name": call.name,
+                "arguments": call.arguments.to_string(),
+                "status": "completed",
+            })
+        });
+        calls.collect()
+    }
+
+    /// Returns the events of the calls. `first` is the place of the first one in the output.
+    fn call_events(&mut self, calls: Vec<Value>, first: usize) -> String {
+        let mut events = String::new();
+        for (place, call) in (first..).zip(calls) {
+            let (id, arguments) = (call["id"].clone(), call["arguments"].clone());
+            let mut begun = call.clone();
+            begun["arguments"] = "".into();
+            begun["status"] = "in_progress".into();
+            events += &self.event("response.output_item.added", json!({"output_index": place, "item": begun}));
+            let delta = json!({"item_id": id, "output_index": place, "delta": arguments});
+            events += &self.event("response.function_call_arguments.delta", delta);
+            let done = json!({"item_id": id, "output_index": place, "name": call["name"], "arguments": arguments});
+            events += &self.event("response.function_call_arguments.done", done);
+            events += &self.event("response.output_item.done", json!({"output_index": place, "item": call}));
+        }
+        events
     }
 
     pub(super) async fn stream(mut self, mut frames: Frames) {
@@ -195,6 +231,8 @@ impl Answer {
             last += &self.of_part("response.content_part.done", json!({"part": part(&text)}));
             last += &self.event("response.output_item.done", json!({"output_index": 0, "item": item}));
         }
+        let calls = standing.result.as_ref().map(|result| self.calls(result)).unwrap_or_default();
+        last += &self.call_events(calls, usize::from(!text.is_empty()));
         let kind = match standing.state {
             State::Completed if self.turn.is_cut => "response.incomplete",
             State::Completed => "response.completed",

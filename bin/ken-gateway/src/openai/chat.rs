@@ -12,13 +12,14 @@ use super::error;
 use super::input::{Input, Said, message};
 use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, sort, switch, text};
 use super::sending::{named_ignored, sent_whole};
+use super::tools::{Tools, call_id};
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
 use crate::turn::check_model;
 
 const KNOWN: Known = Known {
-    used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tool_choice"],
+    used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tools", "tool_choice"],
     ignored: &[
         "temperature",
         "top_p",
@@ -50,9 +51,8 @@ const REFUSED: &[Refused] = &[
     ("seed", never, "the answers of ken cannot be repeated by a seed"),
     ("audio", never, "ken answers with text"),
     ("modalities", is_text, "ken answers with text"),
-    ("tools", is_empty, "the tools of the caller cannot be used yet"),
-    ("functions", is_empty, "the tools of the caller cannot be used yet"),
-    ("function_call", is_none, "the tools of the caller cannot be used yet"),
+    ("functions", is_empty, "tools are in `tools`"),
+    ("function_call", is_none, "the choice is in `tool_choice`"),
 ];
 
 fn is_none(value: &Value) -> bool {
@@ -71,7 +71,13 @@ impl Asked {
     fn read(bytes: &[u8]) -> Result<Asked, Failure> {
         let mut fields = body::read::<Map<String, Value>>(bytes)?;
         let ignored = sort(&mut fields, &KNOWN)?;
-        let mut input = Input::new(text(&fields, "model")?, text(&fields, "user")?, messages(&fields)?)?;
+        let mut input = Input::new(
+            text(&fields, "model")?,
+            text(&fields, "user")?,
+            messages(&fields)?,
+            Tools::read(&fields)?,
+            false,
+        )?;
         if let Some(format) = fields.get("response_format") {
             input.instruct_form(format, "/json_schema/schema", "/response_format")?;
         }
@@ -132,19 +138,39 @@ impl Answer {
 
     fn completion(&self, result: &TurnResult) -> Value {
         let content = ken_chat::door::whole_text(result);
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if !result.calls.is_empty() {
+            message["tool_calls"] = self.calls(result);
+            if content.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
         let mut body = self.head("chat.completion");
         body["choices"] = json!([{
             "index": 0,
-            "message": {"role": "assistant", "content": content, "refusal": null},
+            "message": message,
             "logprobs": null,
-            "finish_reason": self.finish_reason(),
+            "finish_reason": self.finish_reason(result),
         }]);
         body["usage"] = usage(&result.usage);
         body
     }
 
-    fn finish_reason(&self) -> &'static str {
-        if self.turn.is_cut { "length" } else { "stop" }
+    fn finish_reason(&self, result: &TurnResult) -> &'static str {
+        match self.turn.is_cut {
+            _ if !result.calls.is_empty() => "tool_calls",
+            true => "length",
+            false => "stop",
+        }
+    }
+
+    /// Returns the calls that the program is to make.
+    fn calls(&self, result: &TurnResult) -> Value {
+        let calls = result.calls.iter().map(|call| {
+            let function = json!({"name": call.name, "arguments": call.arguments.to_string()});
+            json!({"id": call_id(&self.turn.submission.submission_id, call), "type": "function", "function": function})
+        });
+        calls.collect()
     }
 
     /// Returns what an answer and each of its pieces begin with.
@@ -195,7 +221,12 @@ impl Answer {
     }
 
     fn last_pieces(&self, result: &TurnResult, with_usage: bool) -> String {
-        let mut last = self.piece(json!({}), Some(self.finish_reason()));
+        let mut last = String::new();
+        for (index, mut call) in self.calls(result).as_array().cloned().unwrap_or_default().into_iter().enumerate() {
+            call["index"] = index.into();
+            last.push_str(&self.piece(json!({"tool_calls": [call]}), None));
+        }
+        last.push_str(&self.piece(json!({}), Some(self.finish_reason(result))));
         if with_usage {
             let mut piece = self.head("chat.completion.chunk");
             piece["choices"] = json!([]);

@@ -6,10 +6,11 @@ use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
 use ken_types::ops::schedules::AGENTS;
-use ken_types::ops::store::{ImportedExchange, OPENAI, Scope};
+use ken_types::ops::store::{Answered, ImportedExchange, OPENAI, PROGRAM_TOOLS, ProgramResult, Scope};
 use serde_json::{Map, Value, json};
 
 use super::error::{unknown_model, unsupported};
+use super::tools::{Tools, of_call_id};
 use crate::body::check_length;
 
 /// The name of the model that stands for the usual agent.
@@ -26,6 +27,14 @@ const NO_PROMPT: &str = "(no message)";
 pub(super) struct Said {
     pub(super) role: Role,
     pub(super) text: String,
+    /// The ids of the calls that an answer has made; of a result, that of its call.
+    pub(super) calls: Vec<String>,
+}
+
+impl Said {
+    pub(super) fn new(role: Role, text: impl Into<String>) -> Said {
+        Said { role, text: text.into(), calls: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +51,7 @@ impl Role {
             "system" | "developer" => Role::System,
             "user" => Role::User,
             "assistant" => Role::Assistant,
-            "tool" | "function" => Role::Tool,
+            "tool" => Role::Tool,
             _ => return None,
         })
     }
@@ -71,10 +80,18 @@ pub(super) struct Input {
     /// The text of the messages behind it.
     pub(super) prompt: String,
     new: Vec<Said>,
+    pub(super) tools: Tools,
 }
 
 impl Input {
-    pub(super) fn new(model: Option<&str>, user: Option<&str>, messages: Vec<Said>) -> Result<Input, Failure> {
+    /// `continues` says that the caller names the answer before these messages, which are then only the new ones.
+    pub(super) fn new(
+        model: Option<&str>,
+        user: Option<&str>,
+        messages: Vec<Said>,
+        tools: Tools,
+        continues: bool,
+    ) -> Result<Input, Failure> {
         let model = model.ok_or_else(|| Error::invalid("/model", "you must provide a model parameter"))?;
         let agent = agent(model).ok_or_else(|| unknown_model(model))?;
         let (system, said): (Vec<Said>, Vec<Said>) = messages.into_iter().partition(|said| said.role == Role::System);
@@ -82,9 +99,17 @@ impl Input {
         let last = said.iter().rposition(|said| said.role == Role::Assistant);
         let (before, new) = said.split_at(last.map_or(0, |last| last + 1));
         let (before, new) = (before.to_vec(), new.to_vec());
+        if !continues || !before.is_empty() {
+            check_answers(before.last(), &new)?;
+        }
         let prompt = joined(&new);
         check_prompt(&prompt, &instructions)?;
-        Ok(Input { model: model.to_owned(), agent, scope: scope(user)?, instructions, before, prompt, new })
+        let mut input =
+            Input { model: model.to_owned(), agent, scope: scope(user)?, instructions, before, prompt, new, tools };
+        if let Some(instruction) = input.tools.instruction.take() {
+            input.instruct(&instruction);
+        }
+        Ok(input)
     }
 
     fn instruct(&mut self, text: &str) {
@@ -107,6 +132,21 @@ impl Input {
             _ => return Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
         }
         Ok(())
+    }
+
+    /// Returns the results of calls that a turn of ken has made, with that turn. Those of another service have no such turn.
+    pub(super) fn answered(&self) -> Result<Option<Answered>, Error> {
+        let mut found: Option<Answered> = None;
+        for said in self.new.iter().filter(|said| said.role == Role::Tool) {
+            let Some((of, id)) = said.calls.first().and_then(|call| of_call_id(call)) else { continue };
+            let result = ProgramResult { id, text: said.text.clone() };
+            match &mut found {
+                None => found = Some(Answered { of, results: vec![result] }),
+                Some(found) if found.of == of => found.results.push(result),
+                Some(_) => return Err(Error::invalid("/messages", "the results are of calls of two answers")),
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the digests of the conversation before and after the new messages.
@@ -136,8 +176,19 @@ impl Input {
         &self,
         conversation: Option<&Conversation>,
         previous: Option<&SubmissionId>,
+        answered: Option<&Answered>,
     ) -> Option<Value> {
         let mut context = Map::new();
+        if !self.tools.specs.is_empty() {
+            context.insert(PROGRAM_TOOLS.to_owned(), json!(self.tools.specs));
+        }
+        if let Some(answered) = answered {
+            context.insert(Answered::NAME.to_owned(), json!(answered));
+        }
+        if self.new.iter().any(|said| said.role == Role::Tool) {
+            // Nobody knows where the program has the results from.
+            context.insert("attached".to_owned(), true.into());
+        }
         if let Some(conversation) = conversation {
             context.insert(DOOR.to_owned(), json!(conversation));
         }
@@ -165,6 +216,25 @@ fn check_prompt(prompt: &str, instructions: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Checks that the results of all calls of the last answer are there, each once, and no others.
+fn check_answers(last: Option<&Said>, new: &[Said]) -> Result<(), Failure> {
+    let mut open: Vec<&str> = last.iter().flat_map(|last| &last.calls).map(String::as_str).collect();
+    for said in new.iter().filter(|said| said.role == Role::Tool) {
+        let id = said.calls.first().map(String::as_str).unwrap_or_default();
+        let Some(found) = open.iter().position(|open| *open == id) else {
+            let message = format!("the result of {id:?} answers no call of the last answer, or is there twice");
+            return Err(Error::invalid("/messages", message).into());
+        };
+        open.remove(found);
+    }
+    if open.is_empty() {
+        return Ok(());
+    }
+    let message =
+        format!("An assistant message with 'tool_calls' must be followed by the results of all: {}", open.join(", "));
+    Err(Error::invalid("/messages", message).into())
+}
+
 /// Returns the agent that a model stands for, if it stands for one; `Some(None)` for the usual agent.
 pub(super) fn agent(model: &str) -> Option<Option<&'static str>> {
     if model == MODEL {
@@ -186,7 +256,16 @@ fn scope(user: Option<&str>) -> Result<Scope, Error> {
 }
 
 fn joined(said: &[Said]) -> String {
-    said.iter().map(|said| said.text.as_str()).collect::<Vec<_>>().join("\n\n")
+    let text = |said: &Said| match said.role {
+        Role::Tool => result(&said.text),
+        _ => said.text.clone(),
+    };
+    said.iter().map(text).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Returns the result of a tool as a text, where it is not one of a call that is known.
+fn result(text: &str) -> String {
+    format!("[the result of a tool: {text}]")
 }
 
 /// Returns messages in pairs of what the user and the assistant said.
@@ -201,7 +280,7 @@ fn exchanges(said: &[Said]) -> Vec<ImportedExchange> {
         let (to, text) = match said.role {
             Role::User | Role::System => (&mut last.prompt, said.text.clone()),
             Role::Assistant => (&mut last.answer, said.text.clone()),
-            Role::Tool => (&mut last.answer, format!("[the result of a tool: {}]", said.text)),
+            Role::Tool => (&mut last.answer, result(&said.text)),
         };
         if !to.is_empty() && !text.is_empty() {
             to.push_str("\n\n");
@@ -227,7 +306,25 @@ pub(super) fn message(message: &Map<String, Value>, at: &str) -> Result<Said, Fa
         None => Value::Null,
         Some(content) => content.clone(),
     };
-    Ok(Said { role, text: content_text(&content, &format!("{at}/content"))? })
+    let text = content_text(&content, &format!("{at}/content"))?;
+    Ok(Said { role, text, calls: calls(message, role, at)? })
+}
+
+/// Returns the ids of the calls of an answer, or that of the call of a result.
+fn calls(message: &Map<String, Value>, role: Role, at: &str) -> Result<Vec<String>, Failure> {
+    let given = match (role, message.get("tool_calls")) {
+        (Role::Tool, _) => vec![(message.get("tool_call_id"), format!("{at}/tool_call_id"))],
+        (Role::Assistant, Some(Value::Array(calls))) => {
+            let place = |index: usize| format!("{at}/tool_calls/{index}/id");
+            calls.iter().enumerate().map(|(index, call)| (call.get("id"), place(index))).collect()
+        }
+        _ => Vec::new(),
+    };
+    let id = |(id, at): (Option<&Value>, String)| {
+        let missing = || Error::invalid(at, "the id of the call is missing");
+        Ok(id.and_then(Value::as_str).ok_or_else(missing)?.to_owned())
+    };
+    given.into_iter().map(id).collect()
 }
 
 /// Returns the text of a message's content, which is a text or a list of parts.
@@ -260,11 +357,11 @@ mod tests {
     use super::*;
 
     fn said(role: &str, text: &str) -> Said {
-        Said { role: Role::named(role).unwrap(), text: text.to_owned() }
+        Said::new(Role::named(role).unwrap(), text)
     }
 
     fn input(messages: Vec<Said>) -> Input {
-        Input::new(Some("ken"), None, messages).unwrap()
+        Input::new(Some("ken"), None, messages, Tools::default(), false).unwrap()
     }
 
     #[test]
@@ -316,6 +413,31 @@ mod tests {
         let (imported, left_out) = input(messages).imported();
         assert_eq!((imported.len(), left_out), (2, true));
         assert_eq!(imported[0].prompt, "1");
+    }
+
+    #[test]
+    fn the_results_of_all_calls_are_there_once() {
+        let call = |digit: &str| format!("call_{}_{digit}", "0".repeat(32));
+        let with_calls = |said: Said, calls: &[String]| Said { calls: calls.to_vec(), ..said };
+        let asked = || vec![said("user", "Hi"), with_calls(said("assistant", ""), &[call("a"), call("b")])];
+        let result = |id: &str| with_calls(said("tool", "42"), &[id.to_owned()]);
+        let read = |more: Vec<Said>| {
+            let messages = asked().into_iter().chain(more).collect();
+            Input::new(Some("ken"), None, messages, Tools::default(), false)
+        };
+        let answered = read(vec![result(&call("b")), result(&call("a"))]).unwrap().answered().unwrap().unwrap();
+        let ids: Vec<&str> = answered.results.iter().map(|result| result.id.as_str()).collect();
+        assert_eq!((answered.of.as_str(), ids), ("00000000-0000-0000-0000-000000000000", vec!["b", "a"]));
+        for wrong in [
+            vec![said("user", "And?")],
+            vec![result(&call("a"))],
+            vec![result(&call("a")), result(&call("a"))],
+            vec![result(&call("a")), result(&call("b")), result(&call("c"))],
+        ] {
+            assert!(read(wrong).is_err());
+        }
+        let alone = vec![said("user", "Hi"), result("x")];
+        assert!(Input::new(Some("ken"), None, alone, Tools::default(), false).is_err());
     }
 
     #[test]

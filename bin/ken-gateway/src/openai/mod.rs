@@ -10,4 +10,5 @@ pub(crate) mod models;
 mod params;
 pub(crate) mod responses;
 mod sending;
+mod tools;
 mod turn;

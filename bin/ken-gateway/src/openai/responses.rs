@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 use super::accept::{Begun, SESSION, accept, delivered};
 use super::answer::{Answer, submission_of};
 use super::error;
-use super::input::{Input, MODEL, Role, Said, message};
-use super::params::{Known, Refused, is_empty, never, sort, switch, text};
+use super::input::{Input, MODEL, Role, Said, content_text, message};
+use super::params::{Known, Refused, never, sort, switch, text};
 use super::sending::{named_ignored, sent_whole};
+use super::tools::Tools;
 use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
@@ -30,6 +31,7 @@ const KNOWN: Known = Known {
         "background",
         "user",
         "text",
+        "tools",
         "tool_choice",
     ],
     ignored: &[
@@ -53,7 +55,6 @@ const KNOWN: Known = Known {
 };
 
 const REFUSED: &[Refused] = &[
-    ("tools", is_empty, "the tools of the caller cannot be used yet"),
     ("conversation", never, "a conversation goes on by previous_response_id, or by the header X-Ken-Session"),
     ("prompt", never, "ken stores no prompts"),
     ("top_logprobs", never, "ken has no probabilities of tokens"),
@@ -75,7 +76,13 @@ impl Asked {
         let ignored = sort(&mut fields, &KNOWN)?;
         let previous = text(&fields, "previous_response_id")?;
         let previous = previous.map(|id| submission_of(id).ok_or_else(|| unknown_previous(id))).transpose()?;
-        let mut input = Input::new(text(&fields, "model")?, text(&fields, "user")?, said(&fields)?)?;
+        let mut input = Input::new(
+            text(&fields, "model")?,
+            text(&fields, "user")?,
+            said(&fields)?,
+            Tools::read(&fields)?,
+            previous.is_some(),
+        )?;
         if let Some(format) = fields.get("text").and_then(|text| text.get("format")) {
             input.instruct_form(format, "/schema", "/text/format")?;
         }
@@ -86,13 +93,13 @@ impl Asked {
 
 /// Returns the instructions and the messages of a request.
 fn said(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure> {
-    let instructions = text(fields, "instructions")?.map(|text| Said { role: Role::System, text: text.to_owned() });
+    let instructions = text(fields, "instructions")?.map(|text| Said::new(Role::System, text));
     let mut said: Vec<Said> = instructions.into_iter().collect();
     match fields.get("input") {
-        Some(Value::String(text)) => said.push(Said { role: Role::User, text: text.clone() }),
+        Some(Value::String(text)) => said.push(Said::new(Role::User, text)),
         Some(Value::Array(items)) => {
             for (index, one) in items.iter().enumerate() {
-                said.extend(item(one, &format!("/input/{index}"))?);
+                item(one, &format!("/input/{index}"), &mut said)?;
             }
         }
         _ => return Err(Error::invalid("/input", "input must be a string or a list of items").into()),
@@ -101,15 +108,34 @@ fn said(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure> {
 }
 
 /// Reads an item. Thoughts of a model are left out: they are of another one.
-fn item(item: &Value, at: &str) -> Result<Option<Said>, Failure> {
+fn item(item: &Value, at: &str, said: &mut Vec<Said>) -> Result<(), Failure> {
     let fields = item.as_object().ok_or_else(|| Error::invalid(at, "an item is an object"))?;
+    let call = || {
+        let missing = || Error::invalid(format!("{at}/call_id"), "the id of the call is missing");
+        Ok::<_, Error>(fields.get("call_id").and_then(Value::as_str).ok_or_else(missing)?.to_owned())
+    };
     match fields.get("type").and_then(Value::as_str) {
-        None | Some("message") => message(fields, at).map(Some),
-        Some("reasoning") => Ok(None),
+        None | Some("message") => said.push(message(fields, at)?),
+        Some("reasoning") => {}
+        Some("function_call") => {
+            // An answer is one message, of which the calls are items of their own.
+            if said.last().is_none_or(|last| last.role != Role::Assistant) {
+                said.push(Said::new(Role::Assistant, ""));
+            }
+            let id = call()?;
+            said.iter_mut().rev().take(1).for_each(|last| last.calls.push(id.clone()));
+        }
+        Some("function_call_output") => {
+            let output = fields.get("output").cloned().unwrap_or_default();
+            let text = content_text(&output, &format!("{at}/output"))?;
+            said.push(Said { calls: vec![call()?], ..Said::new(Role::Tool, text) });
+        }
         Some(kind) => {
-            Err(error::unsupported(format!("{at}/type"), format!("an item of type {kind:?} cannot be taken here")))
+            let message = format!("an item of type {kind:?} cannot be taken here");
+            return Err(error::unsupported(format!("{at}/type"), message));
         }
     }
+    Ok(())
 }
 
 fn unknown_previous(id: &str) -> Failure {

@@ -15,6 +15,8 @@ use crate::tables::{SessionList, SessionRow, SubmissionRow, Tables};
 
 /// The maximum number of exchanges that a fork gets: as many as the model can be shown.
 const MAX_COPIED: u32 = 1_000;
+/// The maximum number of bytes of text that a fork gets. Nothing else is written while they are copied.
+const MAX_COPIED_BYTES: u64 = 16 << 20;
 /// The connectors whose sessions can be forked. Elsewhere the newest session of a conversation is the one in which it goes on.
 const FORKED: [&str; 2] = ["tui", "web-api"];
 /// The maximum number of sessions that the error for an ambiguous name lists.
@@ -230,7 +232,7 @@ impl Write for SessionsFork {
         let fork = insert(tables, source.scope, &fresh, change)?;
         let mut mint = Mint::fresh()?;
         let mut ids = || (format!("copy:{}", mint.ulid()), mint.submission());
-        tables.copy_exchanges(source.stream, fork.stream, before.key, MAX_COPIED, &mut ids)?;
+        tables.copy_exchanges(source.stream, fork.stream, before.key, (MAX_COPIED, MAX_COPIED_BYTES), &mut ids)?;
         // Without an exchange it gets its title from its first message, as every session.
         if let Some(title) = source.title.filter(|_| tables.instance(fork.stream).is_ok_and(|found| found.is_some())) {
             tables.set_session_title(fork.stream, &title)?;

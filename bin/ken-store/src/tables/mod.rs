@@ -493,14 +493,14 @@ pub trait Exchanges {
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
     /// Returns the turns between two numbers, both exclusive, newest first.
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error>;
-    /// Copies the newest `max` settled prompts of a stream before the submission `before` to another stream, with their exchanges, and
-    /// the summary if it covers nothing later. The function makes the ids of the copies.
+    /// Copies the newest settled prompts of a stream before the submission `before` to another stream, with their exchanges, at most so
+    /// many and so many bytes of text; and the summary if it covers nothing later. The function makes the ids of the copies.
     fn copy_exchanges(
         &self,
         from: i64,
         to: i64,
         before: i64,
-        max: u32,
+        max: (u32, u64),
         ids: &mut dyn FnMut() -> (String, SubmissionId),
     ) -> Result<(), Error>;
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error>;

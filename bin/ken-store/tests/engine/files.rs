@@ -91,6 +91,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         "DROP INDEX submissions_by_stream",
         "DROP INDEX submissions_by_event",
         "CREATE INDEX prompts ON submissions (stream, submission) WHERE kind = 'prompt'",
+        "ALTER TABLE events DROP COLUMN delivered",
         "ALTER TABLE streams DROP COLUMN purged_at",
         "ALTER TABLE sessions DROP COLUMN workspace",
         "ALTER TABLE sessions DROP COLUMN memory",

@@ -70,6 +70,7 @@ pub(crate) fn result(text: &str) -> TurnResult {
         context_budget: None,
         validation: None,
         sources: Vec::new(),
+        calls: Vec::new(),
     }
 }
 

@@ -450,3 +450,19 @@ async fn what_cannot_be_forked_says_why() {
     assert_eq!(error.code, Code::Conflict);
     assert!(error.hint.unwrap().contains("the console"), "{}", error.message);
 }
+
+#[tokio::test]
+async fn a_fork_of_a_large_session_has_its_newest_exchanges() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let text = "x".repeat(200 << 10);
+    for number in 0..50 {
+        kit.talk("tui-1", &format!("s{number}"), &text, &format!("a{number}")).await;
+    }
+    kit.prompt("tui-1", "last").await;
+    kit.write::<SessionsFork>(fork("last", "tui-2")).await.unwrap();
+    let copied = said(&kit, "tui-2").await;
+    // Each is there twice: as a prompt, and in the exchange that transcripts show.
+    assert_eq!(copied.len(), 40);
+    assert!(copied[0].ends_with("\"a10\"") && copied[39].ends_with("\"a49\""));
+}

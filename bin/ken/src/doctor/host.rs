@@ -48,6 +48,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         let why = format!("at most {hard} open files are allowed, parts ask for {FILES}");
         findings.warning("open-files", "this shell", why, format!("ulimit -Hn {FILES}, in limits.conf(5) or the unit"));
     }
+    check_walls(findings);
     for folder in file_systems(existing(&places.state)) {
         check_room(&folder, findings);
     }
@@ -56,6 +57,15 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     if bytes > LOG_BYTES {
         let why = format!("logs take {} MiB", bytes / (1024 * 1024));
         findings.warning("logs-size", logs.display(), why, "lower log_max_bytes or log_keep in [kend]; see `ken logs`");
+    }
+}
+
+/// Reports what the kernel lacks for the walls of the parts (kend(8)).
+fn check_walls(findings: &mut Findings) {
+    let missing = ken_walls::kernel::missing();
+    if !missing.is_empty() {
+        let why = format!("the kernel cannot keep the parts of ken from {}", missing.join(", and from "));
+        findings.note("walls", "this machine", why, "use Linux 6.12 or newer, with Landlock and seccomp");
     }
 }
 

@@ -37,7 +37,7 @@ crate::operations! {
     SessionsPurge, "sessions.purge": OwnedSession => Nothing;
     /// Changes the name or the memory of a session. Returns its record.
     SessionsUpdate, "sessions.update": UpdateSession => Session;
-    /// Creates a session with the history of another one before a message, of which the newest 1,000 exchanges are copied. The
+    /// Creates a session with the history of another one before a message, of which the newest exchanges are copied: at most 1,000, and 16 MiB of text. The
     /// other session stays as it is. `not_found` at `/before` if it has no such message. If the new id is known, the first
     /// reply is repeated.
     SessionsFork, "sessions.fork": ForkSession => OpenSession;
@@ -132,6 +132,9 @@ pub struct Scope {
 pub const WEB: &str = "web-api";
 /// The connector of programs that speak the protocol of OpenAI, and the `actorId` of those that name no user.
 pub const OPENAI: &str = "openai";
+/// The name of the tools of the calling program in the context of an event, and what their names begin with for a model.
+pub const PROGRAM_TOOLS: &str = "programTools";
+pub const PROGRAM_TOOL: &str = "client__";
 
 impl Scope {
     /// Whether it is that of callers over HTTP that name no `actorId`. These can be different persons.
@@ -426,6 +429,27 @@ pub struct FoundAnswer {
     pub session_id: SessionId,
     pub admission: Admission,
     pub context: Option<Value>,
+}
+
+/// The results of the calls with which a turn ended, in the context of the event that goes on with them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// The submission of that turn.
+    pub of: SubmissionId,
+    pub results: Vec<ProgramResult>,
+}
+
+impl Answered {
+    /// Its name in the context.
+    pub const NAME: &str = "answered";
+}
+
+/// The result of a call of a tool of the calling program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramResult {
+    /// The id of the call.
+    pub id: String,
+    pub text: String,
 }
 
 /// The answer to an event, sent to its end.

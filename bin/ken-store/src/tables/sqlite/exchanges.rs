@@ -97,15 +97,23 @@ impl Exchanges for Database {
         from: i64,
         to: i64,
         before: i64,
-        max: u32,
+        (max, max_bytes): (u32, u64),
         ids: &mut dyn FnMut() -> (String, SubmissionId),
     ) -> Result<(), Error> {
-        let sql = "SELECT submission, event FROM exchanges JOIN submissions AS s USING (submission)
+        let sql = "SELECT submission, event, octet_length(text) + octet_length(coalesce(body, '')) + octet_length(x.answer) AS size
+                   FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
                    WHERE s.stream = ?1 AND turn IS NOT NULL AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
-        let mut found: Vec<(i64, i64)> =
-            all(self, sql, params![from, before, max], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut found: Vec<(i64, i64, u64)> = all(self, sql, params![from, before, max], |row| {
+            Ok((row.get("submission")?, row.get("event")?, count(row, "size")?))
+        })?;
+        let mut bytes = 0;
+        let fits = |(.., size): &&(i64, i64, u64)| {
+            bytes += size;
+            bytes <= max_bytes
+        };
+        found.truncate(found.iter().take_while(fits).count());
         found.reverse();
-        for (submission, event) in found {
+        for (submission, event, _) in found {
             let (event_id, id) = ids();
             copy_exchange(self, (submission, event), to, &event_id, &id)?;
         }
@@ -148,6 +156,7 @@ impl Exchanges for Database {
 }
 
 /// Copies a settled prompt. The copy has no events and no summary of its own, and is not indexed, so that it is counted and found once.
+/// It has no images either: no later turn is shown those.
 fn copy_exchange(
     database: &Database,
     (submission, event): (i64, i64),
@@ -156,7 +165,7 @@ fn copy_exchange(
     id: &SubmissionId,
 ) -> Result<(), Error> {
     let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
-               SELECT ?2, scope, ?3, text, received_at, context, NULL, images, answer FROM events WHERE event = ?1";
+               SELECT ?2, scope, ?3, text, received_at, context, NULL, NULL, answer FROM events WHERE event = ?1";
     let new_event = insert(database, sql, params![event, event_id, COPY])?;
     let sql = "INSERT INTO blob_uses (blob, event) SELECT blob, ?2 FROM blob_uses WHERE event = ?1";
     run(database, sql, params![event, new_event])?;

@@ -1,0 +1,241 @@
+//! The walls of a part of ken: what its entry in `ken.toml` says, for the kernel.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ken_types::config::Calls;
+use landlock::{ABI, AccessFs, AccessNet, BitFlags, CompatLevel, RulesetCreated, make_bitflags};
+use libc::*;
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCmpOp, apply_filter_all_threads};
+
+use crate::{calls, files, kernel};
+
+/// The variable in which kend tells a part its class of system calls.
+pub const CALLS_VARIABLE: &str = "KEN_WALLS";
+
+/// The files of a part, besides its program, the libraries and its configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    pub calls: Calls,
+    pub program: PathBuf,
+    pub read: Vec<PathBuf>,
+    pub write: Vec<PathBuf>,
+    /// Those of them that are folders of ken's own. They must be there before the ruleset is made, because there is no rule for a
+    /// folder that does not exist.
+    pub own: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Makes the ruleset of the part, for landlock_restrict_self(2). `None` if it gets none: its children would inherit the rules,
+    /// or the kernel has no Landlock. Files that do not exist are left out.
+    pub fn ruleset(&self) -> Result<Option<OwnedFd>, String> {
+        let version = kernel::landlock().unwrap_or(0);
+        if version < 1 || !self.calls.has_file_rules() {
+            return Ok(None);
+        }
+        let abi = ABI::from(version).min(files::NEWEST);
+        let ruleset = files::empty(abi, self.ports(), CompatLevel::BestEffort).map_err(|error| error.to_string())?;
+        Ok(self.rules(ruleset, abi)?.into())
+    }
+
+    /// The uses of TCP ports that are denied.
+    fn ports(&self) -> BitFlags<AccessNet> {
+        let bind = make_bitflags!(AccessNet::{BindTcp});
+        if self.calls == Calls::Network { bind } else { bind | AccessNet::ConnectTcp }
+    }
+
+    fn rules(&self, mut ruleset: RulesetCreated, abi: ABI) -> Result<RulesetCreated, String> {
+        let (look, change) = (files::look(), files::change(abi));
+        let execute = AccessFs::Execute | AccessFs::ReadFile;
+        let resolver = if self.calls == Calls::Network { resolver() } else { Vec::new() };
+        let system = files::LIBRARIES.iter().chain(&files::NAMES).chain(&OF_ALL).map(|path| (Path::new(path), look));
+        let devices = [("/dev/null", look | (AccessFs::WriteFile | AccessFs::Truncate) & change)];
+        let rules = system
+            .chain(devices.iter().map(|(path, access)| (Path::new(path), *access)))
+            .chain(resolver.iter().chain(&self.read).map(|path| (path.as_path(), look)))
+            .chain(self.write.iter().map(|path| (path.as_path(), change)))
+            .chain([&self.program].map(|path| (path.as_path(), execute)));
+        for (path, access) in rules {
+            ruleset = add(ruleset, path, access)?;
+        }
+        let Some(loader) = loader(&self.program).and_then(|loader| loader.canonicalize().ok()) else {
+            return Ok(ruleset);
+        };
+        // Where a system has its libraries elsewhere, they are beside the loader.
+        let libraries = loader.parent().unwrap_or(&loader);
+        add(add(ruleset, libraries, look)?, &loader, execute)
+    }
+}
+
+/// What every part may read. Landlock keeps a part from what `/proc` shows of the memory, the environment and the descriptors of
+/// other processes.
+const OF_ALL: [&str; 3] = ["/proc", "/dev/urandom", "/usr/share/zoneinfo"];
+
+fn add(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, String> {
+    match OpenOptions::new().read(true).custom_flags(O_PATH | O_CLOEXEC).open(path) {
+        Ok(opened) => files::allow(ruleset, opened, access).map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied => Ok(ruleset),
+            _ => Err(format!("{}: {error}", path.display())),
+        },
+    }
+}
+
+/// The files by which the address of a name is found. A program that manages the network replaces `resolv.conf` when the network
+/// changes, and a rule stays with the old file. So if it is a link out of `/etc`, the rule is for the folder that it leads to.
+fn resolver() -> Vec<PathBuf> {
+    let mut found = files::NETWORK.map(PathBuf::from).to_vec();
+    found.extend(["/etc/gai.conf", "/etc/host.conf"].map(PathBuf::from));
+    let target = Path::new("/etc/resolv.conf").canonicalize().ok();
+    let folder = target.as_deref().and_then(Path::parent).filter(|folder| folder.starts_with("/run"));
+    found.extend(folder.map(Path::to_owned));
+    found
+}
+
+/// Returns the loader that the kernel runs for a dynamic program (PT_INTERP of elf(5)). `None` for a static one, and for what is
+/// not an ELF file of 64 bits.
+fn loader(program: &Path) -> Option<PathBuf> {
+    const INTERPRETER: u32 = 3;
+    let mut file = File::open(program).ok()?;
+    let mut header = [0; 64];
+    file.read_exact(&mut header).ok()?;
+    if !header.starts_with(b"\x7fELF\x02") {
+        return None;
+    }
+    let short = |bytes: &[u8], at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let long = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let (table, size, count) = (long(&header, 32)?, short(&header, 54)?, short(&header, 56)?);
+    for number in 0..u64::from(count) {
+        let entry = read_at(&mut file, table + number * u64::from(size), 56)?;
+        if u32::from_ne_bytes(entry.get(..4)?.try_into().ok()?) == INTERPRETER {
+            let mut path = read_at(&mut file, long(&entry, 8)?, long(&entry, 32)?.min(PATH_MAX as u64))?;
+            path.truncate(path.iter().position(|byte| *byte == 0)?);
+            return Some(std::ffi::OsString::from_vec(path).into());
+        }
+    }
+    None
+}
+
+fn read_at(file: &mut File, offset: u64, size: u64) -> Option<Vec<u8>> {
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Restricts all threads of this process to the system calls of a class. There is no way back. The process must have one thread.
+pub fn restrict_calls(calls: Calls) -> Result<(), String> {
+    if calls.has_file_rules() {
+        // Some capabilities of root lead past Landlock, such as CAP_PERFMON to the environment of other processes. Files are left to
+        // Landlock: the administrator may have put a folder of another user into the workspace.
+        const DAC_OVERRIDE_AND_READ_SEARCH: u32 = 1 << 1 | 1 << 2;
+        kernel::keep_capabilities(DAC_OVERRIDE_AND_READ_SEARCH).map_err(|error| format!("capabilities: {error}"))?;
+    }
+    let program = filter(calls).map_err(|error| error.to_string())?;
+    program.map_or(Ok(()), |program| apply_filter_all_threads(&program).map_err(|error| error.to_string()))
+}
+
+fn filter(class: Calls) -> Result<Option<BpfProgram>, BackendError> {
+    match class {
+        Calls::Any => Ok(None),
+        Calls::Sandbox => without(&[calls::INTERFACES]).map(Some),
+        Calls::Programs => without(&[calls::INTERFACES, calls::NAMESPACES]).map(Some),
+        Calls::Local | Calls::Serve | Calls::Network => listed(class).map(Some),
+    }
+}
+
+/// Everything but these. What runs below a part that starts programs is not known here, and is restricted further by whoever
+/// starts it.
+fn without(refused: &[&[c_long]]) -> Result<BpfProgram, BackendError> {
+    // The numbers of x32 would lead past the list.
+    const X32: u32 = 0x4000_0000;
+    let other_numbers = vec![calls::jump(BPF_JGE, X32, 0, 1), calls::end(SECCOMP_RET_ERRNO | ENOSYS.cast_unsigned())];
+    let lists: Vec<_> = refused.iter().map(|list| (*list, calls::REFUSE)).collect();
+    calls::compile(other_numbers, calls::by_number(&lists), Vec::new(), SeccompAction::Allow)
+}
+
+/// Calls of ordinary programs that a part which starts none does not have: to execute, to become another user, to signal other
+/// processes, and to change the modes and times of files by their path, which Landlock does not know.
+#[rustfmt::skip]
+const NOT_ALONE: &[c_long] = &[
+    SYS_execve, SYS_execveat, SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open,
+    SYS_pidfd_send_signal, SYS_setsid, SYS_setpgid, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
+    SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_fchmodat, SYS_fchmodat2, SYS_utimensat, SYS_mknodat,
+];
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+const NOT_ALONE_HERE: &[c_long] = &[SYS_fork, SYS_vfork, SYS_chmod, SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat];
+#[cfg(not(target_arch = "x86_64"))]
+const NOT_ALONE_HERE: &[c_long] = &[];
+
+fn listed(class: Calls) -> Result<BpfProgram, BackendError> {
+    let only = |allowed: Calls| if class == allowed { SECCOMP_RET_ALLOW } else { calls::REFUSE };
+    let actions = calls::by_number(&[
+        (calls::ALLOWED, SECCOMP_RET_ALLOW),
+        (calls::ALLOWED_HERE, SECCOMP_RET_ALLOW),
+        // SQLite gives the files that it makes to the owner of the database. What openat2 opens is up to Landlock.
+        (&[SYS_connect, SYS_accept, SYS_accept4, SYS_fchown, SYS_openat2], SECCOMP_RET_ALLOW),
+        // The look-up of a name binds a socket to the kernel. Landlock keeps the part from binding TCP ports.
+        (&[SYS_bind], only(Calls::Network)),
+        // kend has bound the socket; its server sets how many connections may wait.
+        (&[SYS_listen], only(Calls::Serve)),
+        (calls::INTERFACES, calls::REFUSE),
+        (calls::NAMESPACES, calls::REFUSE),
+        (NOT_ALONE, calls::REFUSE),
+        (NOT_ALONE_HERE, calls::REFUSE),
+    ]);
+    let mut rules = calls::of_itself()?;
+    let is = |argument, value: c_int| calls::condition(argument, SeccompCmpOp::Eq, value as u64);
+    let thread = calls::condition(0, SeccompCmpOp::MaskedEq(CLONE_THREAD as u64), CLONE_THREAD as u64)?;
+    // clone3 hides its flags behind a pointer, so it stays unknown, and the library falls back to clone.
+    rules.push((SYS_clone, vec![calls::rule([thread])?]));
+    rules.push((SYS_socketpair, vec![calls::rule([is(0, AF_UNIX)?])?]));
+    let mut sockets = vec![calls::rule([is(0, AF_UNIX)?])?];
+    match class {
+        // To ask whose a connection is.
+        Calls::Serve => sockets.push(calls::rule([is(0, AF_NETLINK)?, is(2, NETLINK_INET_DIAG)?])?),
+        Calls::Network => {
+            for family in [AF_INET, AF_INET6] {
+                sockets.push(calls::rule([is(0, family)?])?);
+            }
+            // To ask for the addresses of this machine, by which those of a name are sorted.
+            sockets.push(calls::rule([is(0, AF_NETLINK)?, is(2, NETLINK_ROUTE)?])?);
+        }
+        _ => {}
+    }
+    rules.push((SYS_socket, sockets));
+    calls::compile(BpfProgram::new(), actions, rules, calls::UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_loader_of_a_program_is_found() {
+        let own = std::env::current_exe().unwrap();
+        let found = loader(&own).unwrap();
+        assert!(found.is_absolute() && found.exists(), "{found:?}");
+        assert_eq!(loader(Path::new("/etc/passwd")), None);
+        assert_eq!(loader(Path::new("/no/such/file")), None);
+    }
+
+    #[test]
+    fn every_class_has_a_program_that_the_kernel_takes() {
+        for class in Calls::ALL {
+            let program = filter(*class).unwrap();
+            assert_eq!(program.is_none(), *class == Calls::Any);
+            // BPF_MAXINSNS is 4096; the kernel tries out each instruction for each call.
+            assert!(program.is_none_or(|program| (4..400).contains(&program.len())));
+            let entered =
+                std::thread::spawn(|| seccompiler::apply_filter(&filter(*class).unwrap().unwrap_or_default()));
+            assert_eq!(entered.join().unwrap().is_ok(), *class != Calls::Any, "{class:?}");
+        }
+    }
+}

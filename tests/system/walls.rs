@@ -1,0 +1,290 @@
+//! The walls of the parts (kend(8)): read back from the kernel over a real system, and tried from inside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::process::Command;
+
+use ken_tests::{Builder, System, binary, root};
+use serde_json::Value;
+
+/// A user who has nothing to do with ken (`nobody` on Debian).
+const STRANGER: u32 = 65_534;
+
+/// Runs a test as this user and, if this is root, as another one too.
+fn as_each_user(test: impl Fn(Option<u32>)) {
+    test(None);
+    if nix::unistd::geteuid().is_root() {
+        test(Some(STRANGER));
+    }
+}
+
+fn builder(user: Option<u32>) -> Builder {
+    user.map_or_else(Builder::default, |uid| Builder::default().user(uid))
+}
+
+/// The parts of etc/ken.toml with the text of their walls.
+fn entries() -> BTreeMap<String, String> {
+    let config = fs::read_to_string(root().join("etc/ken.toml")).unwrap();
+    let parts = config.split("\n[part.").skip(1).map(|entry| {
+        let walls = entry.lines().find(|line| line.starts_with("walls = ")).expect("every part has walls");
+        let walls = walls.split("  #").next().unwrap();
+        (entry.split(']').next().unwrap().to_owned(), walls.to_owned())
+    });
+    parts.collect()
+}
+
+/// A field of `/proc/PID/status`.
+fn status_text(pid: i32, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).expect(field);
+    line.trim().to_owned()
+}
+
+fn status(pid: i32, field: &str) -> u32 {
+    status_text(pid, field).parse().unwrap()
+}
+
+#[test]
+fn every_part_of_a_running_system_has_a_filter_and_no_new_privileges() {
+    as_each_user(|user| {
+        let system = builder(user).start();
+        let own = status(std::process::id() as i32, "Seccomp_filters");
+        assert_eq!(entries().keys().collect::<Vec<_>>(), ALL);
+        for part in ALL {
+            let pid = system.pid(part);
+            let read = ["NoNewPrivs", "Seccomp", "Seccomp_filters"].map(|field| status(pid, field));
+            assert_eq!(read, [1, 2, own + 1], "{part}, user {user:?}");
+            if ![Some("sandbox"), Some("programs")].contains(&entries()[part].split('"').nth(1)) {
+                // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH at most.
+                let capabilities = u64::from_str_radix(&status_text(pid, "CapEff"), 16).unwrap();
+                assert_eq!(capabilities & !0b110, 0, "{part}, user {user:?}");
+            }
+            // TSYNC: all of its threads.
+            for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+                let thread = thread.unwrap().file_name().to_str().unwrap().parse().unwrap();
+                assert_eq!(status(thread, "Seccomp_filters"), own + 1, "{part}");
+            }
+        }
+        assert_eq!(status(system.pid("kend"), "Seccomp_filters"), own, "kend starts what needs everything");
+    });
+}
+
+fn is_refusal(errno: i32) -> bool {
+    use nix::libc::{EACCES, ENOSYS, EPERM};
+    [EACCES, EPERM, ENOSYS].contains(&errno)
+}
+
+/// A system whose parts are probes with the walls of the parts that they stand for, and a part `free` without walls.
+struct Probes {
+    system: System,
+}
+
+impl Probes {
+    fn start(user: Option<u32>, env: &[(&str, &str)]) -> Probes {
+        let probe = binary("examples/walls").display().to_string();
+        let mut config = String::new();
+        for (part, walls) in entries() {
+            config += &format!("[part.{part}]\ncommand = [{probe:?}]\n{walls}\n");
+        }
+        config += &format!("[part.free]\ncommand = [{probe:?}]\nsockets = {{ wire = {{ unix = \"free.sock\" }} }}\n");
+        let mut builder = builder(user).config(&config).secrets("API_SECRET=s3cret\n");
+        for file in [
+            "store/ken.db",
+            "gateway/console.key",
+            "cognitive/audit.jsonl",
+            "log/other.log",
+            "trust/folders.json",
+            "workspace/AGENTS.md",
+        ] {
+            builder = builder.file(&format!("state/{file}"), "content\n");
+        }
+        for (name, value) in env {
+            builder = builder.env(name, value);
+        }
+        Probes { system: builder.start() }
+    }
+
+    /// The number of the error that a part gets.
+    fn errno(&self, part: &str, kind: &str, what: &str) -> i32 {
+        let answer = self.system.call(part, "service.probe", &[&format!("{kind}={what}")]);
+        answer.get("errno").and_then(Value::as_i64).expect("a number") as i32
+    }
+
+    /// Whether the kernel refused it. Any other error means that it would have been done.
+    fn is_refused(&self, part: &str, kind: &str, what: &str) -> bool {
+        is_refusal(self.errno(part, kind, what))
+    }
+
+    /// Asserts that exactly these parts can do something. What is not even possible without walls is not compared.
+    fn only(&self, kind: &str, what: &str, allowed: &[&str]) {
+        if self.is_refused("free", kind, what) {
+            return println!("not compared: {kind} {what} is refused here even without walls");
+        }
+        for part in ALL {
+            let errno = self.errno(part, kind, what);
+            assert_eq!(!is_refusal(errno), allowed.contains(&part), "{part}: {kind} {what}: {errno}");
+        }
+    }
+
+    fn path(&self, below: &str) -> String {
+        self.system.home().join(below).display().to_string()
+    }
+}
+
+const ALL: [&str; 9] =
+    ["agent", "approver", "cognitive", "gateway", "messenger", "model", "scheduler", "store", "tools"];
+/// Those that start programs, and therefore have no rules for files.
+const STARTERS: [&str; 3] = ["cognitive", "model", "tools"];
+
+/// The starters and others.
+fn starters_and(others: &[&'static str]) -> Vec<&'static str> {
+    [&STARTERS, others].concat()
+}
+
+#[test]
+fn each_part_reads_and_writes_its_own_files_alone() {
+    as_each_user(|user| {
+        let probes = Probes::start(user, &[]);
+        // A file of the person, elsewhere, that the user of ken can read and write.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let letter = elsewhere.path().join("letter");
+        fs::write(&letter, "Dear").unwrap();
+        Command::new("chmod").args(["-R", "a+rwX"]).arg(elsewhere.path()).status().unwrap();
+        let letter = letter.display().to_string();
+        for path in [probes.path("ken.toml").as_str(), "/etc/passwd", "/proc/self/status"] {
+            probes.only("path", path, &ALL);
+        }
+        // The agent reads the accepted rules of folders that a person names while it runs.
+        let agent = starters_and(&["agent"]);
+        for path in [
+            &probes.path("secrets.env"),
+            &probes.path("state/log/other.log"),
+            &probes.path("state/workspace/AGENTS.md"),
+            &probes.path("state/cognitive/audit.jsonl"),
+            &letter,
+            "/usr/bin/env",
+        ] {
+            probes.only("path", path, &agent);
+        }
+        probes.only("path", &probes.path("state/store/ken.db"), &starters_and(&["agent", "store"]));
+        for file in ["gateway/console.key", "trust/folders.json"] {
+            probes.only("path", &probes.path(&format!("state/{file}")), &starters_and(&["agent", "gateway"]));
+        }
+        let page = root().join("share/console/index.html").display().to_string();
+        probes.only("path", &page, &starters_and(&["agent", "gateway"]));
+        for path in [
+            &probes.path("ken.toml"),
+            &probes.path("secrets.env"),
+            &probes.path("state"),
+            &probes.path("state/workspace"),
+            &letter,
+            "/tmp",
+            &probes.path("run"),
+        ] {
+            probes.only("write", path, &STARTERS);
+        }
+        probes.only("write", &probes.path("state/store"), &starters_and(&["store"]));
+        probes.only("write", &probes.path("state/store/ken.db"), &starters_and(&["store"]));
+        probes.only("write", &probes.path("state/gateway"), &starters_and(&["gateway"]));
+        probes.only("write", &probes.path("state/trust"), &STARTERS);
+        // Of other processes only what is no secret.
+        let other = probes.system.pid("free");
+        for part in ALL.iter().filter(|part| !STARTERS.contains(part)) {
+            for file in ["environ", "maps"] {
+                assert!(
+                    probes.is_refused(part, "path", &format!("/proc/{other}/{file}")),
+                    "{part}: {file}, user {user:?}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn each_part_has_its_network_alone() {
+    as_each_user(|user| {
+        let probes = Probes::start(user, &[]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = format!("tcp:{}", listener.local_addr().unwrap());
+        let name = format!("ken-walls-{}-{user:?}", std::process::id());
+        let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let reaches_out = starters_and(&["messenger"]);
+        probes.only("connect", &tcp, &reaches_out);
+        probes.only("connect", "udp:", &reaches_out);
+        probes.only("connect", "listen:", &STARTERS);
+        probes.only("connect", &format!("abstract:{name}"), &STARTERS);
+        // The addresses of this machine (NETLINK_ROUTE), and whose a connection is (NETLINK_SOCK_DIAG).
+        probes.only("connect", "netlink:0", &reaches_out);
+        probes.only("connect", "netlink:4", &starters_and(&["gateway"]));
+        // Landlock has no rule for these: the mode of the folder and the check of the uid hold them.
+        probes.only("connect", &format!("unix:{}", probes.path("run/kend.sock")), &ALL);
+    });
+}
+
+#[test]
+fn each_part_has_its_system_calls_alone() {
+    as_each_user(|user| {
+        let probes = Probes::start(user, &[]);
+        for call in ["execve", "fork", "fchmodat", "setuid", "kill", "seccomp"] {
+            probes.only("syscall", call, &STARTERS);
+        }
+        probes.only("syscall", "listen", &starters_and(&["gateway"]));
+        for call in ["mount", "unshare", "setns", "process_vm_readv"] {
+            probes.only("syscall", call, &["tools"]);
+        }
+        for call in ["ptrace", "process_vm_writev", "keyctl", "io_uring_setup", "userfaultfd", "bpf", "perf_event_open"]
+        {
+            probes.only("syscall", call, &[]);
+        }
+    });
+}
+
+/// What an older kernel has is used, and nothing that it lacks keeps a part from starting.
+#[test]
+fn an_older_kernel_has_lower_walls() {
+    let letter = |probes: &Probes| probes.path("secrets.env");
+    let none = Probes::start(None, &[("KEN_LANDLOCK_VERSION", "0")]);
+    none.only("path", &letter(&none), &ALL);
+    none.only("syscall", "execve", &STARTERS);
+    let old = Probes::start(None, &[("KEN_LANDLOCK_VERSION", "2")]);
+    old.only("path", &letter(&old), &starters_and(&["agent"]));
+    old.only("write", &letter(&old), &STARTERS);
+}
+
+#[test]
+fn walls_that_are_required_and_missing_keep_it_from_starting() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("ken.toml"), "[kend]\nwalls = \"require\"\n").unwrap();
+    let kend = |version: Option<&str>| {
+        let mut kend = Command::new(binary("kend"));
+        kend.env_clear().envs(version.map(|version| ("KEN_LANDLOCK_VERSION", version)));
+        let ended = kend.args(["--check", "--home"]).arg(home.path()).output().unwrap();
+        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    };
+    let (code, text) = kend(Some("2"));
+    assert_eq!(code, Some(75), "{text}");
+    assert!(text.contains("TCP ports (Landlock 4") && text.contains("walls = \"auto\""), "{text}");
+    if kend(None).0 != Some(0) {
+        return ken_tests::skip("this kernel lacks walls");
+    }
+    let system = Builder::default().config("[kend]\nwalls = \"require\"\n").start();
+    system.get("/health").expect(200);
+}
+
+/// The operation that tries the walls is in the test program alone.
+#[test]
+fn no_installed_program_has_the_probe() {
+    let folder = binary("ken").parent().unwrap().to_owned();
+    let has_it = |path: &Path| fs::read(path).unwrap().windows(13).any(|text| text == b"service.probe");
+    let programs = fs::read_dir(root().join("bin")).unwrap().map(|entry| folder.join(entry.unwrap().file_name()));
+    let programs: Vec<_> = programs.filter(|program| program.exists()).collect();
+    assert!(programs.len() > 20, "{programs:?}");
+    for program in programs {
+        assert!(!has_it(&program), "{}", program.display());
+    }
+    assert!(has_it(&folder.join("examples/walls")));
+}
