@@ -65,6 +65,7 @@ torture: toolchain
 	node tests/conformance/messenger.js target/release
 	node tests/conformance/mcp.js target/release
 	node tests/conformance/mcp_readmes.js target/release
+	tests/conformance/mcp_clients.sh target/release target/mcp
 	tests/conformance/openai.sh target/release target/openai
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test stalls --locked

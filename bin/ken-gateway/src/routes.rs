@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, mcp, messenger, openai, openapi,
-    runs, schedules, sessions, system, telemetry, undo, workflows,
+    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, mcp, messenger, openai,
+    openapi, runs, schedules, sessions, system, telemetry, undo, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
