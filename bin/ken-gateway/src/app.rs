@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
+use crate::mcp::state::{Answered, Running};
 use crate::probe::WriteProbe;
 use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
@@ -31,6 +32,10 @@ pub(crate) struct Gateway {
     pub(crate) scheduler: Pool,
     pub(crate) messenger: Pool,
     pub(crate) kend: Pool,
+    pub(crate) tools: Pool,
+    /// The calls over MCP that are being answered.
+    pub(crate) mcp_running: Arc<Running>,
+    pub(crate) mcp_answered: Answered,
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,
     pub(crate) dedup_slots: DedupSlots,
