@@ -60,7 +60,10 @@ impl Tools {
                 self.instruction = Some(format!("Answer with a call of the tool {name}."));
             }
             _ => {
-                return Err(unsupported("/tool_choice".to_owned(), "the choice is none, auto, required, or a function"));
+                return Err(unsupported(
+                    "/tool_choice".to_owned(),
+                    "the choice is none, auto, required, or a function",
+                ));
             }
         }
         Ok(self)
