@@ -43,6 +43,8 @@ pub(crate) struct Gateway {
     pub(crate) state: PathBuf,
     /// How long a chat event waits for its turn before the reply is 202.
     pub(crate) wait: Duration,
+    /// How long a caller of the interface of OpenAI waits for a turn that waits for a decision.
+    pub(crate) door_wait: Duration,
     /// The configured public URL without a trailing slash, or empty if there is none.
     pub(crate) public_url: String,
     /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.
