@@ -38,7 +38,7 @@ tools: toolchain
 	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 
 # All programs but ken-textgen, which takes as long to compile as all others together.
-SYSTEM := ken kend ken-store ken-model ken-tools ken-sandbox ken-proxy ken-coder ken-web ken-approver ken-agent ken-scheduler ken-gateway ken-messenger ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond ken-tui
+SYSTEM := ken kend ken-store ken-model ken-tools ken-sandbox ken-proxy ken-coder ken-web ken-approver ken-agent ken-scheduler ken-gateway ken-mcp ken-messenger ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond ken-tui
 run: toolchain
 	@test -e target/first/ken || echo "make: compiling ken for a first look, without optimisation: about three minutes on two cores, once"
 	$(CARGO) build --profile first --locked $(PACKAGES) $(SYSTEM:%=--bin %)
@@ -65,6 +65,7 @@ torture: toolchain
 	node tests/conformance/messenger.js target/release
 	node tests/conformance/mcp.js target/release
 	node tests/conformance/mcp_readmes.js target/release
+	tests/conformance/mcp_clients.sh target/release target/mcp
 	tests/conformance/openai.sh target/release target/openai
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test system --locked

@@ -122,6 +122,11 @@ const FORMS: &[(&str, &str)] = &[
     ("{\"slug\": \"morning\"", "jq -e .slug form"),
     ("\"name\": \"reply\"", "cp form reply.json && ken-workflow check reply.json"),
     ("\"mcpServers\": {", "jq -e .mcpServers.files.ken form"),
+    ("{\"agent_servers\": {\"ken\":", "jq -e '.agent_servers.ken | .command == \"ken\" and .args == [\"acp\"]' form"),
+    (
+        "{\"mcpServers\": {\"ken\":",
+        "jq -e '.mcpServers.ken | .command == \"ken-mcp\" or .url == \"http://127.0.0.1:3940/mcp\"' form",
+    ),
     ("---", "true"),
     ("[[model]]", "true"),
     ("[model]", "mkdir -p checked && cp form checked/ken.toml && kend --home checked --check"),

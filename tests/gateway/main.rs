@@ -12,6 +12,7 @@ mod durable_streams;
 mod event_reader;
 mod idempotency;
 mod knowledge;
+mod mcp_server;
 mod openai;
 mod openapi;
 mod proxy;

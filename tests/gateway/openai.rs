@@ -589,3 +589,88 @@ fn an_answer_of_responses_goes_on_with_the_results_of_tools() {
     assert_eq!((done.len(), &done[0]["output_index"], &done[1]["output_index"]), (2, &json!(1), &json!(2)));
     assert_eq!(events.last().unwrap()["response"]["output"].as_array().unwrap().len(), 3);
 }
+
+/// A system whose tool `gated` needs an approval, and whose callers wait for it for a moment.
+fn gated() -> System {
+    let call = json!({"tool": {"name": "gated", "arguments": {}}});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "gate", "after_tools": 1, "events": [{"text": "Done."}]}),
+            json!({"when": "gate", "events": [{"text": "I ask."}, call]}),
+            json!({"events": [{"text": "Hello there."}]}),
+        ])
+        .config("[doors]\nwait_ms = 300\n")
+        .start();
+    std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
+    let entry = json!({"name": "gated", "description": "A tool.", "command": ["echo", "did it"], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "approval": "ask"});
+    std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
+    until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
+    system
+}
+
+/// Waits for a request, and decides it.
+fn decide(system: &System, approved: bool) -> String {
+    let mut found = String::new();
+    until("a decision is asked for", || {
+        let pending = system.get("/api/approvals/pending").expect(200).json();
+        found = pending[0]["requestId"].as_str().unwrap_or_default().to_owned();
+        !found.is_empty()
+    });
+    let decision = json!({"decidedBy": "a test", "approved": approved});
+    system.post(&format!("/api/approvals/{found}/decision"), &decision).expect(200);
+    found
+}
+
+#[test]
+fn a_turn_that_waits_for_a_decision_is_told_and_its_answer_is_owed() {
+    let system = gated();
+    let mut said = vec![("user", "gate it".to_owned())];
+    let send = |said: &[(&str, String)]| {
+        let said: Vec<(&str, &str)> = said.iter().map(|(role, text)| (*role, text.as_str())).collect();
+        system.post(CHAT, &ask(&said)).expect(200)
+    };
+    let notice = send(&said);
+    assert!(content(&notice).contains("ken waits for a decision on apr_"), "{}", notice.body_text());
+    assert_eq!(notice.text("/choices/0/finish_reason"), "stop");
+    // What a client writes is no decision. The next answer waits too, and its caller is told again.
+    said.extend([("assistant", content(&notice)), ("user", "I approve. Yes.".to_owned())]);
+    let again = send(&said);
+    assert!(content(&again).contains("apr_") && session(&again) == session(&notice), "{}", again.body_text());
+    let request = decide(&system, true);
+    assert!(content(&notice).contains(&request));
+    said.extend([("assistant", content(&again)), ("user", "hello".to_owned())]);
+    let paid = send(&said);
+    assert_eq!(
+        (content(&paid), session(&paid)),
+        ("Done.\n\nHello there.\n\nHello there.".to_owned(), session(&notice))
+    );
+    said.extend([("assistant", content(&paid)), ("user", "hello again".to_owned())]);
+    let last = send(&said);
+    assert_eq!((content(&last), session(&last)), ("Hello there.".to_owned(), session(&notice)));
+    assert_eq!(prompts(&system, &session(&notice)), ["gate it", "I approve. Yes.", "hello", "hello again"]);
+}
+
+#[test]
+fn a_stream_and_a_response_wait_for_a_decision_in_their_own_way() {
+    let system = gated();
+    let address = system.address();
+    let body = with(ask(&[("user", "gate the stream")]), "stream", json!(true));
+    let caller = std::thread::spawn(move || Client::connect(address).post(CHAT, &body).expect(200));
+    let request = decide(&system, true);
+    let answer = caller.join().unwrap();
+    let text = streamed_text(&pieces(&answer.body_text()));
+    assert!(
+        text.starts_with("I ask.\n\n*ken waits for a decision") && text.contains(&request) && text.ends_with("Done."),
+        "{text}"
+    );
+    let next =
+        system.post(CHAT, &ask(&[("user", "gate the stream"), ("assistant", &text), ("user", "hello")])).expect(200);
+    assert_eq!(session(&next), session(&answer));
+    let begun = system.post(RESPONSES, &json!({"model": "ken", "input": "gate the response"})).expect(200);
+    assert_eq!(begun.text("/status"), "in_progress");
+    decide(&system, false);
+    let target = format!("{RESPONSES}/{}", begun.text("/id"));
+    until("the answer is there", || system.get(&target).expect(200).text("/status") == "completed");
+    assert_eq!(output(&system.get(&target).expect(200)), "Done.");
+}

@@ -119,8 +119,9 @@ fn the_document_is_complete() {
 fn every_operation_has_the_common_answers_of_its_area() {
     for (path, method, operation) in operations() {
         let answers = operation["responses"].as_object().unwrap();
-        let guarded =
-            ["/api/", "/agents/", "/workflows/", "/runs", "/streams", "/v1/"].iter().any(|area| path.starts_with(area));
+        let guarded = ["/api/", "/agents/", "/workflows/", "/runs", "/streams", "/v1/", "/mcp"]
+            .iter()
+            .any(|area| path.starts_with(area));
         let common = if guarded {
             &["400", "401", "403", "408", "413", "415", "429", "431", "500", "503"][..]
         } else {
@@ -129,8 +130,8 @@ fn every_operation_has_the_common_answers_of_its_area() {
         for status in common {
             assert!(answers.contains_key(*status), "{method} {path}: no {status}");
         }
-        // The code of a link is its own key: it is used once.
-        let takes_no_keys = ["/streams", "/channels", "/console"].iter().any(|area| path.starts_with(area));
+        // The code of a link is its own key: it is used once. Messages of other protocols have ids.
+        let takes_no_keys = ["/streams", "/channels", "/console", "/mcp"].iter().any(|area| path.starts_with(area));
         let takes_keys = method == "POST" && !takes_no_keys;
         let key = json!({"$ref": "#/components/parameters/Key"});
         let given = operation["parameters"].as_array().into_iter().flatten();

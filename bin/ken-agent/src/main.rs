@@ -48,7 +48,7 @@ use std::time::Duration;
 use ken_claims::{Claimer, Held, Worker};
 use ken_service::{Program, Start};
 use ken_skills::Sources;
-use ken_types::ops::agent::AgentRecord;
+use ken_types::ops::agent::{AgentRecord, AgentSkill, AgentSkills};
 use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
 use ken_types::{Engine, Error};
@@ -117,6 +117,7 @@ struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,
     recorder: record::RecordSources,
+    skills: Arc<Skills>,
 }
 
 impl Daemon for Part {
@@ -165,6 +166,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     });
     let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
+    let known_skills = skills.clone();
     let recorder = record::RecordSources { pool: pool("store"), model: model.clone(), tools: tools.clone() };
     let claiming = Claimer {
         worker: Agent {
@@ -193,5 +195,10 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, work| async move {
         part.recorder.record(caller, work).await
     });
-    Ok((table, Arc::new(Part { held, base, recorder })))
+    let table = table
+        .op::<AgentSkills, _, _>(|part: Arc<Part>, _, _| async move {
+            Ok(ken_types::ops::agent::Skills { skills: part.skills.heads() })
+        })
+        .op::<AgentSkill, _, _>(|part: Arc<Part>, _, skill| async move { part.skills.text(&skill.name) });
+    Ok((table, Arc::new(Part { held, base, recorder, skills: known_skills })))
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use ken_skills::{GREETING, Project, Skill, Sources};
+use ken_types::Error;
 use ken_types::fence::Fence;
+use ken_types::ops::agent::{SkillHead, SkillText};
 
 /// The maximum size of the list of skills in a request, in bytes: about a thousand tokens.
 const MAX_LIST_BYTES: usize = 4 * 1024;
@@ -57,6 +59,19 @@ impl Skills {
     /// Returns the skill with this name.
     pub(crate) fn find(&self, name: &str) -> Option<Skill> {
         self.known().skills.into_iter().find(|skill| skill.name == name)
+    }
+
+    /// Returns the skills that programs outside are told of.
+    pub(crate) fn heads(&self) -> Vec<SkillHead> {
+        let skills = self.known().skills.into_iter().filter(|skill| skill.name != GREETING);
+        skills.map(|skill| SkillHead { name: skill.name, description: skill.description }).collect()
+    }
+
+    /// Returns one of the skills that programs outside are told of.
+    pub(crate) fn text(&self, name: &str) -> Result<SkillText, Error> {
+        let skill = self.find(name).filter(|skill| skill.name != GREETING);
+        let skill = skill.ok_or_else(|| Error::not_found(format!("no skill `{name}` is in force")).at("/name"))?;
+        Ok(SkillText { text: skill.body().to_owned(), description: skill.description })
     }
 
     /// Returns the text of the skill that greets a new terminal session.

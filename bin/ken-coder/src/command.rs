@@ -584,4 +584,32 @@ mod tests {
             assert_eq!(check(run), expected);
         }
     }
+
+    #[test]
+    fn what_nobody_has_approved_runs_a_minute_at_most() {
+        let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let workspace = r#"{"rules":[{"path":"repos/a","policy":"ask","commands":[["cat","x"]]}]}"#;
+        let settings = Settings {
+            workspace: serde_json::from_str(workspace).unwrap(),
+            ..Settings::of_folders(root.path(), state.path()).unwrap()
+        };
+        for (folder, is_read_only, seconds, expected) in [
+            ("repos/a", true, None, Some(TIMEOUT)),
+            ("repos/a", false, None, Some(TIMEOUT)),
+            ("repos/b", true, None, Some(MAX_UNAPPROVED_TIMEOUT)),
+            ("repos/b", true, Some(0.5), Some(0.5)),
+            ("repos/b", true, Some(MAX_TIMEOUT), Some(MAX_UNAPPROVED_TIMEOUT)),
+            ("repos/b", false, Some(MAX_TIMEOUT), Some(MAX_TIMEOUT)),
+            ("repos/a", true, Some(MAX_TIMEOUT), Some(MAX_TIMEOUT)),
+            ("repos/b", false, Some(MAX_TIMEOUT + 1.0), None),
+            ("repos/b", true, Some(MAX_TIMEOUT + 1.0), None),
+            ("repos/b", false, Some(0.0), None),
+            ("repos/b", false, Some(-1.0), None),
+        ] {
+            let run = json!({"argv": ["cat", "x"], "cwd": folder, "timeoutSeconds": seconds});
+            let run: Run = serde_json::from_value(run).unwrap();
+            let timeout = run.timeout(&settings, &run.argv().unwrap(), is_read_only).ok();
+            assert_eq!(timeout, expected.map(Duration::from_secs_f64), "{folder} {is_read_only} {seconds:?}");
+        }
+    }
 }

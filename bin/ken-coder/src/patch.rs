@@ -274,6 +274,11 @@ mod tests {
         assert!(applied(inserted, "a\nb\nc\nd\n").is_err());
         let next = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n@@ -2 +2 @@\n-b\n+B\n@@ -2,0 +3 @@\n+x\n";
         assert_eq!(applied(next, "a\nb\n").unwrap(), "A\nB\nx\n", "they may touch");
+        let one_of_two = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+A\n@@ -2 +2 @@\n-b\n+B\n";
+        assert_eq!(applied(one_of_two, "a\nb\nb\n").unwrap(), "A\nB\nb\n", "the place that it names counts");
+        let (last, after) = ("--- a/f\n+++ b/f\n@@ -2,0 +3 @@\n+x\n", "--- a/f\n+++ b/f\n@@ -3,0 +4 @@\n+x\n");
+        assert_eq!(applied(last, "a\nb\n").unwrap(), "a\nb\nx\n");
+        assert!(applied(after, "a\nb\n").unwrap_err().contains("fewer lines"));
     }
 
     #[test]
@@ -310,6 +315,10 @@ mod tests {
             "--- a/f\n+++ b/f\n@@ -1 +1 @@\n*a\n",
             "--- a/f\n+++ b/f\n@@ -x +1 @@\n",
             "diff --git a/f b/f\nGIT binary patch\n",
+            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\ndiff --git a/g b/g\nBinary files a/g and b/g differ\n",
+            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\nGIT binary patch\n",
+            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n\n@@ -3 +3 @@\n-c\n+d\n",
+            "--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n",
             "diff --git a/f b/f\nnew file mode 120000\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n",
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

@@ -1,6 +1,9 @@
 //! Decides which calls need approval, by the operator's rules in `[workspace]` of ken.toml. Nothing else can permit a
 //! call.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
 pub(crate) use ken_types::ops::tools::Need as Approval;
 
@@ -83,8 +86,11 @@ pub(crate) fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
 
 /// Whether PATH has no folder in the workspace, where a program named without a path could have been replaced.
 fn is_path_safe(settings: &Settings) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
+    leads_elsewhere(&std::env::var_os("PATH").unwrap_or_default(), &settings.root)
+}
+
+fn leads_elsewhere(path: &OsStr, root: &Path) -> bool {
+    std::env::split_paths(path).all(|folder| folder.is_absolute() && !folder.starts_with(root))
 }
 
 pub(crate) fn without_approval(reason: &str) -> Requirement {
@@ -122,7 +128,7 @@ fn folder_of(rule: &WorkspaceRule) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use super::*;
 
@@ -147,9 +153,67 @@ mod tests {
         assert_eq!(files(&["repos/site/a", "repos/site/secret/b"]), Approval::Deny);
     }
 
+    /// All combinations of what decides on a command. What only reads is free, also where changes are denied; with the
+    /// network nothing only reads; a rule names a whole call.
+    #[test]
+    fn a_command_needs_approval_unless_it_only_reads_or_is_listed() {
+        let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let rules = r#"{"rules":[{"path":"repos/a","policy":"ask","commands":[["make","test"],
+            {"argv":["./fetch"],"network":true}]},{"path":"repos/no","policy":"deny","commands":[["make","test"]]}]}"#;
+        let settings = Settings {
+            workspace: serde_json::from_str(rules).unwrap(),
+            ..Settings::of_folders(root.path(), state.path()).unwrap()
+        };
+        let (reads, other) = (&["ls", "-l"][..], &["make"][..]);
+        let (listed, fetch) = (&["make", "test"][..], &["./fetch"][..]);
+        for (argv, stdin, has_network, of_a, of_no, of_b) in [
+            (reads, None, false, Approval::None, Approval::None, Approval::None),
+            (reads, None, true, Approval::Ask, Approval::Deny, Approval::Ask),
+            (listed, None, false, Approval::None, Approval::Deny, Approval::Ask),
+            (listed, None, true, Approval::Ask, Approval::Deny, Approval::Ask),
+            (listed, Some("x"), false, Approval::Ask, Approval::Deny, Approval::Ask),
+            (fetch, None, false, Approval::None, Approval::Deny, Approval::Ask),
+            (fetch, None, true, Approval::None, Approval::Deny, Approval::Ask),
+            (other, None, false, Approval::Ask, Approval::Deny, Approval::Ask),
+        ] {
+            let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+            for (folder, expected) in [("repos/a", of_a), ("repos/no", of_no), ("repos/b", of_b)] {
+                let cwd = RelPath::parse(folder).unwrap();
+                let line = CommandLine { argv: &argv, stdin, cwd: &cwd, has_network };
+                let found = of_command(&settings, &line, std::slice::from_ref(&cwd));
+                assert_eq!(found.verdict.approval, expected, "{argv:?} {stdin:?} {has_network} {folder}");
+                assert_eq!(found.is_read_only, argv[0] == "ls" && !has_network);
+            }
+        }
+    }
+
+    #[test]
+    fn path_must_not_lead_into_the_workspace() {
+        let root = Path::new("/w");
+        for (path, safe) in [
+            ("/usr/bin:/bin", true),
+            ("/usr/bin:/w/bin", false),
+            ("/w", false),
+            ("/ww/bin", true),
+            ("/usr/bin:bin", false),
+            ("/usr/bin:", false), // an empty folder is the current one
+        ] {
+            assert_eq!(leads_elsewhere(OsStr::new(path), root), safe, "{path}");
+        }
+    }
+
     #[test]
     fn a_command_that_could_change_what_is_denied_is_denied() {
         let folder = |name| RelPath::parse(name).unwrap();
+        // Above the denied folder, the folder itself, and below it.
+        for (name, expected) in [
+            ("repos", Approval::Deny),
+            ("repos/site/secret", Approval::Deny),
+            ("repos/site/secret/deep", Approval::Deny),
+            ("repos/site/public", Approval::Ask),
+        ] {
+            assert_eq!(of_folder(&workspace(), &folder(name), "").approval, expected, "{name}");
+        }
         assert_eq!(of_folder(&workspace(), &folder("repos/site"), "").approval, Approval::Deny);
         assert_eq!(of_folder(&workspace(), &folder("projects/x"), "").approval, Approval::Ask);
     }

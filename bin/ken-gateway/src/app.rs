@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
+use crate::mcp::state::{Answered, Running};
 use crate::probe::WriteProbe;
 use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
@@ -31,6 +32,10 @@ pub(crate) struct Gateway {
     pub(crate) scheduler: Pool,
     pub(crate) messenger: Pool,
     pub(crate) kend: Pool,
+    pub(crate) tools: Pool,
+    /// The calls over MCP that are being answered.
+    pub(crate) mcp_running: Arc<Running>,
+    pub(crate) mcp_answered: Answered,
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,
     pub(crate) dedup_slots: DedupSlots,
@@ -38,6 +43,8 @@ pub(crate) struct Gateway {
     pub(crate) state: PathBuf,
     /// How long a chat event waits for its turn before the reply is 202.
     pub(crate) wait: Duration,
+    /// How long a caller of the interface of OpenAI waits for a turn that waits for a decision.
+    pub(crate) door_wait: Duration,
     /// The configured public URL without a trailing slash, or empty if there is none.
     pub(crate) public_url: String,
     /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.

@@ -129,8 +129,8 @@ impl Message {
 }
 
 /// How long the caller waits, from the `Prefer` header (RFC 7240).
-struct Preference {
-    time: Duration,
+pub(crate) struct Preference {
+    pub(crate) time: Duration,
     applied: Option<String>,
 }
 
@@ -142,7 +142,7 @@ impl Preference {
         }
     }
 
-    fn of(request: &Request, configured: Duration) -> Preference {
+    pub(crate) fn of(request: &Request, configured: Duration) -> Preference {
         let header = request.header("prefer").unwrap_or_default();
         for preference in header.split([',', ';']).map(str::trim) {
             if preference.eq_ignore_ascii_case("respond-async") {

@@ -176,7 +176,7 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
 
 /// Returns the owner of a key: the operator, this machine (with any of its addresses), or another address. The three
 /// forms differ, so no two owners share a key.
-fn owner(caller: Caller, peer: IpAddr) -> String {
+pub(crate) fn owner(caller: Caller, peer: IpAddr) -> String {
     match caller {
         Caller::Operator => "operator".to_owned(),
         Caller::Local { .. } => "local".to_owned(),
@@ -195,7 +195,7 @@ pub(crate) fn digest(parts: &[&[u8]]) -> String {
     hex::encode(&hash.finalize())
 }
 
-fn seed(text: &str) -> Result<[u8; 16], Error> {
+pub(crate) fn seed(text: &str) -> Result<[u8; 16], Error> {
     let number = u128::from_str_radix(text, 16).map_err(|_| Error::internal("a kept seed is not hexadecimal"))?;
     Ok(number.to_be_bytes())
 }

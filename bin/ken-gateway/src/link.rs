@@ -69,6 +69,16 @@ impl LinkKey {
         text.split_once('.').is_some_and(|(end, tag)| self.holds("token", end, host, tag, now))
     }
 
+    /// Returns a mark that shows later that this process, or one with the same key, has made a text of this kind.
+    pub(crate) fn mark(&self, kind: &str, text: &str) -> String {
+        self.tag(kind, 0, text)
+    }
+
+    /// Whether a text of this kind has the mark that belongs to it.
+    pub(crate) fn is_mark(&self, kind: &str, text: &str, mark: &str) -> bool {
+        same(mark, &self.mark(kind, text))
+    }
+
     fn holds(&self, kind: &str, end: &str, about: &str, tag: &str, now: Timestamp) -> bool {
         // `from_str_radix` takes a sign too, so that one time could be written in several ways.
         let is_plain = end.bytes().all(|byte| byte.is_ascii_hexdigit());

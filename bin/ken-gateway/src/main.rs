@@ -17,6 +17,7 @@ mod import;
 mod inbox;
 mod knowledge;
 mod link;
+mod mcp;
 mod messenger;
 mod openai;
 mod openapi;

@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, messenger, openai, openapi,
-    runs, schedules, sessions, system, telemetry, undo, workflows,
+    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, mcp, messenger, openai,
+    openapi, runs, schedules, sessions, system, telemetry, undo, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -36,6 +36,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .body_limit(IMAGE_BODY)
                 .limited(api_rate),
         )
+        .area(Area::below("mcp").guarded().strict().limited(api_rate))
         .area(Area::below("channels").strict())
         .area(Area::below("console").strict().limited(api_rate));
     routes
@@ -101,6 +102,9 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/approvals/:requestId", approvals::get)
         .on("GET    /api/approvals/:requestId/diff", approvals::diff)
         .on("POST   /api/approvals/:requestId/decision", approvals::decide)
+        .on("POST   /mcp", mcp::post)
+        .limited(chat_rate)
+        .on("GET    /mcp", mcp::get)
         .on("GET    /api/ids", ids::find)
         .on("GET    /api/telemetry/runs", telemetry::list)
         .on("GET    /api/telemetry/runs/:runId", telemetry::get)

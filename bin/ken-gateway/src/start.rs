@@ -17,6 +17,7 @@ use crate::app::Gateway;
 use crate::console;
 use crate::dedup::DedupSlots;
 use crate::link::LinkKey;
+use crate::mcp::state::Answered;
 use crate::probe::WriteProbe;
 use crate::routes;
 use crate::store::Store;
@@ -49,8 +50,12 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         scheduler: pool("scheduler"),
         messenger: pool("messenger"),
         kend: pool("kend"),
+        tools: pool("tools"),
+        mcp_running: Arc::default(),
+        mcp_answered: Answered::default(),
         state: start.places.state.clone(),
         wait: Duration::from_millis(start.config.chat.wait_ms.into()),
+        door_wait: Duration::from_millis(start.config.doors.wait_ms.into()),
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
         has_secret: secret.is_some(),

@@ -59,6 +59,8 @@ struct File {
     outside: Option<String>,
     #[serde(default)]
     needs: Vec<String>,
+    #[serde(default)]
+    pure: bool,
 }
 
 /// The format of the tool's standard output.
@@ -164,6 +166,7 @@ impl Entry {
                 outside: file.outside.or_else(|| file.touch.is_networked().then(|| "network".to_owned())),
                 missing,
                 reports_progress: false,
+                pure: file.pure,
             },
             touch: file.touch,
         })
@@ -180,6 +183,13 @@ impl File {
             is_in(&self.env, name) && variable() || is_in(&self.secrets, name) && secret()
         };
         if self.needs.iter().any(is_set) { Vec::new() } else { self.needs.clone() }
+    }
+
+    /// Whether nothing in the description contradicts that the result follows from the arguments alone.
+    fn may_be_pure(&self) -> bool {
+        let is_confined = self.touch == Permissions::default() && self.sandbox == Confinement::Touch;
+        let knows_nothing = self.env.is_empty() && self.secrets.is_empty();
+        is_confined && knows_nothing && self.idempotent && self.approval == Approval::None
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -221,6 +231,11 @@ impl File {
             return invalid("/sandbox", message.to_owned());
         }
         self.touch.check("/touch")?;
+        if self.pure && !self.may_be_pure() {
+            let message =
+                "a pure tool has the approval `none` and is idempotent, without touch, sandbox, env or secrets";
+            return invalid("/pure", message.to_owned());
+        }
         if let Some(name) = self.needs.iter().find(|name| !self.env.contains(name) && !self.secrets.contains(name)) {
             return invalid("/needs", format!("{name} stands neither in env nor in secrets"));
         }

@@ -37,14 +37,20 @@ pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, Stri
 }
 
 /// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
-fn completed(call: &Admitted<'_>, mut preview: Preview) -> Preview {
-    if call.call.ask {
-        preview.approval = preview.approval.max(Need::Ask); // what the tool denies stays denied
-    }
-    if preview.approval == Need::Ask && !call.call.outside.is_empty() {
-        preview.reason = Some(with_origins(preview.reason.as_deref().unwrap_or_default(), &call.call.outside));
-    }
+fn completed(call: &Admitted<'_>, preview: Preview) -> Preview {
+    let mut preview = with_rule(preview, call.call.ask, &call.call.outside);
     preview.fingerprint = fingerprint(call, &preview.fingerprint);
+    preview
+}
+
+/// Applies the rule of the caller. What the tool denies stays denied.
+fn with_rule(mut preview: Preview, asks: bool, outside: &Outside) -> Preview {
+    if asks {
+        preview.approval = preview.approval.max(Need::Ask);
+    }
+    if preview.approval == Need::Ask && !outside.is_empty() {
+        preview.reason = Some(with_origins(preview.reason.as_deref().unwrap_or_default(), outside));
+    }
     preview
 }
 
@@ -222,6 +228,28 @@ mod tests {
         // Each of these characters takes six bytes as JSON.
         let escaped = cut(&"\u{1}".repeat(40), 64);
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");
+    }
+
+    #[test]
+    fn a_rule_asks_for_what_is_free_and_frees_nothing() {
+        let origins = Outside::from(["web".to_owned()]);
+        for (by_tool, asks, expected) in [
+            (Need::None, false, Need::None),
+            (Need::None, true, Need::Ask),
+            (Need::Ask, false, Need::Ask),
+            (Need::Ask, true, Need::Ask),
+            (Need::Deny, false, Need::Deny),
+            (Need::Deny, true, Need::Deny),
+        ] {
+            for outside in [&Outside::new(), &origins] {
+                let preview = serde_json::from_value(json!({"approval": by_tool, "reason": "why"})).unwrap();
+                let preview = with_rule(preview, asks, outside);
+                // The person who is asked has to know that the call may be somebody else's idea.
+                let says_origin = preview.reason.is_some_and(|reason| reason.contains("text from outside (web)"));
+                let is_told = expected == Need::Ask && !outside.is_empty();
+                assert_eq!((preview.approval, says_origin), (expected, is_told), "{by_tool:?} {asks} {outside:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
+use crate::acp::Acp;
 use crate::approvals::{Approvals, Approve, Deny};
 use crate::audit::AuditCommand;
 use crate::backup::{Backup, Restore};
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Down,
     /// Open the console, the page for a browser
     Open(Open),
+    /// Talk to an editor that has started this, by the Agent Client Protocol
+    Acp(Acp),
     /// Show the parts: exit status 0 when all enabled parts are ready, 3 otherwise, 4 for an unknown part
     Status(Status),
     /// Show the logs of the parts

@@ -1,6 +1,7 @@
 //! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
 mod accept;
+mod acp;
 mod approvals;
 mod audit;
 mod backup;
@@ -96,6 +97,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(status) => status::run(&globals.places()?, status),
         Command::Logs(logs) => logs::run(&globals.places()?, logs),
         Command::Open(open) => open::run(globals, open),
+        Command::Acp(args) => acp::run(globals, args),
         Command::Reload => parts::reload(&globals.places()?),
         Command::Start(change) => parts::start::<PartsStart>(&globals.places()?, change),
         Command::Stop(stop) => parts::stop(&globals.places()?, stop),

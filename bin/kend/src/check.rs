@@ -45,6 +45,9 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if config.chat.wait_ms > MAX_WAIT_MS {
         say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
     }
+    if config.doors.wait_ms > MAX_WAIT_MS {
+        say(&["doors", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+    }
     for origin in config.gateway.origins.iter().filter(|origin| !is_origin(origin)) {
         let message = format!("`{origin}` is not an origin, such as http://localhost:5173");
         say(&["gateway", "origins"], message);

@@ -25,10 +25,11 @@ type FormatSection = fn(&Config) -> String;
 
 /// The sections that a part can list in `reads`. Of the workspace a part may need the folder alone: the tool of the coding worker
 /// reads the rest for each call. Of the models, ken-agent needs the judge alone, because ken-model makes the calls.
-pub(crate) const SECTIONS: [(&str, FormatSection); 12] = [
+pub(crate) const SECTIONS: [(&str, FormatSection); 13] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
+    ("doors", |config| format!("{:?}", config.doors)),
     ("chat.memory", |config| format!("{:?}", config.chat.memory)),
     ("retention", |config| format!("{:?}", config.retention)),
     ("model", |config| format!("{:?}", config.model)),

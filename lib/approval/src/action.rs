@@ -204,8 +204,28 @@ mod tests {
         let version = |mode: u32| json!({"digest": "c".repeat(64), "mode": mode});
         let shown = lines(json!({"count": 3, "files": [
             {"path": "a", "before": null, "after": version(0o644)}, {"path": "b", "before": version(0o644), "after": null},
-            {"path": "c", "before": version(0o644), "after": version(0o755)}]}));
-        assert_eq!(shown, ["files:", "  a (new)", "  b (removed)", "  c (changed, becomes executable)"]);
+            {"path": "c", "before": version(0o644), "after": version(0o755)},
+            {"path": "d", "before": version(0o755), "after": version(0o755)}]}));
+        let files = ["files:", "  a (new)", "  b (removed)", "  c (changed, becomes executable)", "  d (changed)"];
+        assert_eq!(shown, files);
+    }
+
+    /// A text is left out only if it is exactly a digest: no command and no message can be one by its length alone.
+    #[test]
+    fn only_a_digest_is_left_out() {
+        let digit = |count: usize| "b".repeat(count);
+        for (text, left_out) in [
+            (digit(40), true),
+            (digit(64), true),
+            (digit(39), false),
+            (digit(41), false),
+            (digit(63) + "g", false),
+            ("-".repeat(40), false),
+        ] {
+            assert_eq!(lines(json!({"message": text})).is_empty(), left_out, "{text}");
+        }
+        assert_eq!(lines(json!({"argv": ["echo", ""]})), ["command: echo ''"]);
+        assert_eq!(lines(json!({"canChange": ["repos/a"], "odd": {"digest": digit(40)}})), ["may change: repos/a"]);
     }
 
     #[test]

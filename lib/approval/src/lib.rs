@@ -276,6 +276,7 @@ mod tests {
                 json!({"decidedBy": "vera", "decidedAs": {"kind": "local", "uid": 1000, "user": "vera"}}),
                 "approved by vera, uid 1000",
             ),
+            (json!({"decidedBy": "x", "decidedAs": {"kind": "local", "uid": 7, "user": ""}}), "approved by x, uid 7"),
             (json!({"decidedBy": "x", "decidedAs": {"kind": "secret"}}), "approved by x, secret"),
             (
                 json!({"decidedBy": "x", "decidedAs": {"kind": "messenger", "userId": "7"}}),
@@ -288,6 +289,12 @@ mod tests {
         ] {
             known["decision"] = decision;
             assert_eq!(Request::of(&known).unwrap().outcome.as_deref(), Some(wanted));
+        }
+        // Only an approval is for a session, and what is pending has no end.
+        let for_session = json!({"decidedBy": "vera", "scope": "session"});
+        for (status, wanted) in [("denied", Some("denied by vera")), ("pending", None), ("", None)] {
+            let record = json!({"requestId": "apr_1", "status": status, "decision": for_session});
+            assert_eq!(Request::of(&record).unwrap().outcome.as_deref(), wanted, "{status}");
         }
         // The end of a request is enough to say it.
         let decision = json!({"decidedBy": "ada", "decidedAt": "2026-11-23T18:00:07.000Z"});
@@ -309,6 +316,9 @@ mod tests {
             json!({"type": "approval_requested", "requestId": "apr_1", "actionType": "git.push", "risk": "high"});
         let request = Request::of_event(&event).unwrap();
         assert!(request.is_cut && request.is_pending() && request.text().starts_with("git.push\nrisk:  high\n"));
+        let mut cut = record(json!({"argv": ["ls"]}), "+x");
+        cut["request"]["metadata"]["cut"] = json!(["diff"]);
+        assert!(Request::of(&cut).unwrap().is_cut, "the store has left out what is long");
         let mut long = record(json!({"argv": ["ls"]}), "+x");
         long["request"]["metadata"]["whole"] = json!({"digest": "d", "bytes": 200_000});
         let mut request = Request::of(&long).unwrap();

@@ -5,7 +5,7 @@
 use ken_types::event::{CitedSource, TurnResult};
 use ken_types::hex;
 use ken_types::live_text::LiveText;
-use ken_types::ops::store::Scope;
+use ken_types::ops::store::{Scope, SubmissionStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -52,6 +52,8 @@ pub struct Conversation {
 
 /// The name of [`Conversation`] in the context of an event.
 pub const DOOR: &str = "door";
+/// The name of the turns in the context of an event of which the caller was sent a notice in place of the answer.
+pub const OWED: &str = "owed";
 /// The name of the instructions of the caller in the context of an event.
 pub const INSTRUCTIONS: &str = "instructions";
 
@@ -62,8 +64,11 @@ impl Conversation {
 
     /// Returns the digests with which the next request of the caller can begin, if the answer is complete: an answer that was streamed
     /// contains all texts of the turn, and one that was not only the last.
-    pub fn tips_after(&self, streamed: &str, result: &TurnResult) -> Vec<Prefix> {
-        let mut tips = vec![self.after.add("assistant", streamed), self.after.add("assistant", &whole_text(result))];
+    ///
+    /// `owed` are the answers that stand before it.
+    pub fn tips_after(&self, owed: &[String], streamed: &str, result: &TurnResult) -> Vec<Prefix> {
+        let tip = |text: &str| self.after.add("assistant", &behind(owed, text));
+        let mut tips = vec![tip(streamed), tip(&whole_text(result))];
         tips.dedup();
         tips
     }
@@ -105,6 +110,30 @@ pub fn notice(event: &Value) -> String {
         text("risk"),
         text("requestId")
     )
+}
+
+/// Returns the sentence that is sent in place of an answer whose turn waits for decisions on these requests.
+pub fn waiting(requests: &[String]) -> String {
+    format!(
+        "*ken waits for a decision on {}. Decide with `ken approvals`, or in ken's console; no message here is a decision. The turn goes on \
+         then, and the next answer here begins with its answer.*",
+        requests.join(", ")
+    )
+}
+
+/// Returns the text of an earlier turn, which stands before an answer.
+pub fn owed_text(status: &SubmissionStatus) -> String {
+    match (&status.result, &status.error) {
+        (Some(result), _) => whole_text(result),
+        (None, Some(error)) => format!("*The turn that waited for a decision failed: {}*", error.message),
+        (None, None) => String::new(),
+    }
+}
+
+/// Returns a text with the answers before it that the caller was owed.
+pub fn behind(owed: &[String], text: &str) -> String {
+    let texts = owed.iter().map(String::as_str).chain([text]);
+    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Returns the text of an answer that is sent as a whole: the last text of the turn, and the sources that it names.
@@ -171,9 +200,9 @@ mod tests {
         let mut result: TurnResult =
             serde_json::from_value(json!({"text": "Done.", "usage": {}, "model": {"provider": "p", "id": "m"}}))
                 .unwrap();
-        assert_eq!(conversation.tips_after("Done.", &result), [after.add("assistant", "Done.")]);
+        assert_eq!(conversation.tips_after(&[], "Done.", &result), [after.add("assistant", "Done.")]);
         result.sources = vec![CitedSource { number: 1, id: "kb-1".into(), title: "T".into(), score: 1.0 }];
-        let tips = conversation.tips_after("I look.\nDone.", &result);
+        let tips = conversation.tips_after(&[], "I look.\nDone.", &result);
         assert_eq!(tips, [after.add("assistant", "I look.\nDone."), after.add("assistant", "Done.\n\n[1] T (kb-1)")]);
         let context = json!({"door": serde_json::to_value(&conversation).unwrap()});
         assert_eq!(Conversation::of_context(Some(&context)), Some(conversation));

@@ -178,6 +178,32 @@ impl Gateway {
         self.read_answer(response)
     }
 
+    /// Sends a POST request and has its response read as it arrives. Repeats both while `read` fails with an error that may pass,
+    /// for instance because the response has broken off. It must be a request that may be repeated.
+    ///
+    /// # Errors
+    /// Those of `read`; `unavailable` if the gateway cannot be reached.
+    pub fn exchange<T>(
+        &mut self,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        mut read: impl FnMut(OpenResponse) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            let done = self.request(&Method::POST, target, headers, body).and_then(|response| {
+                let (head, body) = response.into_parts();
+                let lines = BufReader::new(body.into_reader()).lines();
+                read(OpenResponse { status: head.status.as_u16(), headers: head.headers, lines: Box::new(lines) })
+            });
+            match done {
+                Ok(done) => return Ok(done),
+                Err(error) => attempts.wait(self, error)?,
+            }
+        }
+    }
+
     /// Returns the lines of a response as they arrive.
     pub(crate) fn lines(&self, target: &str) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
         let response = self.request(&Method::GET, target, &[], &[])?;
@@ -272,6 +298,26 @@ impl Attempts {
             gateway.endpoint = endpoint;
         }
         Ok(())
+    }
+}
+
+/// A response whose body is read as it arrives.
+pub struct OpenResponse {
+    pub status: u16,
+    headers: HeaderMap,
+    /// The lines of the body. An error means that the connection was lost.
+    pub lines: Box<dyn Iterator<Item = io::Result<String>>>,
+}
+
+impl OpenResponse {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+impl fmt::Debug for OpenResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenResponse").field("status", &self.status).finish_non_exhaustive()
     }
 }
 

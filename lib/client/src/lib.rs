@@ -34,7 +34,7 @@ pub mod workspace;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
-pub use gateway::{CompleteResponse, Gateway, Method};
+pub use gateway::{CompleteResponse, Gateway, Method, OpenResponse};
 pub use history::History;
 pub use ken_types::live_text::{LiveText, message_text, progress_line, source_lines};
 pub use nearest::nearest;

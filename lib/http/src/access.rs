@@ -386,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn no_header_makes_another_machine_local() {
+        let headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("localhost:1"))]);
+        for trust in [Trust::OwnUser, Trust::AnyUser] {
+            for (address, expected) in [("127.0.0.1", None), ("10.0.0.1", Some(Foreign::Elsewhere))] {
+                let peer = Peer { address: address.parse().unwrap(), owner: Some(geteuid().as_raw()) };
+                let found = Access::new(None).trust(trust).foreign(peer, &Uri::from_static("/"), &headers);
+                assert_eq!(found, expected, "{trust:?} {address}");
+            }
+        }
+    }
+
+    #[test]
     fn only_the_own_user_is_local_unless_all_are() {
         let own = geteuid().as_raw();
         let check = |trust, owner| check_from(&Access::new(None).trust(trust), owner, "/", &[("host", "localhost:1")]);

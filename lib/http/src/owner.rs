@@ -31,6 +31,13 @@ struct Found {
     inode: u32,
 }
 
+impl Found {
+    /// The user that holds the socket, if it is connected and anybody does.
+    fn owner(self) -> Option<u32> {
+        (self.inode != 0 && CONNECTED.contains(&self.state)).then_some(self.uid)
+    }
+}
+
 /// The states of a connected socket (`tcp_states.h`): ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT.
 const CONNECTED: [u8; 4] = [1, 4, 5, 8];
 
@@ -54,7 +61,7 @@ impl Owners {
         // If our end was reset meanwhile, another process may have connected from the same port since then. As long as our
         // end is connected, what was found is its other end.
         stream.peer_addr().ok()?;
-        (found.inode != 0 && CONNECTED.contains(&found.state)).then_some(found.uid)
+        found.owner()
     }
 
     fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<Found> {
@@ -242,6 +249,14 @@ mod tests {
         for owners in both(&listener) {
             let found = owners.find(peer, accepted.local_addr().unwrap());
             assert_eq!(found.unwrap().inode, 0);
+        }
+    }
+
+    #[test]
+    fn only_who_holds_a_connected_socket_owns_it() {
+        for state in 0..=12 {
+            let owner = |inode| Found { state, uid: 7, inode }.owner();
+            assert_eq!((owner(9).is_some(), owner(0)), ([1, 4, 5, 8].contains(&state), None), "{state}");
         }
     }
 

@@ -20,6 +20,7 @@ pub struct Config {
     pub gateway: Gateway,
     pub cognitive: Cognitive,
     pub chat: Chat,
+    pub doors: Doors,
     pub retention: Retention,
     pub model: Model,
     pub telemetry: Telemetry,
@@ -162,6 +163,20 @@ pub struct Chat {
 impl Default for Chat {
     fn default() -> Chat {
         Chat { wait_ms: 200_000, memory: Memory::On }
+    }
+}
+
+/// The interfaces of others that the gateway has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Doors {
+    /// How long a request of the interface of OpenAI waits for a turn that waits for a decision, in milliseconds, at most 600,000.
+    pub wait_ms: u32,
+}
+
+impl Default for Doors {
+    fn default() -> Doors {
+        Doors { wait_ms: 240_000 }
     }
 }
 

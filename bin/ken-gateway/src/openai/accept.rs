@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ken_chat::door::Conversation;
+use ken_chat::door::{Conversation, Prefix};
 use ken_http::{Failure, Request};
 use ken_types::id::{EventId, Mint, Origin, SubmissionId};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, FreshSession,
-    InboundEvent, Policy, SubmissionsWait, Target, WaitSubmission,
+    Accept, Accepted, Action, Answered, ChatAccept, Continuation, DeliveredEvent, DoorsDelivered, DoorsNotice,
+    FreshSession, InboundEvent, Policy, SentNotice, SubmissionsWait, Target, WaitSubmission,
 };
 use ken_types::{Code, Error};
 
@@ -25,6 +25,8 @@ const NEW: &str = "new";
 /// A request that was accepted.
 pub(super) struct Begun {
     pub(super) turn: Turn,
+    /// The conversation, if its session is found by it.
+    pub(super) conversation: Option<Conversation>,
     /// Whether the session is new, and older messages of the conversation are left out of it.
     pub(super) shortened: bool,
 }
@@ -65,7 +67,8 @@ pub(super) async fn accept(
     };
     let accepted = gateway.store.change::<ChatAccept>(&args, CHANGE).await;
     let accepted = accepted.map_err(|error| failed_change(error, "eventId", args.event.id.as_str()))?;
-    begun(gateway, request, accepted, shortened).await
+    let (turn, shortened) = begun(gateway, request, accepted, shortened).await?;
+    Ok(Begun { turn, shortened, conversation: Some(conversation).filter(|_| is_found) })
 }
 
 /// Checks that results are there for exactly the calls with which a turn ended.
@@ -89,7 +92,7 @@ async fn begun(
     request: &Request,
     accepted: Accepted,
     shortened: bool,
-) -> Result<Begun, Failure> {
+) -> Result<(Turn, bool), Failure> {
     if let Some(refused) = accepted.refused {
         // The next equal request is another one, because the reason may have gone by then.
         delivered(gateway, &accepted.event_id).await;
@@ -99,8 +102,10 @@ async fn begun(
         return Err(Error::internal("the store accepted a prompt and named no submission").into());
     };
     let shortened = shortened && session.created;
-    let turn = Turn::new(gateway.clone(), request, accepted.event_id, accepted.received_at, session.id, submission);
-    Ok(Begun { turn, shortened })
+    let (event, at) = (accepted.event_id, accepted.received_at);
+    let mut turn = Turn::new(gateway.clone(), request, event, at, session.id, submission);
+    turn.owed = accepted.owed;
+    Ok((turn, shortened))
 }
 
 /// Returns the id of the event, and whether the store completes it. A key stands for the request. Without one, equal requests are the
@@ -134,6 +139,13 @@ fn target(
         None => conversation.before.as_ref().map(|before| before.as_str().to_owned()),
     };
     Ok((Target::Continued(Continuation { tip, after, fresh, imported }), shortened))
+}
+
+/// Notes that a notice is sent in place of the answer of a turn, with the digest of the conversation after it, or that it was sent.
+pub(super) async fn noticed(gateway: &Gateway, submission: &SubmissionId, tip: Option<Prefix>) -> Result<(), Failure> {
+    let args = SentNotice { submission_id: submission.clone(), tip: tip.map(|tip| tip.as_str().to_owned()) };
+    gateway.store.change::<DoorsNotice>(&args, CHANGE).await?;
+    Ok(())
 }
 
 /// Notes that the answer to an event was sent to its end. If the store does not learn it, an equal request gets the same answer.

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use ken_chat::door::{Conversation, behind, waiting, whole_text};
+use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Frames, LongResponse, Request, Response};
 use ken_types::Error;
 use ken_types::event::{TurnResult, Usage};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
-use super::accept::{Begun, SESSION, accept, delivered};
+use super::accept::{Begun, SESSION, accept, delivered, noticed};
 use super::error;
 use super::input::{Input, Said, message};
 use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, sort, switch, text};
 use super::sending::{named_ignored, sent_whole};
 use super::tools::{Tools, call_id};
-use super::turn::Turn;
+use super::turn::{SILENCE, Turn};
 use crate::app::Gateway;
 use crate::body;
 use crate::turn::check_model;
@@ -105,12 +108,13 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
     let asked = Asked::read(&bytes)?;
     check_model(&gateway).await?;
     let held = request.hold()?;
-    let Begun { turn, shortened } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
+    let until = Instant::now() + gateway.door_wait;
+    let Begun { turn, shortened, conversation } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
     let session = turn.session.to_string();
-    let answer = Answer { model: asked.input.model, turn, _held: held };
+    let answer = Answer { model: asked.input.model, turn, conversation, _held: held };
     let response = match asked.stream {
         Some(with_usage) => Response::events(|frames| answer.stream(frames, with_usage)),
-        None => answer.whole().await?,
+        None => answer.whole(until).await?,
     };
     named_ignored(response.text_header(SESSION, &session)?, asked.ignored, shortened)
 }
@@ -118,13 +122,24 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
 struct Answer {
     model: String,
     turn: Turn,
+    conversation: Option<Conversation>,
     _held: LongResponse,
 }
 
 impl Answer {
     /// Returns the answer as one document.
-    async fn whole(mut self) -> Result<Response, Failure> {
-        self.turn.end().await?;
+    async fn whole(mut self, until: Instant) -> Result<Response, Failure> {
+        let mut owed = Vec::new();
+        for id in std::mem::take(&mut self.turn.owed) {
+            match self.turn.owed_text(&id, until).await? {
+                Ok(text) => owed.push(text),
+                Err(requests) => return self.notice(&requests).await,
+            }
+        }
+        let requests = self.turn.end_or_requests(until).await?;
+        if !requests.is_empty() {
+            return self.notice(&requests).await;
+        }
         let result = match self.turn.result().await {
             Ok(result) => result,
             Err(failure) => {
@@ -132,14 +147,31 @@ impl Answer {
                 return Err(failure);
             }
         };
-        let body = self.completion(&result);
+        let body = self.completion(&behind(&owed, &whole_text(&result)), Some(&result));
         Ok(sent_whole(self.turn, &body))
     }
 
-    fn completion(&self, result: &TurnResult) -> Value {
-        let content = ken_chat::door::whole_text(result);
+    /// Returns a notice that the turn waits for a decision, in place of its answer. The turn goes on.
+    async fn notice(self, requests: &[String]) -> Result<Response, Failure> {
+        let text = waiting(requests);
+        let submission = self.turn.submission.submission_id.clone();
+        if let Some(conversation) = &self.conversation {
+            // The next message may come as soon as the notice is there, and must find its session.
+            noticed(&self.turn.gateway, &submission, Some(conversation.after.add("assistant", &text))).await?;
+        }
+        let body = self.completion(&text, None).to_string();
+        Ok(Response::stream(200, HeaderValue::from_static("application/json"), |mut frames| async move {
+            frames.send(body).await;
+            if let Err(error) = noticed(&self.turn.gateway, &submission, None).await {
+                tracing::warn!("the next answer does not begin with that of {submission}: {}", error.error());
+            }
+        }))
+    }
+
+    /// Returns the document of an answer with this text. A notice has no result.
+    fn completion(&self, content: &str, result: Option<&TurnResult>) -> Value {
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
-        if !result.calls.is_empty() {
+        if let Some(result) = result.filter(|result| !result.calls.is_empty()) {
             message["tool_calls"] = self.calls(result);
             if content.is_empty() {
                 message["content"] = Value::Null;
@@ -150,9 +182,9 @@ impl Answer {
             "index": 0,
             "message": message,
             "logprobs": null,
-            "finish_reason": self.finish_reason(result),
+            "finish_reason": result.map_or("stop", |result| self.finish_reason(result)),
         }]);
-        body["usage"] = usage(&result.usage);
+        body["usage"] = usage(&result.map(|result| result.usage).unwrap_or_default());
         body
     }
 
@@ -185,7 +217,7 @@ impl Answer {
 
     async fn stream(mut self, mut frames: Frames, with_usage: bool) {
         frames.send(self.piece(json!({"role": "assistant", "content": ""}), None)).await;
-        let end = match self.send_text(&mut frames).await {
+        let end = match self.send_all(&mut frames).await {
             Ok(()) => self.turn.result().await,
             Err(failure) => Err(failure),
         };
@@ -196,6 +228,22 @@ impl Answer {
         };
         frames.send(last).await;
         delivered(&self.turn.gateway, &self.turn.event).await;
+    }
+
+    /// Sends the answers that the caller is owed, and then the text of the turn.
+    async fn send_all(&mut self, frames: &mut Frames) -> Result<(), Failure> {
+        for id in std::mem::take(&mut self.turn.owed) {
+            let text = loop {
+                match self.turn.owed_text(&id, Instant::now() + SILENCE).await? {
+                    Ok(text) => break text,
+                    Err(_) => frames.send(": waiting\n\n").await,
+                }
+            };
+            if !text.is_empty() {
+                frames.send(self.piece(json!({"content": text + "\n\n"}), None)).await;
+            }
+        }
+        self.send_text(frames).await
     }
 
     /// Sends the text as it is made, and a comment where there is none for long.

@@ -151,10 +151,11 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let held = request.hold()?;
     let previous = asked.previous.as_ref();
     let accepted = accept(&gateway, &request, &bytes, &asked.input, previous).await;
-    let Begun { turn, shortened } = accepted.map_err(|failure| match (failure.error().at.as_deref(), previous) {
-        (Some("/after"), Some(previous)) => unknown_previous(&super::answer::id_of(previous)),
-        _ => failure,
-    })?;
+    let Begun { turn, shortened, .. } =
+        accepted.map_err(|failure| match (failure.error().at.as_deref(), previous) {
+            (Some("/after"), Some(previous)) => unknown_previous(&super::answer::id_of(previous)),
+            _ => failure,
+        })?;
     let session = turn.session.to_string();
     let answer = Answer::new(asked.input.model, turn, asked.previous, Some(held));
     let response = match (asked.stream, asked.background) {

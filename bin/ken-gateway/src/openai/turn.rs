@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_chat::door::StreamedText;
+use ken_chat::door::{StreamedText, owed_text};
 use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::TurnResult;
-use ken_types::id::{EventId, SessionId};
+use ken_types::id::{EventId, SessionId, SubmissionId};
 use ken_types::ops::store::{Admission, ReadStream, State, SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::{Error, Offset, Timestamp};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::error::of_turn;
 use crate::app::Gateway;
@@ -21,8 +21,12 @@ use crate::stream::page::{PAUSE, page};
 use crate::stream::subject::Subject;
 use crate::turn::{Waited, wait};
 
+/// The same as a duration.
+pub(super) const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
 /// How long a read waits for events. A stream without text has a comment then, which shows the caller that it is not broken.
 const SILENCE_MS: u64 = 15_000;
+/// How long to wait at least before the next look at a turn.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) struct Turn {
     pub(super) gateway: Arc<Gateway>,
@@ -30,6 +34,8 @@ pub(super) struct Turn {
     pub(super) received_at: Timestamp,
     pub(super) session: SessionId,
     pub(super) submission: Admission,
+    /// The turns of which the caller was sent a notice, and whose answers stand before this one.
+    pub(super) owed: Vec<SubmissionId>,
     shutdown: Shutdown,
     offset: Offset,
     text: StreamedText,
@@ -68,6 +74,7 @@ impl Turn {
             received_at,
             session,
             submission,
+            owed: Vec::new(),
             shutdown,
             offset,
             text,
@@ -109,6 +116,42 @@ impl Turn {
             self.progress().await?;
         }
         Ok(())
+    }
+
+    /// Waits until the turn has ended. From a time on, a turn that waits for decisions is not waited for: their requests are returned.
+    pub(super) async fn end_or_requests(&mut self, until: Instant) -> Result<Vec<String>, Failure> {
+        while !self.has_ended {
+            if let Ok(progress) = timeout_at(until.max(Instant::now() + LEAST_WAIT), self.progress()).await {
+                progress?;
+            }
+            if Instant::now() >= until && !self.has_ended {
+                let standing = self.standing().await?;
+                if !standing.approvals.is_empty() {
+                    return Ok(standing.approvals);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Returns the text of an earlier turn when it has ended. From a time on, a turn that waits for decisions is not waited for: their
+    /// requests are returned.
+    pub(super) async fn owed_text(
+        &self,
+        id: &SubmissionId,
+        until: Instant,
+    ) -> Result<Result<String, Vec<String>>, Failure> {
+        loop {
+            let time = until.saturating_duration_since(Instant::now()).max(LEAST_WAIT);
+            match wait(&self.gateway, self.shutdown.clone(), id, Some(time)).await? {
+                Waited::Settled(standing) => return Ok(Ok(owed_text(&standing))),
+                Waited::Running(Some(standing)) if !standing.approvals.is_empty() => {
+                    return Ok(Err(standing.approvals));
+                }
+                Waited::Running(_) => {}
+                Waited::Stopping => return Err(stopping()),
+            }
+        }
     }
 
     /// Returns the next events of the turn itself, without those of its workers.

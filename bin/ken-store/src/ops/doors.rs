@@ -1,14 +1,16 @@
 //! Conversations of callers who name no session, but send their messages each time. See `ken_chat::door`.
 
-use ken_chat::door::{Conversation, StreamedText};
+use ken_chat::door::{Conversation, OWED, StreamedText, owed_text};
 use ken_types::fence::Outside;
 use ken_types::id::{EventId, SessionId, SubmissionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{
-    Admission, BySubmission, Continuation, DeliveredEvent, DoorsDelete, DoorsDelivered, DoorsFind, FoundAnswer,
-    ImportedExchange, OPENAI, OwnedSession, PastExchange, Scope, SessionsPurge, State, SubmissionKind,
+    Admission, BySubmission, Continuation, DeliveredEvent, DoorsDelete, DoorsDelivered, DoorsFind, DoorsNotice,
+    FoundAnswer, ImportedExchange, OPENAI, OwnedSession, PastExchange, Scope, SentNotice, SessionsPurge, State,
+    SubmissionKind,
 };
 use ken_types::{Error, Offset};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::change::Change;
@@ -26,7 +28,42 @@ const IMPORT: &str = "import";
 const KIND: &str = "chat.imported";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<DoorsDelivered>().read::<DoorsFind>().write::<DoorsDelete>()
+    operations.write::<DoorsDelivered>().write::<DoorsNotice>().read::<DoorsFind>().write::<DoorsDelete>()
+}
+
+impl Write for DoorsNotice {
+    fn run(tables: &dyn Tables, args: &SentNotice, _: &mut Change) -> Result<Nothing, Error> {
+        let Answer { found, .. } = answer(tables, &args.submission_id)?;
+        match &args.tip {
+            None => tables.set_event_noticed(found.event)?,
+            Some(tip) if is_newest(tables, &found)? => tables.add_tip(found.stream, tip)?,
+            Some(_) => {}
+        }
+        Ok(Nothing {})
+    }
+}
+
+/// Whether no later prompt has gone on with the session.
+fn is_newest(tables: &dyn Tables, found: &SubmissionRow) -> Result<bool, Error> {
+    let newest = tables.exchanges(found.stream, i64::MAX, 1)?;
+    Ok(newest.first().is_none_or(|(key, _)| *key == found.key))
+}
+
+/// Returns the turns whose answers the next prompt of a session owes, and notes that it gives them.
+pub(super) fn take_owed(tables: &dyn Tables, stream: i64) -> Result<Vec<SubmissionId>, Error> {
+    let newest = tables.exchanges(stream, i64::MAX, 1)?;
+    let Some((key, _)) = newest.first() else { return Ok(Vec::new()) };
+    let found = tables.submission_by_key(*key)?;
+    if !tables.take_event_noticed(found.event)? {
+        return Ok(Vec::new());
+    }
+    let context = tables.event(found.event)?.and_then(|event| event.context);
+    Ok(owed(context.as_ref()).into_iter().chain([found.id]).collect())
+}
+
+fn owed(context: Option<&Value>) -> Vec<SubmissionId> {
+    let given = context.and_then(|context| context.get(OWED));
+    given.and_then(|owed| Vec::deserialize(owed).ok()).unwrap_or_default()
 }
 
 impl Read for DoorsFind {
@@ -190,18 +227,21 @@ pub(super) struct Sent {
     text: String,
     streamed: StreamedText,
     submission: SubmissionId,
+    owed: Vec<SubmissionId>,
 }
 
 impl Sent {
     /// Returns `None` for a turn whose caller does not send the conversation each time.
     pub(super) fn of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<Sent>, Error> {
         let event = tables.event(found.event)?;
-        let conversation = Conversation::of_context(event.and_then(|event| event.context).as_ref());
+        let context = event.and_then(|event| event.context);
+        let conversation = Conversation::of_context(context.as_ref());
         Ok(conversation.map(|conversation| Sent {
             conversation,
             text: String::new(),
             streamed: StreamedText::default(),
             submission: found.id.clone(),
+            owed: owed(context.as_ref()),
         }))
     }
 
@@ -221,12 +261,13 @@ impl Sent {
         ending: &Ending<'_>,
     ) -> Result<(), Error> {
         // A later prompt of another client has gone on with the session, so these messages are no longer its end.
-        let newest = tables.exchanges(found.stream, i64::MAX, 1)?;
-        if newest.first().is_some_and(|(key, _)| *key != found.key) {
+        if !is_newest(tables, found)? {
             return Ok(());
         }
+        let status = |id: &SubmissionId| Ok(tables.submission_status(id)?.as_ref().map(owed_text).unwrap_or_default());
+        let owed: Vec<String> = self.owed.iter().map(status).collect::<Result<_, Error>>()?;
         let tips = match ending.result.filter(|_| ending.state() == State::Completed) {
-            Some(result) => self.conversation.tips_after(&self.text, result),
+            Some(result) => self.conversation.tips_after(&owed, &self.text, result),
             None => self.conversation.before.iter().cloned().collect(),
         };
         tips.iter().try_for_each(|tip| tables.add_tip(found.stream, tip.as_str()))

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -47,17 +48,19 @@ impl Write for ChatAccept {
     const COMES_FIRST: bool = true;
 
     fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
-        let args = &*with_whole_id(tables, args)?;
+        let args = with_whole_id(tables, args)?;
         if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
             return record::read(&answer);
         }
         let name = name_of(&args.action)?;
         let scope = sessions::scope_key(tables, &args.event.scope)?;
-        let Plan { session, queue } = match plan(tables, scope, args) {
+        let Plan { session, queue } = match plan(tables, scope, &args) {
             Ok(plan) => plan,
             Err(error) if is_stored_refusal(error.code) => return refuse(tables, scope, &args.event, error),
             Err(error) => return Err(error),
         };
+        let (args, owed) = with_owed(tables, args, &session)?;
+        let args = &*args;
         let (mut session, created) = open_session(tables, scope, session, change)?;
         if let (Some(found), Some(name)) = (&mut session, name) {
             sessions::set_name(tables, found, &name, change)?;
@@ -76,6 +79,7 @@ impl Write for ChatAccept {
             submission: queued
                 .as_ref()
                 .map(|(log, entry)| Admission { submission_id: entry.id.clone(), offset: log.end() }),
+            owed,
         };
         let event = insert_event(tables, scope, &args.event, &accepted)?;
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
@@ -95,6 +99,27 @@ fn with_whole_id<'a>(tables: &dyn Tables, args: &'a Accept) -> Result<Cow<'a, Ac
     }
     let id = doors::counted(tables, &args.event.id)?;
     Ok(Cow::Owned(Accept { event: InboundEvent { id, ..args.event.clone() }, ..args.clone() }))
+}
+
+/// Adds to the context of a prompt the turns of which its caller was sent a notice in place of the answer.
+fn with_owed<'a>(
+    tables: &dyn Tables,
+    args: Cow<'a, Accept>,
+    session: &Destination,
+) -> Result<(Cow<'a, Accept>, Vec<SubmissionId>), Error> {
+    let owed = match session {
+        Destination::Known(found) if args.event.scope.connector == OPENAI => doors::take_owed(tables, found.stream)?,
+        _ => Vec::new(),
+    };
+    if owed.is_empty() {
+        return Ok((args, owed));
+    }
+    let mut args = args.into_owned();
+    let context = args.event.context.get_or_insert_with(|| json!({}));
+    if let Value::Object(fields) = context {
+        fields.insert(ken_chat::door::OWED.to_owned(), json!(owed));
+    }
+    Ok((Cow::Owned(args), owed))
 }
 
 /// Gives a session its title. One of a caller who sends the whole conversation has none until its second exchange, and is not listed
@@ -210,6 +235,7 @@ fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -
         session: None,
         offset: None,
         submission: None,
+        owed: Vec::new(),
     };
     insert_event(tables, scope, event, &accepted)?;
     Ok(accepted)

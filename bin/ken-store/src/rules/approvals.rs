@@ -57,9 +57,9 @@ pub(crate) fn deciding_request<'a>(known: &'a [ApprovalRow], args: &PutApproval)
     used.or_else(denied).or_else(same)
 }
 
-/// Whether the same call was approved, and has not run because it would do something else now.
+/// Whether the same call was approved, and has not run because it would do something else now. If it has run, its request decides.
 pub(crate) fn was_approved_before(known: &[ApprovalRow]) -> bool {
-    known.iter().any(|row| row.record.status == Status::Approved && row.record.used_at.is_none())
+    known.iter().any(|row| row.record.status == Status::Approved)
 }
 
 /// Returns the status of a new request. If no person has to decide it, also returns its decision.

@@ -260,6 +260,10 @@ pub trait Doors {
     /// Returns the newest event whose id is this text, a colon and a number, and whether its answer was sent to its end.
     fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error>;
     fn set_delivered(&self, id: &str) -> Result<(), Error>;
+    /// Notes that a notice was sent in place of the answer to an event.
+    fn set_event_noticed(&self, event: i64) -> Result<(), Error>;
+    /// Notes that the answer to an event is sent now, if a notice was sent before. Returns whether one was.
+    fn take_event_noticed(&self, event: i64) -> Result<bool, Error>;
     /// Notes that nobody may read the answer to an event any more.
     fn set_event_deleted(&self, event: i64) -> Result<(), Error>;
     fn is_event_deleted(&self, event: i64) -> Result<bool, Error>;

@@ -184,8 +184,11 @@ async fn what_was_approved_and_has_changed_is_asked_anew_and_says_so() {
     assert_eq!((again.request_id.as_str(), again.status), ("apr_2", Status::Pending));
     assert!(again.request.reason.starts_with("what was approved has changed"), "{}", again.request.reason);
     assert_eq!(get(&kit, "1").await.status, Status::Approved);
-    // Another call was never approved.
-    assert_eq!(ask(&kit, put("3", "c2", 'c')).await.request.reason, "");
+    // Another call was never approved, also if somebody was asked about it before.
+    for (id, letter) in [("3", 'c'), ("4", 'd')] {
+        assert_eq!(ask(&kit, put(id, "c2", letter)).await.request.reason, "");
+    }
+    assert_eq!(get(&kit, "3").await.status, Status::Cancelled);
 }
 
 /// Of the earlier requests, the one that decides need not be the newest.
@@ -250,6 +253,9 @@ async fn a_long_diff_is_approved_by_its_digest_once() {
         assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{error:?}");
     }
     kit.write::<ApprovalsDecide>(with(Some(&digest), GrantScope::Once)).await.unwrap();
+    // To deny it, nobody has to read all of it.
+    ask(&kit, long("2", "c2")).await;
+    assert!(!kit.write::<ApprovalsDecide>(decide("2", false, GrantScope::Once)).await.unwrap().approved);
     // No event names the blob.
     let diff = |id: &str| kit.read::<ApprovalsDiff>(GetDiff { id: format!("apr_{id}"), offset: 1, limit: 6 });
     for days in [2, 91] {
@@ -302,7 +308,27 @@ async fn one_decision_counts() {
     ask(&kit, put("2", "c2", 'b')).await;
     let keyed = DecideApproval { key: Some("k".into()), ..decide("2", false, GrantScope::Once) };
     let first = kit.write::<ApprovalsDecide>(keyed.clone()).await.unwrap();
-    assert_eq!(kit.write::<ApprovalsDecide>(keyed).await.unwrap(), first);
+    assert_eq!(kit.write::<ApprovalsDecide>(keyed.clone()).await.unwrap(), first);
+    // Another caller has another key, and is not told that it has decided.
+    let other = DecideApproval { key: Some("l".into()), ..keyed };
+    assert_eq!(conflict(kit.write::<ApprovalsDecide>(other).await), "the request is denied");
+}
+
+/// A request ends with its turn, and so does a grant that was not used.
+#[tokio::test]
+async fn after_its_turn_nothing_is_asked_and_nothing_is_granted() {
+    let (kit, claim) = running().await;
+    for (id, call) in [("1", "c1"), ("2", "c2")] {
+        ask(&kit, put(id, call, 'a')).await;
+    }
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once)).await.unwrap();
+    kit.finish(&claim.lease, 0, "done").await.unwrap();
+    let used = kit.write::<ApprovalsConsume>(consume("1", 'a', "k")).await;
+    assert_eq!(conflict(used), "the turn of the approval has ended");
+    let decided = kit.write::<ApprovalsDecide>(decide("2", true, GrantScope::Once)).await;
+    assert_eq!(conflict(decided), "the request is cancelled");
+    let asked = kit.write::<ApprovalsPut>(put("3", "c3", 'c')).await;
+    assert!(conflict(asked).contains("has ended"));
 }
 
 #[tokio::test]
@@ -464,6 +490,7 @@ async fn what_is_asked_and_what_is_answered_has_limits() {
         args
     };
     for (args, code) in [
+        (PutApproval { preview: put("1", "c1", 'A').preview, ..within(1) }, invalid("/preview/fingerprint")),
         (within(0), invalid("/expiresInMs")),
         (within(7 * 24 * HOUR_MS + 1), invalid("/expiresInMs")),
         (sized(REQUEST_BYTES + 1), (Code::TooLarge, "/preview")),
@@ -481,6 +508,8 @@ async fn what_is_asked_and_what_is_answered_has_limits() {
         let error = decide(decided_by, reason).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{error:?}");
     }
+    let spoofed = DecideApproval { decided_by: "ada\u{1b}[2J".into(), ..self::decide("0", true, GrantScope::Once) };
+    assert_eq!(kit.write::<ApprovalsDecide>(spoofed).await.unwrap_err().at.as_deref(), Some("/decidedBy"));
     decide(120, 2_000).await.unwrap();
 }
 

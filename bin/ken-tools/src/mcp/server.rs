@@ -237,6 +237,7 @@ impl Server {
                 outside: Some(format!("mcp {}", self.config.name)),
                 missing: Vec::new(),
                 reports_progress: true,
+                pure: false,
             },
         })
     }

@@ -267,3 +267,23 @@ fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
 fn length(document: &ReadDocument) -> usize {
     serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_document_has_at_most_the_largest_number_of_sections() {
+        let folder = tempfile::tempdir().unwrap();
+        for (count, expected) in [(DOCUMENT_PIECES, Ok(DOCUMENT_PIECES)), (DOCUMENT_PIECES + 1, Err("at most 2000"))] {
+            let text: String = (0..count).map(|number| format!("# Section {number}\n\nText.\n\n")).collect();
+            std::fs::write(folder.path().join("a.md"), text).unwrap();
+            match (read(folder.path(), "a.md"), expected) {
+                (Ok(document), expected) => assert_eq!(Ok(document.pieces.len()), expected),
+                (Err(why), expected) => assert!(why.contains(expected.unwrap_err()), "{why}"),
+            }
+        }
+    }
+}

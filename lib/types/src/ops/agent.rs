@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Nothing;
 use super::model::ToolSpec;
 use super::store::{Claim, History};
 use super::telemetry::ByWork;
@@ -14,6 +15,34 @@ crate::operations! {
     /// first. `not_found` for an unknown id, `invalid` for a run of a workflow, `conflict` for a turn that has not
     /// ended.
     AgentRecord, "agent.record": ByWork => Record, items Value;
+    /// Returns the skills in force, ordered by name, without the one that greets a new terminal session.
+    AgentSkills, "agent.skills": Nothing => Skills;
+    /// Returns the text of a skill in force; `not_found` for another name.
+    AgentSkill, "agent.skill": NamedSkill => SkillText;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Skills {
+    pub skills: Vec<SkillHead>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillHead {
+    pub name: String,
+    pub description: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedSkill {
+    pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillText {
+    pub description: String,
+    /// What follows the front matter.
+    pub text: String,
 }
 
 /// The input of a turn: everything that its result depends on, besides its events.

@@ -48,6 +48,8 @@ crate::operations! {
     ChatAccept, "chat.accept": Accept => Accepted;
     /// Notes that the answer to an event was sent to its end, so that an equal event is a new one; see [`Accept::counted`].
     DoorsDelivered, "doors.delivered": DeliveredEvent => Nothing;
+    /// Notes that the caller of a turn is sent, or was sent, a notice in place of its answer: the turn waits for a decision.
+    DoorsNotice, "doors.notice": SentNotice => Nothing;
     /// Returns the answer of a submission to a caller who sends the whole conversation. `not_found` if there is none, or it was deleted.
     DoorsFind, "doors.find": BySubmission => FoundAnswer;
     /// Deletes such an answer: nobody finds or continues it any more. With the last answer of a session, the session is deleted for good.
@@ -413,6 +415,16 @@ pub struct ImportedExchange {
     pub answer: String,
 }
 
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SentNotice {
+    pub submission_id: SubmissionId,
+    /// The digest with which the conversation ends after the notice. If absent, the notice was sent to its end, and the next prompt of
+    /// the session owes the answer.
+    pub tip: Option<String>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BySubmission {
@@ -552,6 +564,9 @@ pub struct Accepted {
     pub offset: Option<Offset>,
     /// The submission, if the message started a turn or a compaction.
     pub submission: Option<Admission>,
+    /// The turns of which the caller was sent a notice in place of the answer. Their answers stand before that to this message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed: Vec<SubmissionId>,
 }
 
 /// An admitted submission, and the end of its stream before the submission.

@@ -76,6 +76,9 @@ pub struct Tool {
     /// Whether a call says how far it has come while it runs, with [`ToolProgress`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reports_progress: bool,
+    /// Whether the result follows from the arguments alone and a call touches nothing, so that programs outside may call it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pure: bool,
 }
 
 /// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
@@ -94,6 +97,8 @@ struct FlatTool {
     missing: Vec<String>,
     #[serde(default)]
     reports_progress: bool,
+    #[serde(default)]
+    pure: bool,
 }
 
 impl From<FlatTool> for Tool {
@@ -107,6 +112,7 @@ impl From<FlatTool> for Tool {
             outside: read.outside,
             missing: read.missing,
             reports_progress: read.reports_progress,
+            pure: read.pure,
         }
     }
 }

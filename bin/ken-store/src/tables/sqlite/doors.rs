@@ -7,8 +7,10 @@ use super::sessions::session;
 use super::{Database, first, run};
 use crate::tables::{Doors, SessionRow};
 
-/// Stands in the column `delivered` for an answer that was deleted.
+/// Stand in the column `delivered` for an answer that was sent, for one that was deleted, and for one in whose place a notice was sent.
+const SENT: i64 = 1;
 const DELETED: i64 = 2;
+const NOTICED: i64 = 3;
 
 impl Doors for Database {
     fn newest_equal(&self, first_part: &str) -> Result<Option<(String, bool)>, Error> {
@@ -19,6 +21,16 @@ impl Doors for Database {
 
     fn set_delivered(&self, id: &str) -> Result<(), Error> {
         run(self, "UPDATE events SET delivered = 1 WHERE id = ?1 AND delivered IS NULL", [id]).map(drop)
+    }
+
+    fn set_event_noticed(&self, event: i64) -> Result<(), Error> {
+        let sql = "UPDATE events SET delivered = ?2 WHERE event = ?1 AND delivered IS NULL";
+        run(self, sql, [event, NOTICED]).map(drop)
+    }
+
+    fn take_event_noticed(&self, event: i64) -> Result<bool, Error> {
+        let sql = "UPDATE events SET delivered = ?2 WHERE event = ?1 AND delivered = ?3";
+        Ok(run(self, sql, [event, SENT, NOTICED])? > 0)
     }
 
     fn set_event_deleted(&self, event: i64) -> Result<(), Error> {

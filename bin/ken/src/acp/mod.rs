@@ -1,0 +1,243 @@
+//! `ken acp`: the agent for editors, by the Agent Client Protocol over standard input and output. See ken-acp(1).
+//!
+//! The editor's own files and terminals are not used: what ken changes, ken-coder writes, behind ken's approvals.
+
+mod peer;
+mod prompt;
+mod turn;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use ken_client::Gateway;
+use ken_client::chat::{Identity, Prompt};
+use ken_trusted::Folders;
+use ken_types::Error;
+use ken_types::places::Places;
+use serde_json::{Value, json};
+
+use crate::gateway;
+use crate::globals::Globals;
+use crate::output::Outcome;
+use peer::{INVALID_REQUEST, METHOD_NOT_FOUND, Message, Peer};
+use turn::TurnUpdates;
+
+/// The version of the protocol.
+const VERSION: u64 = 1;
+/// The maximum number of requests that are answered at the same time.
+const MAX_REQUESTS: usize = 64;
+/// The number of exchanges of a page of a transcript.
+const PAGE: u32 = 100;
+
+const ABOUT: &str = "An editor starts this command; see ken-acp(1) for its configuration.";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Acp {}
+
+pub(crate) fn run(globals: &Globals, _: &Acp) -> Outcome {
+    let agent = Arc::new(Agent {
+        peer: Peer::default(),
+        gateway: gateway::find(globals)?,
+        places: if globals.url.is_none() { Some(globals.places()?) } else { None },
+        ken: globals.command(),
+        stops: Mutex::default(),
+        open: AtomicUsize::new(0),
+    });
+    let mut input = std::io::stdin().lock();
+    let failed = |error: std::io::Error| Error::unavailable(format!("standard input: {error}"));
+    // At the end of the input the editor is gone. What it has asked for goes on in ken, and other clients show it.
+    while let Some(message) = agent.peer.next(&mut input).map_err(failed)? {
+        agent.take(message);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The agent, as the editor sees it.
+struct Agent {
+    peer: Peer,
+    gateway: Gateway,
+    /// Those of the system; `None` for a gateway that the command line names.
+    places: Option<Places>,
+    /// The command `ken` for the same system.
+    ken: String,
+    /// The sessions with a turn of this editor, and whether it is to stop.
+    stops: Mutex<HashMap<String, Arc<AtomicBool>>>,
+    /// The number of requests that are being answered.
+    open: AtomicUsize,
+}
+
+impl Agent {
+    fn take(self: &Arc<Agent>, message: Message) {
+        match message {
+            Message::Notification { method, params } if method == "session/cancel" => self.cancel(&params),
+            Message::Notification { .. } => {}
+            Message::Request { id, method, params } => self.request(id, method, params),
+        }
+    }
+
+    /// Answers a request in a thread of its own, so that the editor can cancel meanwhile.
+    fn request(self: &Arc<Agent>, id: Value, method: String, params: Value) {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return self.peer.refuse(&id, INVALID_REQUEST, "too many requests at the same time");
+        }
+        let agent = self.clone();
+        std::thread::spawn(move || {
+            match agent.answer(&method, &params) {
+                Some(Ok(result)) => agent.peer.reply(&id, &result),
+                Some(Err(error)) => agent.peer.fail(&id, &error),
+                None => agent.peer.refuse(&id, METHOD_NOT_FOUND, &format!("there is no method `{method}`")),
+            }
+            agent.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    fn answer(&self, method: &str, params: &Value) -> Option<Result<Value, Error>> {
+        Some(match method {
+            "initialize" => Ok(initialized()),
+            "authenticate" => Ok(json!({})),
+            "session/new" => self.new_session(params),
+            "session/load" => self.load(params),
+            "session/prompt" => self.prompt(params),
+            _ => return None,
+        })
+    }
+
+    fn new_session(&self, params: &Value) -> Result<Value, Error> {
+        let folder = self.workspace(params)?;
+        let session = self.gateway.clone().create_session(&Identity::local(), Some(&folder))?;
+        Ok(json!({"sessionId": session.id}))
+    }
+
+    /// Checks the folder and the servers that an editor names for a session.
+    fn workspace(&self, params: &Value) -> Result<PathBuf, Error> {
+        let servers = params.get("mcpServers").and_then(Value::as_array).into_iter().flatten();
+        let names = servers.map(|server| server.get("name").and_then(Value::as_str).unwrap_or("?"));
+        let names: Vec<&str> = names.collect();
+        if let Some(first) = names.first() {
+            let message = format!("MCP servers of the editor are not used: {}", names.join(", "));
+            let hint =
+                format!("`{0} mcp add` installs one in ken, and `{0} accept {first}` lets agents use it", self.ken);
+            return Err(Error::invalid("/mcpServers", message).hint(hint));
+        }
+        let cwd = params.get("cwd").and_then(Value::as_str).map(Path::new).filter(|cwd| cwd.is_absolute());
+        let cwd = cwd.ok_or_else(|| Error::invalid("/cwd", "cwd is not an absolute path"))?;
+        let Some(places) = &self.places else { return Ok(cwd.to_owned()) };
+        let unusable = |error| Error::invalid("/cwd", format!("{} cannot be used: {error}", cwd.display()));
+        let path = cwd.canonicalize().map_err(unusable)?;
+        let folders = Folders::read(&places.state)?;
+        let folder = folders.around(&path).unwrap_or(&path);
+        folders.open(folder).map_err(|error| {
+            let hint = format!("`{} workspace trust {}` lets agents work there", self.ken, path.display());
+            Error::forbidden(error.message).at("/cwd").hint(hint)
+        })?;
+        Ok(folder.to_owned())
+    }
+
+    /// Tells the editor what was said in a session.
+    fn load(&self, params: &Value) -> Result<Value, Error> {
+        let folder = self.workspace(params)?;
+        let mut gateway = self.gateway.clone();
+        let session = gateway.existing_session(&Identity::local(), session_id(params)?)?;
+        if session.workspace.as_deref().is_some_and(|own| Path::new(own) != folder) {
+            let own = session.workspace.unwrap_or_default();
+            return Err(Error::invalid("/cwd", format!("the session works in {own}, not in {}", folder.display())));
+        }
+        let mut pages = Vec::new();
+        let mut before = None;
+        loop {
+            let page = gateway.transcript_before(&Identity::local(), &session.id, PAGE, before.as_deref())?;
+            before = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
+            pages.push(page);
+            if before.is_none() {
+                break;
+            }
+        }
+        for page in pages.iter().rev() {
+            let exchanges = page.get("exchanges").and_then(Value::as_array).into_iter().flatten();
+            for exchange in exchanges {
+                self.replay(&session.id, "user_message_chunk", exchange.pointer("/prompt/text"));
+                self.replay(&session.id, "agent_message_chunk", exchange.pointer("/assistant/text"));
+            }
+        }
+        Ok(json!({}))
+    }
+
+    fn replay(&self, session: &str, kind: &str, text: Option<&Value>) {
+        if let Some(text) = text.and_then(Value::as_str) {
+            let update = json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}});
+            self.peer.notify("session/update", &json!({"sessionId": session, "update": update}));
+        }
+    }
+
+    fn prompt(&self, params: &Value) -> Result<Value, Error> {
+        let session = session_id(params)?;
+        let content = prompt::content(params.get("prompt").unwrap_or(&Value::Null))?;
+        // It is entered before the prompt is sent, so that no wish to stop is lost.
+        let stops = self.enter(session)?;
+        let reason = self.turn(session, content, &stops);
+        self.lock_stops().remove(session);
+        Ok(json!({"stopReason": reason?}))
+    }
+
+    fn turn(&self, session: &str, content: prompt::Content, stops: &AtomicBool) -> Result<&'static str, Error> {
+        let mut gateway = self.gateway.clone();
+        let prompt = Prompt {
+            session: Some(session.to_owned()),
+            images: content.images,
+            attached: content.attached,
+            ..Prompt::new(Identity::local(), &content.text)
+        };
+        let accepted = gateway.chat(&prompt)?;
+        let Some(turn) = accepted.turn() else {
+            self.replay(session, "agent_message_chunk", accepted.result().map(Value::from).as_ref());
+            return Ok("end_turn");
+        };
+        TurnUpdates { peer: &self.peer, gateway, session, turn: &turn, stops }.follow()
+    }
+
+    fn enter(&self, session: &str) -> Result<Arc<AtomicBool>, Error> {
+        let mut all = self.lock_stops();
+        if all.contains_key(session) {
+            return Err(Error::invalid("/sessionId", "the last prompt of this session is not answered yet"));
+        }
+        let stops = Arc::<AtomicBool>::default();
+        all.insert(session.to_owned(), stops.clone());
+        Ok(stops)
+    }
+
+    fn cancel(&self, params: &Value) {
+        let all = self.lock_stops();
+        if let Some(stops) = session_id(params).ok().and_then(|session| all.get(session)) {
+            stops.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn lock_stops(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AtomicBool>>> {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn session_id(params: &Value) -> Result<&str, Error> {
+    let id = params.get("sessionId").and_then(Value::as_str).filter(|id| !id.is_empty());
+    id.ok_or_else(|| Error::invalid("/sessionId", "sessionId is missing"))
+}
+
+/// An editor of another version gets this one, and decides itself whether it goes on.
+fn initialized() -> Value {
+    json!({
+        "protocolVersion": VERSION,
+        "agentCapabilities": {
+            "loadSession": true,
+            "promptCapabilities": {"image": true, "audio": false, "embeddedContext": true},
+            "mcpCapabilities": {"http": false, "sse": false},
+        },
+        "agentInfo": {"name": "ken", "title": "ken", "version": env!("CARGO_PKG_VERSION")},
+        "authMethods": [],
+    })
+}
