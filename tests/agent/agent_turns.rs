@@ -1,7 +1,5 @@
 //! Turns with the real parts: the order of the events of every kind of turn, and the state after a part was killed during a turn.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Workers with the real parts: a separate agent does the task, its events are on the stream of the delegating agent, and it
 //! continues after a crash.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::thread::JoinHandle;
 
 use ken_tests::{Answer, Builder, Client, System, until};

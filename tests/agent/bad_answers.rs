@@ -1,8 +1,6 @@
 //! Faults of a model, in whole systems: the turn continues or ends with a clear outcome, and the next request to the model is
 //! well-formed. tests/agent/providers.rs tests faults within one call.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
 use ken_tests::provider::{Piece, Provider, ReceivedRequest, Reply, openai, refusal};

@@ -1,8 +1,6 @@
 //! Limits on tokens and cost: the maximum use of a call is reserved before it and settled after it, even with parallel calls and
 //! kills.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::{Child, Output, Stdio};
 
 use ken_tests::provider::{Piece, Provider, Reply, refusal};

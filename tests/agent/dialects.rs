@@ -1,8 +1,6 @@
 //! The dialects of the two wire formats: answers as servers of many kinds send them, in `bin/ken-model/tests/dialects`. Each
 //! is sent by a real server to the real ken-model, in one piece, in single bytes and in pieces of seven bytes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 

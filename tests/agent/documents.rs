@@ -1,8 +1,6 @@
 //! Files as knowledge: a durable job reads the documents of the installation and the workspace. Also search by meaning, with
 //! vectors from a scripted provider.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

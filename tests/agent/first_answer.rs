@@ -1,7 +1,5 @@
 //! The main use of ken: a message gets an answer from knowledge that was added a minute ago.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::System;
 use serde_json::json;
 

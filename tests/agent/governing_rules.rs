@@ -1,8 +1,6 @@
 //! Governing rules: each directive is enforced against a model that is scripted to break it, and `ken rules` manages
 //! them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::process::{Output, Stdio};
 

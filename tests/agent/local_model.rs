@@ -1,8 +1,6 @@
 //! The provider `local`: models that the tests generate answer turns on this machine, with the real parts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Both modules below include the same generator of random weights.
-#![allow(clippy::duplicate_mod)]
 
 #[path = "../../bin/ken-textgen/tests/support/mod.rs"]
 mod models;

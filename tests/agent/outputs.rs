@@ -1,8 +1,6 @@
 //! Long outputs of tools: the model gets the beginning and the end. The store keeps the whole output, which can be read in
 //! parts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};

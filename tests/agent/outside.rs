@@ -2,8 +2,6 @@
 //! stands between marks, never in the system message, wherever a turn has carried it; and a turn that has read it asks a
 //! person where a rule would have permitted a call.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;

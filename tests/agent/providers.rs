@@ -1,8 +1,6 @@
 //! Model providers over the network: the real ken-model, as a filter and in whole systems, against scripted providers of
 //! both wire formats on loopback.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

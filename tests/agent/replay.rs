@@ -1,8 +1,6 @@
 //! `ken replay`, which runs a turn through the turn loop again from its record, without a socket; and `ken eval`, which tries other
 //! models on recorded turns, with the recorded results of tools.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

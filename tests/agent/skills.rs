@@ -1,7 +1,5 @@
 //! Skills and project rules: the texts that the model gets, and that it gets none before a person has accepted them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::Path;
 
 use ken_tests::provider::{Provider, Reply, openai};

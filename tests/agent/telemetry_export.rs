@@ -1,8 +1,6 @@
 //! Traces for OpenTelemetry: ended turns and runs reach a collector even if it fails or parts are killed, and the traces contain no
 //! texts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 

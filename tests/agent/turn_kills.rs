@@ -1,8 +1,6 @@
 //! `kill -9` of the agent, the model, the tools and the store at every event of a turn with tools, with a scripted provider: there
 //! is one settled answer, and no finished call is repeated. Kills at a few events by default; `KEN_KILLS=120` kills that many times.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

@@ -1,8 +1,6 @@
 //! Workflows over the cognitive server: requests and their failures do not affect other requests. `KEN_TORTURE_SECONDS` sets
 //! the length of each load in seconds (default 4; the full test takes 60).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

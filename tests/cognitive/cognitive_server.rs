@@ -1,7 +1,5 @@
 //! The cognitive server: authentication, rate limits, refused requests, and the audit log.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

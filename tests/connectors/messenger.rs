@@ -1,7 +1,5 @@
 //! The messaging connector in a whole system, with a stand-in for the platform.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::{Duration, Instant};
 
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};

@@ -1,7 +1,5 @@
 //! Schedules: every slot has exactly one record, even if parts are killed or the clock is changed. Also the routes of schedules.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

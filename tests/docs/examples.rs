@@ -4,8 +4,6 @@
 //! Examples run in a temporary home, one after the other, as a reader would type them. Only ports and placeholders are
 //! replaced. Examples that cannot run are listed below with the reason.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;

@@ -2,8 +2,6 @@
 //! are those of the program. On all pages, references lead to existing pages, no line is a leftover of a merge, and the formatters
 //! report no errors.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use ken_tests::{Page, help_flags, root};
 
 const TOOLS: [&str; 6] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws", "ken-workflow", "ken-respond"];

@@ -1,8 +1,6 @@
 //! `ken acp`: bad messages, folders that nobody trusts, and two editors on one session. What a client of others sees is in
 //! conformance/mcp_clients.js.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -135,7 +133,7 @@ fn a_request_is_decided_by_the_editor_by_others_or_by_nobody() {
     let mut editor = Editor::start(&system);
     let folder = tempfile::tempdir().unwrap();
     let (id, _) = session(&system, &mut editor, folder.path());
-    let mut asked = |editor: &mut Editor, number: u64, text: &str| {
+    let asked = |editor: &mut Editor, number: u64, text: &str| {
         editor.send(number, "session/prompt", prompt(&id, text));
         loop {
             let message = editor.read();

@@ -1,7 +1,5 @@
 //! The command `ken` with a whole system: sessions, runs, knowledge, configuration, help and access.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};

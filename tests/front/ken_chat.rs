@@ -1,7 +1,5 @@
 //! `ken chat` with its options: templates, fragments, attachments, a schema and a model.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 

@@ -1,7 +1,5 @@
 //! `ken knowledge`: import of folders, the origin of an entry, and the turns that used it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! ken-mcp copies messages between its standard streams and the gateway: in order, through kills, and to its last line.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 

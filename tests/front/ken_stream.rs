@@ -1,7 +1,5 @@
 //! `ken stream` and `ken events`: streams in pipes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Output, Stdio};

@@ -1,7 +1,5 @@
 //! Output to a terminal: data is printed without control characters, and a message names the part that a command waits for.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 

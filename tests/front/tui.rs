@@ -1,7 +1,5 @@
 //! ken-tui on a pseudo-terminal, with a whole system. The tests type keys and check the screen.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;

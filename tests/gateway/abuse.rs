@@ -1,7 +1,5 @@
 //! Many connections and large bodies from abusive callers: others are still served, and memory is bounded.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

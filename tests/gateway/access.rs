@@ -1,7 +1,5 @@
 //! Access to the gateway by peer, forwarding headers, host, origin and secret; and rate limits.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
-
 use std::os::unix::fs::PermissionsExt;
 
 use ken_tests::{Answer, Builder, System, scripted_builder, until};

@@ -1,7 +1,5 @@
 //! GET and HEAD /agents/:name/:id: catch-up, long poll, server-sent events.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Client, System, scripted, scripted_builder};

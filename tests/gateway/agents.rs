@@ -1,7 +1,5 @@
 //! POST /agents/orchestrator/:id and abort; and the events that each kind of turn writes to its stream.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Client, System, kinds, scripted, tui};

@@ -1,7 +1,5 @@
 //! POST /api/chat/events: prompts, policies, preferences and commands.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{Answer, Client, System, scripted, scripted_builder, tui, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

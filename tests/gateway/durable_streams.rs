@@ -1,8 +1,6 @@
 //! /streams/*path: logs for other programs, with the public Durable Streams protocol. The public suite (`make torture`) does
 //! not cover what is tested here: exact bytes, crashes, restarts, and web pages of other origins.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

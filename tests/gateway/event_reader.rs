@@ -1,8 +1,6 @@
 //! A reader of the event format, written from ken-stream(5) alone: what it shows while turns run is what it shows after a
 //! reload, and every prompt stands there once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 
 use ken_tests::{Builder, System, tui, until};

@@ -1,7 +1,5 @@
 //! Idempotency-Key: repeated requests, also while the first one is in progress and after parts were killed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{Answer, Client, System, scripted, scripted_builder, tui, until};
 use serde_json::{Value, json};
 

@@ -1,7 +1,5 @@
 //! Knowledge entries: adding, listing, searching, deleting and reindexing; and the entries that each caller finds.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
 use ken_tests::{System, tui, until};

@@ -1,7 +1,5 @@
 //! The server of the Model Context Protocol: what it offers and to whom, questions that take long, repetitions, and bad messages.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Builder, Client, System, scripted, scripted_builder, until};

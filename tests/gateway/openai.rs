@@ -1,7 +1,5 @@
 //! The interface of OpenAI: answers whole and in pieces, conversations that are found by their messages, repeated requests, and errors.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::Duration;
 
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai, with_usage};

@@ -1,7 +1,5 @@
 //! `/openapi.json` describes every answer of a running system.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
 use ken_tests::{Contract, System, scripted, tui};

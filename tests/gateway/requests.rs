@@ -1,8 +1,6 @@
 //! Connections, requests and responses of the assembled gateway. `lib/http` tests every rule; this tests one rule of
 //! each kind, on the real routes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{Client, Contract, System, scripted, tui};
 use serde_json::{Value, json};
 

@@ -1,8 +1,6 @@
 //! /workflows and /runs with the real programs. `doubles/runner.rs` stands in for the workflow engine; its steps
 //! take as long as the test chooses, and append a line to a file each time they are executed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! Sessions: creating, resuming, listing, cancelling and archiving; and their owners.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! Readers that connect to streams and disconnect.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{Builder, System, until};
 
 /// The server cannot distinguish a closed connection from one whose client only closed its sending half, until it

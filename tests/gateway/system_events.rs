@@ -1,7 +1,5 @@
 //! GET /api/events: the stream of changes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{System, kinds, scripted};
 use serde_json::{Value, json};
 

@@ -1,8 +1,6 @@
 //! Telemetry: a summary of the steps of every submission and run, without their texts; the usage; and the outcome of a
 //! message.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 
 use ken_tests::pages::{Pages, Served};

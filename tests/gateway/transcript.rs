@@ -1,7 +1,5 @@
 //! The transcript: pages of exchanges, and the offset at which the stream continues.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::{System, scripted, tui, until};
 use serde_json::{Value, json};
 

@@ -1,8 +1,6 @@
 //! An approval finds its person: the shipped coding worker asks, and every screen shows what it asks for, within a second,
 //! until somebody decides anywhere.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};

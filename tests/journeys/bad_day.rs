@@ -1,8 +1,6 @@
 //! The operator's bad day: while messages arrive, others read and copy the database, the disk fills, the store is killed, the
 //! power fails. Nothing acknowledged is lost, and a backup brings all of the system back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,6 @@
 //! The console in a real browser: a conversation, an approval, a gateway that is killed while text streams, foreign text, the
 //! link. Pictures of what was seen are in target/console.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
-
 use std::path::PathBuf;
 
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};

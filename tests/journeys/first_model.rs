@@ -1,7 +1,5 @@
 //! From nothing to an answer of a real model: `ken setup` at a terminal and by options, and `ken model add` and `ken model use`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! `ken sessions rm`: a conversation is deleted for good, and no file of the home contains what was said in it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

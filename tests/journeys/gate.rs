@@ -1,8 +1,6 @@
 //! A gate in a pipeline: a script with `set -e` compares a summary with the log of the run, validates rules, reasons over
 //! them, and stops at the first thing that does not hold, with the reason in the log of the job.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

@@ -1,7 +1,5 @@
 //! Lines that people type who know other programs: each does what was meant, or the error says how to.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::{Command, Stdio};
 
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};

@@ -1,8 +1,6 @@
 //! MCP by the book: a person pastes the JSON of a server's README, is asked once, sees the tools, accepts them, and works with
 //! them; what the sandbox stops is named with the line that allows it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::process::Stdio;
 

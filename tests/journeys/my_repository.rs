@@ -1,8 +1,6 @@
 //! `cd ~/src/site && ken chat "fix the failing test"`: the person's own repository, from the question whether to trust it to the
 //! undo, with the shipped coding worker.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,8 +1,6 @@
 //! From the phone: in a topic of a group, a coding task with its plan, its approval and its answer; what goes wrong is
 //! said in the chat.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai, refusal};
 use ken_tests::{Builder, System, until};

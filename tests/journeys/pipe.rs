@@ -1,7 +1,5 @@
 //! `cat error.log | ken chat "what is wrong here?"`: what a person sends from a shell, and what is refused.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! A long conversation with tools, sources and notes: each request begins as the one before, so that the provider finds it in
 //! its cache, and the person sees how much was found there.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::sync::Arc;
 
 use ken_tests::prompt_cache::{Counted, PromptCache, anthropic_parts, openai_parts};

@@ -1,8 +1,6 @@
 //! The provider dies: the next model of the list answers at once, nobody waits for the dead one again, and everything that a person
 //! looks at names it, its cause and since when. It is used again soon after it has come back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Several models: providers with names of their own, each with its address, key, headers and options; a model for each session; the
 //! same names for the filter, the judge and the commands; and a mistake in a table is named with its place.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::Command;
 
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, anthropic, openai, refusal};

@@ -1,8 +1,6 @@
 //! A machine with several users: the owner needs no secret, everybody else does: another user, a container under another uid, a
 //! tunnel into a network namespace of its own. Port 8000 asks everybody for its key.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::{Child, Command, Output, Stdio};
 
 use ken_tests::{Builder, System, Terminal, binary, skip, until};

@@ -1,8 +1,6 @@
 //! A person asks to be reminded: the model is told what time it is where the person is, and the schedule that it makes means that
 //! time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use jiff::ToSpan;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;

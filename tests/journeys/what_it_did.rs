@@ -1,7 +1,5 @@
 //! A person asks what ken did: the page of a turn, why it ended as it did, what it changed, and every id on the way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 

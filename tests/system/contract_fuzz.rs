@@ -3,8 +3,6 @@
 //!
 //! It sends a thousand requests to each server, from a fixed seed; `KEN_FUZZ_REQUESTS` and `KEN_FUZZ_SEED` change that.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
-
 use std::collections::BTreeMap;
 
 use ken_tests::{Answer, Client, Contract, KEY, Random, System, chain, cognitive, number, scripted, tui};

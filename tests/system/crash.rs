@@ -1,7 +1,5 @@
 //! Whichever process is killed, no accepted request is lost and none is executed twice.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;

@@ -1,8 +1,6 @@
 //! A system whose store cannot write: callers, waiting callers and `/ready` get an error. Reading continues, and everything works
 //! again when there is space.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Checks that no two files of a crate import each other, directly or through others, except a module and its children.
 //! `make lint` shows the output.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

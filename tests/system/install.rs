@@ -1,8 +1,6 @@
 //! `make install`, `uninstall`, `deb` and `dist`, with the programs that the tests use or stand-ins. tests/conformance/debian.sh
 //! installs the package and runs the service.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

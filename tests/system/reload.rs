@@ -1,7 +1,5 @@
 //! Reloads and restarts while a turn runs: the turn is not touched, or goes on in the next process of the agent.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! Plants a value for every secret. The recipients use, refuse and repeat these values. None must appear in a file, an answer or an
 //! output, in a process that other users can inspect, or in a core file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,7 +1,5 @@
 //! Parts or the disk hang: accepted work is executed once, and 503 means that nothing was accepted.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -374,8 +372,11 @@ fn slow_sync(folder: &Path) -> PathBuf {
 fn a_slow_disk_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let (library, slow) = (slow_sync(folder.path()), folder.path().join("slow"));
-    let preload =
-        format!("[part.store]\nenv = [\"LD_PRELOAD={}\", \"SLOW_SYNC={}\"]\n", library.display(), slow.display());
+    let (library, slow_file, folder) = (library.display(), slow.display(), folder.path().display());
+    let preload = format!(
+        "[part.store]\nenv = [\"LD_PRELOAD={library}\", \"SLOW_SYNC={slow_file}\"]\n\
+         walls = {{ calls = \"local\", read = [\"{folder}\"], write = [\"STATE/store\", \"{folder}\"] }}\n"
+    );
     let system = builder().config(&preload).start();
     let session = system.session();
     let say = |wait: &str, key: Option<&str>, text: &str| {

@@ -1,7 +1,5 @@
 //! The walls of the parts (kend(8)): read back from the kernel over a real system, and tried from inside.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;

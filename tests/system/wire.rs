@@ -1,7 +1,5 @@
 //! Runs the conformance suite of the wire protocol against every daemon, and calls them as another user.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

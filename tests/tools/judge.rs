@@ -1,8 +1,6 @@
 //! The judge: a model that is asked which sentences of a text its sources support, by ken-laws and by the agent. Each test
 //! runs the real programs, with a scripted model or a double of a provider.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

@@ -1,10 +1,8 @@
 //! A fuzzer for the tools' `--lines`: every line, whatever it contains, is answered within the time limit with one line of JSON,
 //! and the tool keeps running. It runs for minutes, so it is not part of `make test`:
 //!
-//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test lines_fuzz -- --ignored` (default: one minute for each tool).
+//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test tools lines_fuzz:: -- --ignored` (default: one minute for each tool).
 //! `KEN_FUZZ_SEED` repeats a run.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

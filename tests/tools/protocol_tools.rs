@@ -1,8 +1,6 @@
 //! Tests that apply to all protocol tools: errors for input that they cannot read, and the end of a tool whose output nobody
 //! reads.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

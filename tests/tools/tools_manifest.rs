@@ -1,8 +1,6 @@
 //! Compares `share/tools_manifest.json` with the programs: each entry is run through its launcher, and must behave as
 //! declared.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

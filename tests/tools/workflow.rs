@@ -1,8 +1,6 @@
 //! Workflows with the real tools: no request gets the result of another, the command and the engine agree, and all processes
 //! end.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,7 +1,5 @@
 //! Approvals: a call that needs one runs at most once, whoever decides, however late, and whichever part is killed meanwhile.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! The coding worker: a task in a real git repository, with a scripted model, the real tools in the real sandbox, and a
 //! person who decides about each change.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;

@@ -1,8 +1,6 @@
 //! MCP servers as sources of tools: their tools are accepted once and called in a sandbox, and a faulty server causes only
 //! errors of its own calls.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

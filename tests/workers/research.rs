@@ -1,8 +1,6 @@
 //! Research with a web on loopback: sources are cited, the budget is kept, failures are reported, and only allowed
 //! addresses are reached.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! What a person approves is what runs: the shipped tools of the coding worker, a script that changes between the look
 //! and the decision, a file that is too long for a request.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;

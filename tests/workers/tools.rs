@@ -1,8 +1,6 @@
 //! Tools in a turn: a scripted model calls them, and the real ken-tools runs them in the real sandbox, only once whichever
 //! part is killed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -19,9 +19,19 @@ use crate::{OTHERS_WRITE, Others, STICKY, find, replace};
 /// The name of the file in the state directory. It is alone in its folder, because the gateway may read that folder and nothing else
 /// there; a rule for the file itself would end when the file is replaced.
 const FILE: &str = "trust/folders.json";
+/// Where the file was before.
+const OLD_FILE: &str = "folders.json";
 /// The maximum size of this file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_DEPTH: usize = 8;
+
+/// Moves the file from its old place, which the gateway cannot do: whoever else reads it first does.
+fn adopt(old: &Path, path: &Path) {
+    if old.is_file() && !path.exists() {
+        _ = path.parent().map(std::fs::create_dir_all);
+        _ = std::fs::rename(old, path);
+    }
+}
 
 /// What a path meant when its folder was trusted. Device and inode together name a folder of a running system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +62,7 @@ impl Folders {
     /// is damaged.
     pub fn read(state: &Path) -> Result<Folders, Error> {
         let path = state.join(FILE);
+        adopt(&state.join(OLD_FILE), &path);
         let read = find(&path, Others::Nothing, MAX_BYTES).and_then(|bytes| match bytes {
             Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
             None => Ok(Folders::default()),
@@ -268,7 +279,12 @@ mod tests {
         );
         assert!(trust(&mut folders, &at, "home/src/other").is_ok());
         folders.write(&at).unwrap();
+        assert_eq!(Folders::read(&at), Ok(folders.clone()));
+        // A home of an older version has the file in the folder above.
+        std::fs::rename(at.join(FILE), at.join(OLD_FILE)).unwrap();
+        std::fs::remove_dir(at.join("trust")).unwrap();
         assert_eq!(Folders::read(&at), Ok(folders));
+        assert!(at.join(FILE).is_file() && !at.join(OLD_FILE).exists());
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Bert {
             .iter()
             .enumerate()
             .map(|(position, token)| {
-                let id = crate::bert::tokens().iter().position(|known| known == token).unwrap();
+                let id = self::tokens().iter().position(|known| known == token).unwrap();
                 let sum = plus(&row("word_embeddings", id), &row("position_embeddings", position));
                 norm(&plus(&sum, &row("token_type_embeddings", 0)), "embeddings.LayerNorm")
             })

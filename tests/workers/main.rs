@@ -1,0 +1,10 @@
+//! The workers and what they may do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod approvals;
+mod coding;
+mod mcp;
+mod research;
+mod shown;
+mod tools;
