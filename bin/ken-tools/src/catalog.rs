@@ -83,7 +83,7 @@ impl Catalog {
     /// Returns a catalog that reads the folders again only after a change, and keeps the MCP servers running.
     pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(std::io::Error::from);
-        let inotify = inotify.and_then(Receiver::from_owned_fd_unchecked).inspect_err(|error| warn_of(error)).ok();
+        let inotify = inotify.and_then(Receiver::from_owned_fd_unchecked).inspect_err(warn_of).ok();
         Catalog { inotify, ..Catalog::with_servers(folders, true) }
     }
 

@@ -83,7 +83,8 @@ async fn check_open(gateway: &Gateway, answered: &Answered) -> Result<(), Failur
     let calls = found.result.map(|result| result.calls).unwrap_or_default();
     let mut open: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
     let mut given: Vec<&str> = answered.results.iter().map(|result| result.id.as_str()).collect();
-    (open.sort_unstable(), given.sort_unstable());
+    open.sort_unstable();
+    given.sort_unstable();
     if open == given { Ok(()) } else { Err(wrong("the results are not those of all calls of the answer, each once")) }
 }
 
