@@ -81,6 +81,8 @@ struct Live {
     attempts: u32,
     next_index: u64,
     aborting: bool,
+    /// The number of claims to end it.
+    closings: u32,
     /// The connection of the holder and the end of the lease; `None` if the submission can be claimed. Connection 0 is that of a holder
     /// from before a restart.
     held: Option<(u64, i64)>,
@@ -134,8 +136,23 @@ impl Model {
         self.settled.insert(live.id.clone(), State::Aborted);
     }
 
-    /// Returns the submissions that a claim must get, oldest first.
+    /// Returns the submissions that a claim must get, oldest first. One that two holders could not end is ended by the store, which
+    /// leaves room for another.
     fn claim(&mut self, connection: u64, max: usize) -> Vec<(String, u64, u64)> {
+        let mut claims = Vec::new();
+        loop {
+            let wanted = max - claims.len();
+            let open = self.open(wanted);
+            let all_there_is = open.len() < wanted;
+            claims.extend(open.into_iter().filter_map(|number| self.hand_out(connection, number)));
+            if all_there_is || claims.len() == max {
+                return claims;
+            }
+        }
+    }
+
+    /// The instances whose next submission can be claimed, oldest submission first.
+    fn open(&self, max: usize) -> Vec<usize> {
         let mut open: Vec<(u64, usize)> = Vec::new();
         for (number, instance) in self.instances.iter().enumerate() {
             let next = match &instance.running {
@@ -146,21 +163,28 @@ impl Model {
             open.extend(next.map(|live| (self.admitted[&live.id], number)));
         }
         open.sort();
-        open.truncate(max);
-        let mut claims = Vec::new();
-        for (_, number) in open {
-            let instance = &mut self.instances[number];
-            let mut live = instance.running.take().or_else(|| instance.queue.pop_front()).unwrap();
-            if live.lease > 0 {
-                self.late.push(Lease { submission_id: sub(&live.id), number: live.lease });
-            }
-            live.lease += 1;
-            live.attempts += 1;
-            live.held = Some((connection, self.now + 30_000));
-            claims.push((live.id.clone(), live.lease, live.next_index));
-            instance.running = Some(live);
+        open.into_iter().take(max).map(|(_, number)| number).collect()
+    }
+
+    fn hand_out(&mut self, connection: u64, number: usize) -> Option<(String, u64, u64)> {
+        let instance = &mut self.instances[number];
+        let mut live = instance.running.take().or_else(|| instance.queue.pop_front()).unwrap();
+        if live.aborting && live.closings == 2 {
+            instance.stream.extend([live.next_index, live.next_index + 1].map(|index| (live.id.clone(), index)));
+            self.late.retain(|lease| lease.submission_id.0 != live.id);
+            self.settled.insert(live.id, State::Aborted);
+            return None;
         }
-        claims
+        if live.lease > 0 {
+            self.late.push(Lease { submission_id: sub(&live.id), number: live.lease });
+        }
+        live.lease += 1;
+        live.attempts += 1;
+        live.closings += u32::from(live.aborting);
+        live.held = Some((connection, self.now + 30_000));
+        let claim = (live.id.clone(), live.lease, live.next_index);
+        self.instances[number].running = Some(live);
+        Some(claim)
     }
 }
 
@@ -252,7 +276,7 @@ async fn prompt(kit: &Kit, model: &mut Model, number: usize, policy: Policy) {
     }
     assert_eq!(accepted.submission.unwrap().offset, Offset::end(instance.stream.len() as u64));
     model.admitted.insert(id.clone(), model.made);
-    let live = Live { id, lease: 0, attempts: 0, next_index: 0, aborting: false, held: None };
+    let live = Live { id, lease: 0, attempts: 0, next_index: 0, aborting: false, closings: 0, held: None };
     if policy == Policy::Interrupt {
         model.abort_running(number);
         model.instances[number].queue.push_front(live);
@@ -354,13 +378,27 @@ fn is_modelled(steps: &[Step]) -> bool {
         && steps.iter().filter(lost).count() < 10
 }
 
+#[test]
+fn what_two_holders_could_not_end_is_ended_by_the_store() {
+    let prompt = |policy| Step::Prompt { instance: 2, policy };
+    let lost = |holder| [Step::Claim { holder, max: 1 }, Step::Disconnect { holder }];
+    let steps = [prompt(Policy::Queue)].into_iter().chain(lost(2)).chain([prompt(Policy::Interrupt)]);
+    let steps: Vec<Step> = steps.chain(lost(0)).chain(lost(2)).chain([Step::Claim { holder: 0, max: 1 }]).collect();
+    run_alone(steps);
+}
+
+/// Runs the steps in a runtime of their own.
+fn run_alone(steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(steps));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_does_what_the_model_does(steps in proptest::collection::vec(step(), 1..60)) {
         prop_assume!(is_modelled(&steps));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(steps));
+        run_alone(steps);
     }
 }
