@@ -26,6 +26,18 @@ impl Endpoint {
         Endpoint { url: on_this_machine.unwrap_or_else(|| url.to_owned()), secret: None }
     }
 
+    /// Creates an endpoint of an address that a person has given.
+    ///
+    /// # Errors
+    /// `invalid` if it is no address without a path.
+    pub fn given(url: &str) -> Result<Endpoint, Error> {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        match rest.map(|rest| rest.trim_end_matches('/')) {
+            Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(Endpoint::new(url)),
+            _ => Err(Error::invalid("--url", "an address without a path is expected, as http://HOST:PORT")),
+        }
+    }
+
     #[must_use]
     pub fn with_secret(mut self, secret: Option<Secret>) -> Endpoint {
         self.secret = secret;
