@@ -59,18 +59,3 @@ pub(crate) fn stays_down_error(part: &PartStatus) -> Option<Error> {
     let name = &part.name;
     Some(Error::unavailable(format!("{name} {what}")).hint(format!("start it with `ken start {name}`")))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
-            assert_eq!(check_url(good), Ok(good));
-        }
-        for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
-            assert!(check_url(bad).is_err(), "{bad}");
-        }
-    }
-}

@@ -136,6 +136,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn addresses() {
+        for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
+            assert_eq!(Endpoint::given(good).unwrap().url(), good.trim_end_matches('/'));
+        }
+        for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
+            assert!(Endpoint::given(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn an_unspecified_address_is_this_machine() {
         for (given, url) in [
             ("http://0.0.0.0:3940", "http://127.0.0.1:3940"),
