@@ -450,7 +450,7 @@ fn failures_and_findings_stand_in_the_inbox() {
     let Some(browser) = browser() else { return };
     let axe = axe();
     let system = started();
-    // Others can read the secrets.
+    // A file of secrets that others can read.
     let secrets = system.home().join("secrets.env");
     std::fs::write(&secrets, "").unwrap();
     std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();

@@ -90,8 +90,8 @@ impl Relay {
 }
 
 impl Relay {
-    /// Returns an event with the place that it has in the worker's own stream, and the task to which it belongs in the stream of the
-    /// agent that gave the task.
+    /// Returns an event with its place in the worker's own stream, and the task to which the stream of the agent that gave the task
+    /// assigns it.
     fn wrap(&mut self, body: Body, of: Option<TaskRef>) -> (Event, TaskRef) {
         let below = of.clone().filter(|of| of.worker.is_some());
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());

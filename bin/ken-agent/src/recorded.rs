@@ -15,7 +15,7 @@ use crate::turn_state::TurnState;
 /// The maximum number of submissions that one goes on from. In each, the program of the user has run tools.
 const MAX_EARLIER: usize = 64;
 
-/// Returns the state that the recorded events of a submission make.
+/// Returns the state of a submission, from its recorded events.
 pub(crate) async fn recorded(store: &impl Store, claim: &Claim) -> Result<TurnState, Error> {
     let mut state = TurnState::default();
     let mut offset = claim.recorded_from;

@@ -61,13 +61,13 @@ impl Skills {
         self.known().skills.into_iter().find(|skill| skill.name == name)
     }
 
-    /// Returns the skills that programs outside are told of.
+    /// Returns the skills that are offered to other programs.
     pub(crate) fn heads(&self) -> Vec<SkillHead> {
         let skills = self.known().skills.into_iter().filter(|skill| skill.name != GREETING);
         skills.map(|skill| SkillHead { name: skill.name, description: skill.description }).collect()
     }
 
-    /// Returns one of the skills that programs outside are told of.
+    /// Returns one of the skills that are offered to other programs.
     pub(crate) fn text(&self, name: &str) -> Result<SkillText, Error> {
         let skill = self.find(name).filter(|skill| skill.name != GREETING);
         let skill = skill.ok_or_else(|| Error::not_found(format!("no skill `{name}` is in force")).at("/name"))?;

@@ -111,7 +111,7 @@ impl KeyName {
     }
 }
 
-/// Returns the caller of a request as keys and digests hold it.
+/// Returns the name of the caller of a request, for keys and digests.
 pub(crate) fn caller_name(request: &Request) -> String {
     owner(request.caller(), request.peer())
 }

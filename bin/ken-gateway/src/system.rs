@@ -32,7 +32,7 @@ const MAX_LOG_BYTES: usize = 1 << 20;
 
 /// GET /api/system
 pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (args, nothing) = (StatusArgs::default(), Nothing {});
+    let (args, nothing) = (StatusArgs { usage: true, ..StatusArgs::default() }, Nothing {});
     let (status, models, health, budget) = tokio::join!(
         gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT),
         gateway.models.get(CALL_TIMEOUT),

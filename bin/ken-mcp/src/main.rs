@@ -3,13 +3,13 @@
 
 mod cli;
 mod find;
-mod line;
 mod relay;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use ken_client::lines::{self, Line};
 use ken_types::error::wants_json_errors;
 use ken_types::id::Mint;
 use ken_types::uri::encode_query;
@@ -17,9 +17,10 @@ use ken_types::{Code, Error};
 use serde_json::Value;
 
 use cli::Cli;
-use line::{Line, MAX_BYTES};
 use relay::{Relay, refuse};
 
+/// The maximum length of a message, in bytes: that of a request body of the gateway.
+const MAX_BYTES: usize = 1 << 20;
 const INVALID_REQUEST: i64 = -32_600;
 
 fn main() -> ExitCode {
@@ -44,7 +45,7 @@ fn run(cli: &Cli) -> Result<(), Error> {
 
 fn copy(relay: &std::sync::Arc<Relay>) -> io::Result<()> {
     let mut input = io::stdin().lock();
-    while let Some(line) = line::next(&mut input)? {
+    while let Some(line) = lines::next(&mut input, MAX_BYTES)? {
         match line {
             Line::Whole(line) => relay.take(line)?,
             Line::TooLong => {

@@ -1,23 +1,18 @@
 //! Finds the gateway, and starts the system when it is not running.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use ken_client::{Endpoint, Gateway, Secret};
+use ken_client::{Endpoint, Gateway, Secret, gateway_url};
 use ken_tool::find_program;
 use ken_types::Error;
 use ken_types::error::JSON_ERRORS;
-use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
-use ken_wire::blocking::Client;
 use serde_json::Value;
 
 use crate::cli::Cli;
-
-/// The timeout of the call to kend for the address of the gateway.
-const STATUS: Duration = Duration::from_secs(5);
 
 /// The settings that determine which gateway is used, from the command line and the environment.
 #[derive(Debug, Clone)]
@@ -35,7 +30,7 @@ impl Finder {
         let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
         let base = cli.url.clone().or_else(named);
-        let base = base.as_deref().map(check_url).transpose()?;
+        base.as_deref().map(Endpoint::given).transpose()?;
         let places = match (places, &base) {
             (Ok(places), _) => Some(places),
             (Err(_), Some(_)) => None,
@@ -76,7 +71,7 @@ impl Finder {
         if let Some(base) = &self.base {
             return Gateway::at(Endpoint::new(base).with_secret(self.secret.clone()));
         }
-        if self.may_start && self.kend().is_err() {
+        if self.may_start && !self.runs() {
             say("nothing runs: starting the system");
             self.start()?;
         } else {
@@ -86,25 +81,12 @@ impl Finder {
         Gateway::located(move || Ok(Endpoint::new(&finder.url()?).with_secret(finder.secret.clone())))
     }
 
-    fn kend(&self) -> Result<Client, Error> {
-        let places = self.places.as_ref().ok_or_else(|| Error::internal("no places"))?;
-        Client::connect(&places.socket("kend"), "kend").map_err(|_| {
-            Error::unavailable("ken is not running")
-                .hint("start it with `ken up`; a system below a folder is named by --home or KEN_HOME")
-        })
+    fn runs(&self) -> bool {
+        self.places.as_ref().is_some_and(|places| UnixStream::connect(places.socket("kend")).is_ok())
     }
 
     fn url(&self) -> Result<String, Error> {
-        let mut kend = self.kend()?;
-        let args = serde_json::to_value(StatusArgs::default()).unwrap_or_default();
-        let status = kend.call("parts.status", &args, Some(STATUS), |_| Ok(()))?;
-        let status: SystemStatus = serde_json::from_value(status)
-            .map_err(|error| Error::internal(format!("kend's answer is not understood: {error}")))?;
-        let mut listeners = status.listeners.into_iter();
-        let gateway = listeners.find(|listener| listener.name == "gateway");
-        gateway
-            .map(|listener| listener.url)
-            .ok_or_else(|| Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts"))
+        gateway_url(self.places.as_ref().ok_or_else(|| Error::internal("no places"))?)
     }
 
     /// Runs `ken up -d`, which returns when all parts are ready.
@@ -150,16 +132,5 @@ fn refusal(stderr: &str) -> Error {
     match text("/error/hint") {
         Some(hint) => error.hint(hint),
         None => error.hint("`ken doctor` finds what is wrong"),
-    }
-}
-
-fn check_url(url: &str) -> Result<String, Error> {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    match rest.map(|rest| rest.trim_end_matches('/')) {
-        Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
-        _ => {
-            let message = "an address without a path is expected, as http://HOST:PORT";
-            Err(Error::invalid("--url", message))
-        }
     }
 }

@@ -18,7 +18,7 @@ const STATUS: Duration = Duration::from_secs(5);
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
     let given = Secret::given(globals.secret_file.as_deref())?;
     if let Some(url) = &globals.url {
-        return Gateway::at(Endpoint::new(check_url(url)?).with_secret(given));
+        return Gateway::at(Endpoint::given(url)?.with_secret(given));
     }
     let places = globals.places()?;
     let secret = match given {
@@ -26,14 +26,6 @@ pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
         None => Secret::configured(&places)?,
     };
     Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))
-}
-
-fn check_url(url: &str) -> Result<&str, Error> {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    match rest.map(|rest| rest.trim_end_matches('/')) {
-        Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url),
-        _ => Err(Error::invalid("--url", "an address without a path is expected, as http://HOST:PORT")),
-    }
 }
 
 /// Returns the address of the gateway of this system.
@@ -66,19 +58,4 @@ pub(crate) fn stays_down_error(part: &PartStatus) -> Option<Error> {
     };
     let name = &part.name;
     Some(Error::unavailable(format!("{name} {what}")).hint(format!("start it with `ken start {name}`")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses() {
-        for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
-            assert_eq!(check_url(good), Ok(good));
-        }
-        for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
-            assert!(check_url(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -126,7 +126,7 @@ fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
 
 /// Returns an error if kend has no part of this name.
 fn is_part(places: &Places, name: &str) -> Result<(), Error> {
-    let args = StatusArgs { name: Some(name.to_owned()) };
+    let args = StatusArgs { name: Some(name.to_owned()), ..StatusArgs::default() };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5))).map(drop)
 }
 

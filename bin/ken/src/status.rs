@@ -72,7 +72,7 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
 }
 
 fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
-    let args = StatusArgs { name: args.name.clone() };
+    let args = StatusArgs { name: args.name.clone(), usage: true };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
 }
 

@@ -21,6 +21,7 @@ use crate::part::{Part, State, describe};
 use crate::pending::Pending;
 use crate::problem::nearest;
 use crate::reports;
+use crate::status::measure;
 use crate::system::System;
 
 /// The names of all operations, sorted.
@@ -142,6 +143,9 @@ fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<OpReply, E
         if all.parts.is_empty() {
             return Err(unknown(system, name));
         }
+    }
+    if args.usage {
+        all.parts.iter_mut().for_each(measure);
     }
     answer(&all)
 }

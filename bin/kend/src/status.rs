@@ -47,8 +47,8 @@ impl Part {
                 State::Backoff { until } => Some(millis(until.saturating_duration_since(now))),
                 _ => None,
             },
-            memory_bytes: process.and_then(|process| memory(process.pid)),
-            cpu_ms: process.and_then(|process| processor_time(process.pid)),
+            memory_bytes: None,
+            cpu_ms: None,
             status_text: self.status_text.clone(),
             cause: match &self.state {
                 State::Failed { cause } => Some(cause.clone()),
@@ -60,7 +60,14 @@ impl Part {
     }
 }
 
-/// Returns the memory of a process that is in use, in bytes.
+/// Adds how much memory and processor time a part uses.
+pub(crate) fn measure(part: &mut PartStatus) {
+    let pid = part.pid.map(Pid::from_raw);
+    part.memory_bytes = pid.and_then(memory);
+    part.cpu_ms = pid.and_then(processor_time);
+}
+
+/// Returns how much memory a process uses, in bytes.
 fn memory(pid: Pid) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -26,6 +26,18 @@ impl Endpoint {
         Endpoint { url: on_this_machine.unwrap_or_else(|| url.to_owned()), secret: None }
     }
 
+    /// Creates an endpoint of an address that a person has given.
+    ///
+    /// # Errors
+    /// `invalid` if it is no address without a path.
+    pub fn given(url: &str) -> Result<Endpoint, Error> {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        match rest.map(|rest| rest.trim_end_matches('/')) {
+            Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(Endpoint::new(url)),
+            _ => Err(Error::invalid("--url", "an address without a path is expected, as http://HOST:PORT")),
+        }
+    }
+
     #[must_use]
     pub fn with_secret(mut self, secret: Option<Secret>) -> Endpoint {
         self.secret = secret;
@@ -122,6 +134,16 @@ impl fmt::Debug for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses() {
+        for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
+            assert_eq!(Endpoint::given(good).unwrap().url(), good.trim_end_matches('/'));
+        }
+        for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
+            assert!(Endpoint::given(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn an_unspecified_address_is_this_machine() {

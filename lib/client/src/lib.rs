@@ -27,9 +27,11 @@ mod events;
 mod gateway;
 mod history;
 pub mod interrupt;
+pub mod lines;
 mod nearest;
 pub mod piped;
 mod stream;
+mod system;
 pub mod workspace;
 
 pub use endpoint::{Endpoint, Secret};
@@ -39,3 +41,4 @@ pub use history::History;
 pub use ken_types::live_text::{LiveText, message_text, progress_line, source_lines};
 pub use nearest::nearest;
 pub use stream::{Page, Reader, is_json};
+pub use system::gateway_url;

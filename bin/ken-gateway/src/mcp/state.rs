@@ -39,7 +39,7 @@ struct Calls {
 
 #[derive(Debug)]
 struct RunningCall {
-    /// The client and the id of the request. `None` if the ids of the client may be those of another, too.
+    /// The client and the id of its request. `None` if another client may use the same ids.
     name: Option<String>,
     params: Value,
     /// The id of the work that it waits for.

@@ -138,11 +138,7 @@ pub(super) fn session(tables: &dyn Tables, scope: i64, given: &Continuation) -> 
         return Ok(tip.map(|tip| tables.session_with_tip(scope, tip)).transpose()?.flatten());
     };
     let (found, log) = continued(tables, scope, id)?;
-    let newest = tables.exchanges(log.key, i64::MAX, 1)?;
-    if newest.first().is_some_and(|(key, _)| *key == found.key) {
-        return tables.session(log.instance());
-    }
-    Ok(None)
+    if is_newest(tables, &found)? { tables.session(log.instance()) } else { Ok(None) }
 }
 
 /// Returns the submission that a caller continues, with its stream.
@@ -232,17 +228,16 @@ pub(super) struct Sent {
 
 impl Sent {
     /// Returns `None` for a turn whose caller does not send the conversation each time.
-    pub(super) fn of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<Sent>, Error> {
-        let event = tables.event(found.event)?;
-        let context = event.and_then(|event| event.context);
-        let conversation = Conversation::of_context(context.as_ref());
-        Ok(conversation.map(|conversation| Sent {
+    pub(super) fn of(prompt: Option<&PromptRow>, found: &SubmissionRow) -> Option<Sent> {
+        let context = prompt.and_then(|prompt| prompt.context.as_ref());
+        let conversation = Conversation::of_context(context);
+        conversation.map(|conversation| Sent {
             conversation,
             text: String::new(),
             streamed: StreamedText::default(),
             submission: found.id.clone(),
-            owed: owed(context.as_ref()),
-        }))
+            owed: owed(context),
+        })
     }
 
     pub(super) fn add_event(&mut self, event: &str) {

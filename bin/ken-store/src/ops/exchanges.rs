@@ -3,16 +3,16 @@
 use ken_types::Error;
 
 use crate::rules::exchange::{Exchange, Fold, Prompt};
-use crate::tables::{LogRow, SubmissionRow, Tables};
+use crate::tables::{LogRow, PromptRow, SubmissionRow, Tables};
 
-/// Builds the exchange of a submission from its events, and passes each event to `also`.
+/// Builds the exchange of a submission from its prompt and its events, and passes each event to `also`.
 pub(super) fn fold(
     tables: &dyn Tables,
     found: &SubmissionRow,
     log: &LogRow,
+    prompt: Option<PromptRow>,
     also: &mut dyn FnMut(&str),
 ) -> Result<Exchange, Error> {
-    let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
     let mut fold = Fold::of(found.id.clone());
     // A submission that was never claimed has only one event, its end.
     if found.lease > 0 {
@@ -22,7 +22,8 @@ pub(super) fn fold(
             true
         })?;
     }
-    let prompt = prompt.map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
+    let prompt =
+        prompt.filter(|_| !found.hidden).map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
     let mut exchange = fold.exchange(found.state, prompt);
     exchange.complete_approvals(|id| Ok(tables.approval(id)?.map(|row| row.record)))?;
     Ok(exchange)

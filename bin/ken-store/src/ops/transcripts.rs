@@ -27,7 +27,9 @@ impl Read for SessionsTranscript {
                 Some(body) => body,
                 None => {
                     // Activities that are still running are left out, because the stream shows them to the reader.
-                    let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log, &mut |_| {})?;
+                    let found = tables.submission_by_key(key)?;
+                    let prompt = tables.event(found.event)?;
+                    let mut exchange = fold(tables, &found, &log, prompt, &mut |_| {})?;
                     exchange.drop_running();
                     record::write(&exchange)?
                 }

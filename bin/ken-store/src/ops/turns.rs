@@ -239,8 +239,9 @@ pub(super) fn finish(
     let text = ending.result.map(|result| result.text.clone());
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
-            let (mut summary, mut sent) = (Fold::default(), doors::Sent::of(tables, found)?);
-            let mut exchange = exchanges::fold(tables, found, log, &mut |event| {
+            let prompt = tables.event(found.event)?;
+            let (mut summary, mut sent) = (Fold::default(), doors::Sent::of(prompt.as_ref(), found));
+            let mut exchange = exchanges::fold(tables, found, log, prompt, &mut |event| {
                 summary.add_event(event);
                 sent.iter_mut().for_each(|sent| sent.add_event(event));
             })?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ken_client::lines::{self, Line};
 use ken_types::{Code, Error, json};
 use serde_json::{Value, json};
 
@@ -102,11 +103,14 @@ impl Peer {
     /// that are no message are refused.
     pub(super) fn next(&self, input: &mut impl BufRead) -> io::Result<Option<Message>> {
         loop {
-            let Some(line) = next_line(input)? else { return Ok(None) };
-            let Some(line) = line else {
-                let message = format!("a message is longer than {MAX_LINE_BYTES} bytes");
-                self.refuse(&Value::Null, INVALID_REQUEST, &message);
-                continue;
+            let line = match lines::next(input, MAX_LINE_BYTES)? {
+                None => return Ok(None),
+                Some(Line::Whole(line)) => line,
+                Some(Line::TooLong) => {
+                    let message = format!("a message is longer than {MAX_LINE_BYTES} bytes");
+                    self.refuse(&Value::Null, INVALID_REQUEST, &message);
+                    continue;
+                }
             };
             if line.trim_ascii().is_empty() {
                 continue;
@@ -141,32 +145,6 @@ impl Peer {
                 self.refuse(&id, INVALID_REQUEST, "a message has a method, or is an answer to a request");
                 None
             }
-        }
-    }
-}
-
-/// Returns the next line without its end; the inner `None` for one that is too long. A last line without its end may be cut, and
-/// is none.
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<Option<Vec<u8>>>> {
-    let (mut line, mut is_too_long) = (Vec::new(), false);
-    loop {
-        let bytes = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            bytes => bytes?,
-        };
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        let end = bytes.iter().position(|byte| *byte == b'\n');
-        let piece = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-        is_too_long |= line.len() + piece.len() > MAX_LINE_BYTES;
-        if !is_too_long {
-            line.extend_from_slice(piece);
-        }
-        let used = piece.len() + usize::from(end.is_some());
-        input.consume(used);
-        if end.is_some() {
-            return Ok(Some((!is_too_long).then_some(line)));
         }
     }
 }

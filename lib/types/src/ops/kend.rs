@@ -97,7 +97,7 @@ pub struct PartStatus {
     pub restarts: u64,
     /// In state `backoff`: the time until the next start, in milliseconds.
     pub retry_in_ms: Option<u64>,
-    /// The memory of its process that is in use, in bytes, and the processor time that it has used, in milliseconds. Those of
+    /// If asked for: the memory that its process uses, in bytes, and the processor time that it has used, in milliseconds. Those of
     /// the programs that it has started are not counted.
     pub memory_bytes: Option<u64>,
     pub cpu_ms: Option<u64>,
@@ -195,6 +195,9 @@ pub struct RunOfFiles {
 pub struct StatusArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether to say how much memory and processor time each part uses. Most callers only want an address or a state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub usage: bool,
 }
 
 /// What `parts.start`, `parts.stop` and `parts.restart` wait for before they reply.

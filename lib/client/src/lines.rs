@@ -1,20 +1,18 @@
-//! Lines of standard input, each at most as long as a message may be.
+//! Messages that other programs write to standard input, one a line.
 
 use std::io::{BufRead, ErrorKind, Result};
 
-/// The maximum length of a message, in bytes: that of a request body of the gateway.
-pub(crate) const MAX_BYTES: usize = 1 << 20;
-
 /// A line, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
     Whole(Vec<u8>),
     /// It is longer than a message may be, and was read to its end.
     TooLong,
 }
 
-/// Reads the next line. `None` at the end of the input. A last line without its end is not a message, because it may be cut.
-pub(crate) fn next(from: &mut impl BufRead) -> Result<Option<Line>> {
+/// Reads the next line, of at most `max` bytes. `None` at the end of the input. A last line without its end is not a message, because it may
+/// be cut.
+pub fn next(from: &mut impl BufRead, max: usize) -> Result<Option<Line>> {
     let (mut line, mut is_too_long) = (Vec::new(), false);
     loop {
         let bytes = match from.fill_buf() {
@@ -26,7 +24,7 @@ pub(crate) fn next(from: &mut impl BufRead) -> Result<Option<Line>> {
         }
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let piece = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-        is_too_long |= line.len() + piece.len() > MAX_BYTES;
+        is_too_long |= line.len() + piece.len() > max;
         if !is_too_long {
             line.extend_from_slice(piece);
         }
@@ -44,10 +42,10 @@ mod tests {
 
     #[test]
     fn a_long_line_ends_where_it_ends_and_a_cut_one_is_none() {
-        let long = "x".repeat(MAX_BYTES + 1);
+        let long = "x".repeat(101);
         let text = format!("a\n\n{}\n{long}\nb\ncut", &long[1..]);
         let mut from = std::io::BufReader::with_capacity(7, text.as_bytes());
-        let mut read = || next(&mut from).unwrap();
+        let mut read = || next(&mut from, 100).unwrap();
         assert_eq!(read(), Some(Line::Whole(b"a".to_vec())));
         assert_eq!(read(), Some(Line::Whole(Vec::new())));
         assert_eq!(read(), Some(Line::Whole(long.as_bytes()[1..].to_vec())));
