@@ -5,6 +5,7 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use common::{Home, Kend, is_running, kill9, until};
@@ -16,10 +17,14 @@ const PART: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";
 fn start<'a>(home: &'a Home, script: &str) -> Kend<'a> {
     let folder = home.path("bin");
     std::fs::create_dir(&folder).unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_kend"), folder.join("kend")).unwrap();
     let text = format!("#!/bin/sh\n{}\n", script.replace("DIR", home.path("").to_str().unwrap()));
-    std::fs::write(folder.join("ken"), text).unwrap();
-    std::fs::set_permissions(folder.join("ken"), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(home.path("script"), text).unwrap();
+    std::fs::set_permissions(home.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
+    // Another process copies what is run: a thread beside the test that forks while a file is open for writing would keep it from being
+    // run ("Text file busy").
+    for (from, to) in [(Path::new(env!("CARGO_BIN_EXE_kend")), "kend"), (&home.path("script"), "ken")] {
+        assert!(Command::new("cp").arg(from).arg(folder.join(to)).status().unwrap().success());
+    }
     let mut command = Command::new(folder.join("kend"));
     command.arg("--home").arg(home.path("")).arg("--announce");
     command.stdin(std::process::Stdio::null());
