@@ -705,7 +705,8 @@ pub trait Words {
     /// may be counted twice. `size` is the number of rows in the index.
     fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
     /// Returns the keys of the rows that contain all of the words, or any of them. A word is given by its stems, one of which must be in
-    /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory.
+    /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory;
+    /// with scope words it is newest first in knowledge too, unless there are more rows than `max`: then the best of them are returned.
     fn matching(
         &self,
         index: Index,

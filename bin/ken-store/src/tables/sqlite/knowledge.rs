@@ -199,13 +199,17 @@ impl Knowledge for Database {
     }
 }
 
-/// Returns the statement for a search, and the columns that it searches. Knowledge is ordered by the rank of FTS5. Memory is ordered from
-/// new to old, because ranking reads every exchange that contains a word, and turns would become slower as more is said.
-fn matching_sql(index: Index) -> (&'static str, &'static str) {
+/// The statement for a search of knowledge, ordered by the rank of FTS5. The rank of a single row already costs a count of all rows that
+/// contain each word of the expression, and the scope word of all people is in nearly every row.
+const RANKED: &str = "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
+                      WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2";
+
+/// Returns the statement for a search ordered from new to old, and the columns that it searches. Memory is never ranked, because ranking
+/// reads every exchange that contains a word, and turns would become slower as more is said.
+fn newest_sql(index: Index) -> (&'static str, &'static str) {
     match index {
         Index::Knowledge => (
-            "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
-             WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2",
+            "SELECT rowid FROM knowledge_index WHERE knowledge_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
             "{title tags content}",
         ),
         Index::Memory => (
@@ -295,7 +299,7 @@ impl Words for Database {
         if words.is_empty() {
             return Ok(Vec::new());
         }
-        let (sql, columns) = matching_sql(index);
+        let (sql, columns) = newest_sql(index);
         let joined_by = if match_all { " AND " } else { " OR " };
         let words: Vec<String> = words.iter().map(|stems| any_stem(stems)).collect();
         let words = format!("{columns} : ({})", words.join(joined_by));
@@ -303,6 +307,15 @@ impl Words for Database {
             Some(scope_words) => format!("scope : ({}) AND {words}", scope_words.join(" OR ")),
             None => words,
         };
-        all(self, sql, params![expression, max], |row| row.get(0))
+        let newest = |max: i64| all(self, sql, params![expression, max], |row| row.get(0));
+        let ranked = || all(self, RANKED, params![expression, max], |row| row.get(0));
+        match (index, scope_words) {
+            (Index::Memory, _) => newest(max.into()),
+            (Index::Knowledge, None) => ranked(),
+            (Index::Knowledge, Some(_)) => {
+                let hits: Vec<i64> = newest(i64::from(max) + 1)?;
+                if hits.len() <= max as usize { Ok(hits) } else { ranked() }
+            }
+        }
     }
 }
