@@ -42,7 +42,7 @@ fn whatever_is_killed_nothing_accepted_is_lost_or_done_twice() {
         })
         .collect();
 
-    let mut disturbed = disturb::run(&mut system, &shared, number("KEN_KILLS", 30), number("KEN_SEED", 1));
+    let mut disturbed = disturb::run(&mut system, &shared, number("KEN_KILLS", 20), number("KEN_SEED", 1));
     shared.over.store(true, Ordering::SeqCst);
     let tallies: Vec<Tally> = workers.into_iter().map(|worker| worker.join().expect("a client")).collect();
     check::settle(&system, &schedules);

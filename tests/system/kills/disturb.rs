@@ -74,9 +74,9 @@ pub(crate) fn run(system: &mut System, shared: &Shared, count: u64, seed: u64) -
     done.took = begun.elapsed();
     continue_some(&mut stopped, Instant::now() + Duration::from_secs(60));
     ken_tests::until("all parts are back", || {
-        shared.connect().is_ok_and(|mut client| {
-            client.request("GET", "/ready").try_send().is_ok_and(|answer| answer.status == 200)
-        })
+        shared
+            .connect()
+            .is_ok_and(|mut client| client.request("GET", "/ready").try_send().is_ok_and(|answer| answer.status == 200))
     });
     done
 }
@@ -120,8 +120,8 @@ fn disturb_part(system: &System, kend: i32, random: &mut Random, stopped: &mut V
             signal(pid, Signal::SIGKILL);
             done.kills += 1;
         }
-        // It is being started; the next one is another.
-        (_, None) => {}
+        // It is being started.
+        (_, None) => disturb_part(system, kend, random, stopped, done),
     }
 }
 

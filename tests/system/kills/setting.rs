@@ -26,7 +26,8 @@ pub(crate) fn prompt(what: &str, label: &str) -> String {
 }
 
 fn reply(request: &ReceivedRequest) -> Reply {
-    let messages = request.body["messages"].as_array().expect("messages");
+    // The body is cut off if its sender is killed meanwhile.
+    let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some((what, label)) = messages.iter().rev().find_map(order) else {
         return Reply::Stream(openai(&["Nothing is asked."], &[]));
     };
@@ -38,7 +39,7 @@ fn reply(request: &ReceivedRequest) -> Reply {
         (String::new(), vec![(label.as_str(), what.as_str(), arguments.as_str())])
     };
     // An answer that was cut off is continued, as ken-agent asks for.
-    let sent = match messages.as_slice() {
+    let sent = match messages {
         [.., before, last] if last["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut")) => {
             before["content"].as_str().unwrap_or_default()
         }
