@@ -51,9 +51,10 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 4 ? n : 4))) $(CARGO) test --workspace --locked
 
-# Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and while the store or the
-# gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls. Needs
-# node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
+# Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
+# while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces;
+# then thirty stalls, and a thousand kills under eight kinds of clients. Needs node, npm and Python; other packages come from the npm
+# registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
@@ -71,6 +72,7 @@ torture: toolchain
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test system --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
+	KEN_KILLS=1000 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build

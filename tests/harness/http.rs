@@ -220,7 +220,11 @@ impl Exchange<'_> {
 
     /// Sends the request without waiting for the answer.
     pub fn start(self) {
-        self.write().expect("write");
+        self.try_start().expect("write");
+    }
+
+    pub fn try_start(self) -> std::io::Result<()> {
+        self.write().map(drop)
     }
 }
 

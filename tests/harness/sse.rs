@@ -30,13 +30,23 @@ impl Stream {
 
     /// Like [`Stream::open`], with additional headers.
     pub fn open_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Stream {
-        let mut client = Client::connect(address);
+        Stream::over(Client::connect(address), target, headers).expect("an event stream")
+    }
+
+    /// Opens an event stream over a connection. Returns an error if the connection breaks or the status is not 200.
+    pub fn over(mut client: Client, target: &str, headers: &[(&str, &str)]) -> std::io::Result<Stream> {
         let request = client.request("GET", target);
-        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).start();
-        let (status, headers) = client.head().expect("a head");
-        assert_eq!(status, 200, "{target}");
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).try_start()?;
+        let (status, headers) = client.head()?;
+        if status != 200 {
+            return Err(std::io::Error::other(format!("{target}: status {status}")));
+        }
         assert!(headers.contains(&("content-type".to_owned(), "text/event-stream".to_owned())), "{headers:?}");
-        Stream { client, buffer: String::new(), ended: false }
+        Ok(Stream { client, buffer: String::new(), ended: false })
+    }
+
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.client.set_timeout(timeout);
     }
 
     /// Reads the next frame; `None` if the stream has ended properly.

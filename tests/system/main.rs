@@ -7,6 +7,7 @@ mod crash;
 mod full_disk;
 mod import_circles;
 mod install;
+mod kills;
 mod reload;
 mod secrets;
 mod stalls;

@@ -951,6 +951,26 @@ fn a_person_decides_at_the_shell() {
     }
 }
 
+/// The turn is left to the next process, although the first one has no answer yet whether its call needs an approval.
+#[test]
+fn a_stopping_agent_does_not_wait_for_an_approver_that_is_silent() {
+    let system = started(&words(&["mute"]), "", json!({}));
+    system.signal("approver", nix::sys::signal::Signal::SIGSTOP);
+    prompt(&system, "mute");
+    until("the call is recorded", || {
+        let page = get(&system, "/agents/orchestrator/mute?offset=-1");
+        page.status == 200 && page.json().as_array().unwrap().iter().any(|event| event["type"] == "turn_start")
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    assert!(system.ken(&["restart", "agent"]).status.success());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    system.signal("approver", nix::sys::signal::Signal::SIGCONT);
+    decide(&system, &id(&pending(&system, "mute")), true).expect(200);
+    let events = settled(&system, "mute", 1);
+    assert_eq!((tool_result(&events).as_str(), runs(&system, "mute")), ("did it", 1));
+}
+
 #[test]
 fn a_request_survives_a_power_cut() {
     let mut system = started(&words(&["dark"]), "", json!({}));

@@ -116,6 +116,20 @@ fn a_tool_runs_once_whichever_part_is_killed() {
     }
 }
 
+/// A part that is told to stop ends what it has begun, and so do its tools.
+#[test]
+fn a_restart_of_ken_tools_lets_a_call_end() {
+    let system = Builder::default().script(&script(&[("slow", json!({}))])).start();
+    add_tool(&system, "slow", &format!("echo ran >> {}/runs; sleep 1; echo did it", scratch(&system).display()), false);
+    until_listed(&system, "slow");
+    let answer = prompt(&system, "slow");
+    until("the tool runs", || runs(&system) == 1);
+    assert!(system.ken(&["restart", "tools"]).status.success());
+    answer.join().unwrap().expect(200);
+    let tools = results(&system, "slow");
+    assert_eq!((result_text(&tools[0]), runs(&system)), ("did it", 1), "{tools:?}");
+}
+
 #[test]
 fn an_abort_kills_the_tool_with_its_children() {
     let system = Builder::default().script(&script(&[("endless", json!({}))])).start();

@@ -63,8 +63,9 @@ impl Policy for Approvals {
             return Box::pin(std::future::ready(Ok(None)));
         }
         let is_idempotent = self.tools.is_idempotent(&requested.call.name);
-        let (approver, store) = (self.approver.clone(), self.store.clone());
-        Box::pin(async move {
+        let (approver, store, stopping) = (self.approver.clone(), self.store.clone(), self.stopping());
+        let leaving = events.clone();
+        let check = async move {
             let tool = requested.call.name.clone();
             let until = Instant::now() + MAX_UNREACHABLE;
             let request = request(&requested);
@@ -86,6 +87,14 @@ impl Policy for Approvals {
                 return Err(format!("{tool} was interrupted; whether it took effect is unknown"));
             }
             grant(request, &tool)
+        };
+        // A ken-approver that has died is not started again while the system stops, and would be waited for in vain.
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                checked = check => checked,
+                () = stopping => leaving.leave().await,
+            }
         })
     }
 

@@ -290,6 +290,8 @@ pub(crate) enum CallMessage {
     /// Requests that a request for an approval is stored, in the same write as all events sent before it. If a person
     /// has to decide, its event is recorded too. The error says why it was refused.
     Request { put: Box<PutApproval>, of: Option<TaskRef>, reply: oneshot::Sender<Result<ApprovalRequest, Error>> },
+    /// This process stops, and the call has not begun to act: the next process can ask again whether it may.
+    Leave,
 }
 
 impl Events {
@@ -319,6 +321,12 @@ impl Events {
         let (done, flushed) = oneshot::channel();
         _ = self.sender.send(CallMessage::Flush(done)).await;
         replied(flushed).await;
+    }
+
+    /// Says that the call can be left to the next process. Waits forever, because its caller is about to be dropped.
+    pub(crate) async fn leave<T>(&self) -> T {
+        _ = self.sender.send(CallMessage::Leave).await;
+        std::future::pending().await
     }
 
     /// Stores a request for an approval of the call itself, in the same write as all events sent so far. The error says

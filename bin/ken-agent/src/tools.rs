@@ -28,6 +28,9 @@ const MAX_WAITING_EVENTS: usize = 64;
 pub(crate) struct Running {
     events: mpsc::Receiver<CallMessage>,
     _tasks: JoinSet<()>,
+    /// The number of calls that have neither ended nor can be left to the next process.
+    acting: usize,
+    left: usize,
 }
 
 impl Running {
@@ -36,6 +39,7 @@ impl Running {
     pub(crate) fn start(ports: &Ports, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
         let (sender, events) = mpsc::channel(MAX_WAITING_EVENTS);
         let permits = Arc::new(tokio::sync::Semaphore::new(MAX_RUNNING));
+        let acting = calls.len();
         let mut tasks = JoinSet::new();
         for call in calls {
             let events = Events::new(sender.clone());
@@ -46,12 +50,25 @@ impl Running {
                 run.await;
             });
         }
-        Running { events, _tasks: tasks }
+        Running { events, _tasks: tasks, acting, left: 0 }
     }
 
     /// The next event; `None` when all calls have ended. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<CallMessage> {
-        self.events.recv().await
+        let message = self.events.recv().await;
+        match &message {
+            Some(CallMessage::Event(body, None)) if matches!(**body, Body::Tool { .. }) => {
+                self.acting = self.acting.saturating_sub(1)
+            }
+            Some(CallMessage::Leave) => (self.acting, self.left) = (self.acting.saturating_sub(1), self.left + 1),
+            _ => {}
+        }
+        message
+    }
+
+    /// Whether only calls are left that the next process can make.
+    pub(crate) fn can_be_left(&self) -> bool {
+        self.acting == 0 && self.left > 0
     }
 }
 

@@ -123,8 +123,13 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             () = self.ports.policy.stopping() => true,
             () = std::future::ready(()) => false,
         };
-        if !stops || self.caller.depth > 0 {
-            return Ok(()); // a worker is dropped with the turn that it works for
+        if stops { self.leave().await } else { Ok(()) }
+    }
+
+    /// Leaves a turn to the next process. A worker stays: it is dropped with the turn that it works for.
+    async fn leave(&mut self) -> Result<(), Error> {
+        if self.caller.depth > 0 {
+            return Ok(());
         }
         self.journal.flush().await?;
         Err(Error::cancelled("it continues in the next process: this agent stops"))
@@ -332,7 +337,11 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                     self.note_approvals();
                     _ = reply.send(stored);
                 }
+                Some(Some(CallMessage::Leave)) => {}
                 Some(None) | None => return Ok(()),
+            }
+            if running.can_be_left() {
+                self.leave().await?;
             }
         }
     }
