@@ -51,16 +51,17 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 4 ? n : 4))) $(CARGO) test --workspace --locked
 
-# Tests ken with third-party software: client generators, the public suite for Durable Streams (undisturbed, and while the store or the
-# gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls, and a thousand kills
-# under eight kinds of clients. Needs node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists
-# what each script needs.
+# Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
+# while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces;
+# then thirty stalls, and a thousand kills under eight kinds of clients. Needs node, npm and Python; other packages come from the npm
+# registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
 	@cd tests/conformance && npm ci --no-audit --no-fund --silent || \
 		{ echo "make: npm cannot install tests/conformance/package-lock.json; is its registry reachable (npm ping)?" >&2; exit 1; }
 	tests/conformance/clients.sh target/clients
+	tests/conformance/fuzz.sh target/release target/fuzz
 	node tests/conformance/torture.js target/release
 	tests/conformance/cron.sh target/release/ken-scheduler
 	node tests/conformance/messenger.js target/release

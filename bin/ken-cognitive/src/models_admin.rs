@@ -30,7 +30,8 @@ pub(crate) async fn activate(app: Arc<Cognitive>, caller: Caller, mut request: R
     if !known.iter().any(|known| known.alias == alias) {
         let names: Vec<&str> = known.iter().map(|known| known.alias.as_str()).collect();
         let error = Error::invalid("/alias", format!("MVLM_MODEL_DIRS has no alias {alias:?}"));
-        return Err(error.hint(format!("it has: {}", names.join(", "))).into());
+        let hint = if names.is_empty() { "it is empty".to_owned() } else { format!("it has: {}", names.join(", ")) };
+        return Err(error.hint(hint).into());
     }
     app.models.check(&alias).await.map_err(|error| unprocessable(error.at("/alias")))?;
     let record = Record::new("model_activated", request.id(), caller.user_id()).with("alias", alias.as_str());
