@@ -1,51 +1,51 @@
 //! `ken doctor` with the faults that it must find.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ken_tests::{Builder, System, binary, chain, cognitive, until};
+use ken_tests::{Builder, System, binary, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A home without a running system.
-struct Home {
+pub(crate) struct Home {
     dir: TempDir,
-    programs: Option<PathBuf>,
+    pub(crate) programs: Option<PathBuf>,
 }
 
 impl Home {
+    /// A copy of the home of a system that is down.
+    pub(crate) fn copy(of: &Path) -> Home {
+        let dir = tempfile::Builder::new().prefix("ken").tempdir().unwrap();
+        let copied = Command::new("cp").arg("-a").arg(of.join(".")).arg(dir.path()).status().unwrap();
+        assert!(copied.success());
+        Home { dir, programs: None }
+    }
+
     fn new(config: &str) -> Home {
         let home = Home { dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(), programs: None };
         home.write("ken.toml", &format!("[gateway]\nport = 0\n[cognitive]\nport = 0\n{config}"));
         home
     }
 
-    /// A home whose `ken.toml` is exactly this text, without the sections that `new` adds.
-    fn with_whole(config: &str) -> Home {
-        let home = Home::new("");
-        home.write("ken.toml", config);
-        home
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
         self.mode(name, 0o600);
     }
 
-    fn mode(&self, name: &str, mode: u32) {
+    pub(crate) fn mode(&self, name: &str, mode: u32) {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let programs = self.programs.clone().unwrap_or_else(|| binary("ken").parent().unwrap().to_owned());
         let mut command = Command::new(programs.join("ken"));
         command.env_clear().env("PATH", "/usr/bin:/bin").arg("--home").arg(self.dir.path()).args(arguments);
@@ -53,7 +53,7 @@ impl Home {
     }
 
     /// The findings of `ken doctor`, and its exit status.
-    fn doctor(&self) -> (Vec<Value>, i32) {
+    pub(crate) fn doctor(&self) -> (Vec<Value>, i32) {
         let output = self.command(&["doctor", "--json"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         let lines = String::from_utf8(output.stdout).unwrap();
@@ -92,13 +92,13 @@ fn a_correct_home_has_no_findings() {
 
 /// Puts a program into a folder. Another process writes it: if this one did, a child of a test that runs beside this one could
 /// hold the file open for writing when it is to be executed.
-fn install(program: &Path, at: &Path) {
+pub(crate) fn install(program: &Path, at: &Path) {
     let installed = Command::new("install").args(["-m", "755"]).args([program, at]).status().unwrap();
     assert!(installed.success(), "{}", at.display());
 }
 
 /// Puts a shell script beside a copy of `ken`, where `ken` finds it instead of the program of this name.
-fn stand_in(programs: &Path, name: &str, script: &str) {
+pub(crate) fn stand_in(programs: &Path, name: &str, script: &str) {
     let text = programs.join("script");
     std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
     install(&text, &programs.join(name));
@@ -161,108 +161,6 @@ fn kend_starts_while_the_sandbox_is_asked() {
 }
 
 #[test]
-fn faults_of_the_configuration() {
-    for (config, why) in [
-        ("[gateway]\nport = \n", "ken.toml:2"),
-        ("[gateway]\nprot = 1\n", "unknown key"),
-        ("[gateway]\nport = \"x\"\n", "gateway.port"),
-        ("[part.extra]\ncommand = [\"no-such-program\"]\n", "no program"),
-    ] {
-        let finding = Home::with_whole(config).finding("configuration");
-        assert!(finding["why"].as_str().unwrap().contains(why), "{finding}");
-    }
-}
-
-#[test]
-fn faults_of_secrets_and_their_mode() {
-    let home = Home::new("");
-    home.write("secrets.env", "OPENAI_API_KEY=canary-4711\nEMPTY=\n");
-    let finding = home.finding("secret-empty");
-    assert!(finding["why"].as_str().unwrap().contains("EMPTY"), "{finding}");
-    home.mode("secrets.env", 0o644);
-    let finding = home.finding("secrets-mode");
-    assert!(!home.doctor().0.iter().any(|finding| finding.to_string().contains("canary")));
-    // The suggested command works.
-    let fix = finding["fix"].as_str().unwrap();
-    assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
-    assert!(!home.doctor().0.iter().any(|finding| finding["id"] == "secrets-mode"));
-    std::fs::remove_file(home.path("secrets.env")).unwrap();
-    let fifo = Command::new("mkfifo").arg(home.path("secrets.env")).status().unwrap();
-    assert!(fifo.success());
-    home.finding("secrets-file");
-}
-
-#[test]
-fn faults_of_folders() {
-    let home = Home::new("");
-    std::fs::create_dir(home.path("state")).unwrap();
-    home.mode("state", 0o777);
-    let finding = home.finding("folder-mode");
-    let fix = finding["fix"].as_str().unwrap();
-    assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
-    assert_eq!(home.doctor(), (vec![], 0));
-    home.mode("state", 0o500);
-    home.finding("folder-read-only");
-    std::fs::remove_dir(home.path("state")).unwrap();
-    home.write("state", "");
-    home.finding("not-a-folder");
-}
-
-#[test]
-fn faults_of_access() {
-    let open = Home::with_whole("[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n[cognitive]\nport = 0\n");
-    open.finding("open-without-secret");
-    open.write("secrets.env", "API_SECRET=x\n");
-    assert!(!open.doctor().0.iter().any(|finding| finding["id"] == "open-without-secret"));
-    let trusted = Home::new("");
-    trusted.write("secrets.env", "API_SECRET=x\n");
-    assert_eq!(trusted.finding("loopback-trusted")["severity"], "warning");
-    let proxy = Home::with_whole(
-        "[gateway]\nport = 0\npublic_url = \"https://ken.example\"\ntrust_loopback = \"yes\"\n[cognitive]\nport = 0\n",
-    );
-    proxy.write("secrets.env", "API_SECRET=x\n");
-    proxy.finding("proxy-trusted");
-}
-
-#[test]
-fn faults_of_addresses() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let home = Home::with_whole(&format!("[gateway]\nport = {port}\n[cognitive]\nport = 0\n"));
-    let finding = home.finding("port-taken");
-    assert_eq!(finding["where"], format!("127.0.0.1:{port}"));
-    drop(taken);
-    until("the port is free", || home.doctor().1 == 0);
-    let elsewhere = Home::with_whole("[gateway]\nport = 1\nlisten = \"192.0.2.1\"\n[cognitive]\nport = 0\n");
-    elsewhere.finding("address");
-}
-
-#[test]
-fn faults_of_programs() {
-    let mut home = Home::new("");
-    let programs = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(binary("ken").parent().unwrap()).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let is_program = name.starts_with("ken") && !name.contains('.') && path.is_file();
-        if is_program && name != "ken-cognitive" {
-            std::os::unix::fs::symlink(&path, programs.path().join(name)).unwrap();
-        }
-    }
-    // `ken` is a copy, because a symbolic link would lead back to the folder with all programs.
-    std::fs::remove_file(programs.path().join("ken")).unwrap();
-    install(&binary("ken"), &programs.path().join("ken"));
-    home.programs = Some(programs.path().to_owned());
-    assert_eq!(home.finding("program-missing")["where"], "ken-cognitive");
-    let script = programs.path().join("ken-cognitive");
-    std::fs::write(&script, "#!/bin/sh\necho ken-cognitive 0.0.1\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(home.finding("program-version")["where"], "ken-cognitive");
-    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
-    assert_eq!(home.finding("program-broken")["where"], "ken-cognitive");
-}
-
-#[test]
 fn faults_of_running_parts() {
     let system = System::start();
     let ids = || {
@@ -313,41 +211,6 @@ fn a_model_server_that_needs_no_key_is_no_fault() {
         String::from_utf8(command.env_remove("OPENAI_BASE_URL").output().unwrap().stdout).unwrap()
     };
     assert!(!doctor().contains("model-"), "{}", doctor());
-}
-
-#[test]
-fn faults_of_the_data() {
-    // After `down`, other programs can use the default ports.
-    let ports = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
-    let mut system = cognitive().config(ports).start();
-    system.ken(&["chat", "hello"]);
-    system.execute(&chain("rust", 2)).expect(200);
-    system.down();
-    let home = system.home().to_owned();
-    let ids = |system: &System| {
-        let output = system.ken(&["doctor", "--json"]);
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert_eq!(ids(&system), "");
-    std::fs::write(home.join("run/kend.sock"), "").unwrap();
-    assert!(ids(&system).contains("\"stale-socket\""));
-    std::fs::remove_file(home.join("run/kend.sock")).unwrap();
-    let audit = home.join("state/cognitive/security_events.log");
-    let text = std::fs::read_to_string(&audit).unwrap();
-    std::fs::write(&audit, text.replacen("\"event\":\"", "\"event\":\"x", 1)).unwrap();
-    assert!(ids(&system).contains("\"audit\""), "{}", ids(&system));
-    std::fs::write(&audit, text).unwrap();
-    let database = home.join("state/store/ken.db");
-    for log in ["ken.db-wal", "ken.db-shm"] {
-        _ = std::fs::remove_file(home.join("state/store").join(log));
-    }
-    std::fs::write(&database, "no database".repeat(1_000)).unwrap();
-    assert!(ids(&system).contains("\"database\""), "{}", ids(&system));
-    std::fs::remove_file(&database).unwrap();
-    assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
-    std::fs::remove_file(home.join("state/store/ken.db.acknowledged")).unwrap();
-    std::fs::write(home.join("state/store/ken.db-wal"), "x").unwrap();
-    assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
 }
 
 /// Creates a sparse file of this size.

@@ -5,6 +5,7 @@
 mod acp;
 mod commands;
 mod doctor;
+mod doctor_faults;
 mod ken_chat;
 mod ken_knowledge;
 mod ken_mcp;

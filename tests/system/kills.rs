@@ -45,7 +45,8 @@ fn whatever_is_killed_nothing_accepted_is_lost_or_done_twice() {
     let mut disturbed = disturb::run(&mut system, &shared, number("KEN_KILLS", 20), number("KEN_SEED", 1));
     shared.over.store(true, Ordering::SeqCst);
     let tallies: Vec<Tally> = workers.into_iter().map(|worker| worker.join().expect("a client")).collect();
-    check::settle(&system, &schedules);
+    let stuck = check::settle(&system, &schedules);
+    assert!(stuck.is_empty(), "it hangs: {stuck:#?}");
     shared.is_quiet.store(true, Ordering::SeqCst);
     let [stream, events, agent] = followers.map(|follower| follower.join().expect("a reader"));
 

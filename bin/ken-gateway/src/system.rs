@@ -32,9 +32,9 @@ const MAX_LOG_BYTES: usize = 1 << 20;
 
 /// GET /api/system
 pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (args, nothing) = (StatusArgs { usage: true, ..StatusArgs::default() }, Nothing {});
+    let nothing = Nothing {};
     let (status, models, health, budget) = tokio::join!(
-        gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT),
+        parts(&gateway),
         gateway.models.get(CALL_TIMEOUT),
         gateway.model.call::<ModelHealth>(&nothing, CALL_TIMEOUT),
         budget(&gateway),
@@ -55,6 +55,17 @@ pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response,
         "budget": budget,
     });
     Response::json(200, &body)
+}
+
+/// A kend of an older release, which runs until the upgrade is complete, does not know of `usage`.
+async fn parts(gateway: &Gateway) -> Result<SystemStatus, Error> {
+    let args = StatusArgs { usage: true, ..StatusArgs::default() };
+    match gateway.kend.call::<PartsStatus>(&args, CALL_TIMEOUT).await {
+        Err(error) if error.code == Code::Invalid => {
+            gateway.kend.call::<PartsStatus>(&StatusArgs::default(), CALL_TIMEOUT).await
+        }
+        status => status,
+    }
 }
 
 fn part(part: &PartStatus) -> Value {

@@ -1,10 +1,11 @@
 //! What is there in the end, compared with what the clients were told.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
+use ken_tests::System;
 use ken_tests::bot_api::BotApi;
-use ken_tests::{System, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::clients::is_approved;
 use super::door::Tally;
@@ -20,20 +21,50 @@ pub(crate) struct Row {
     pub(crate) wrong: Vec<String>,
 }
 
-/// Ends the schedules, and waits until no work is left: nothing hangs.
-pub(crate) fn settle(system: &System, schedules: &[Value]) {
+/// How long nothing may be written while work is left: then it hangs.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// Ends the schedules, and waits until no work is left. Returns what hangs.
+pub(crate) fn settle(system: &System, schedules: &[Value]) -> Vec<String> {
     for schedule in schedules {
         let target = format!("/api/schedules/{}/pause", schedule["slug"].as_str().expect("a slug"));
-        system.post(&target, &Value::Object(serde_json::Map::new())).expect(200);
+        system.post(&target, &json!({})).expect(200);
     }
-    until("no turn and no run is in progress", || {
-        let sessions = system.get("/api/chat/sessions?limit=100").expect(200).json();
-        let is_idle = |session: &Value| session["status"] != "running" && session["status"] != "queued";
-        system.call("store", "service.stats", &[])["leases_held"] == 0
-            && sessions["sessions"].as_array().expect("sessions").iter().all(is_idle)
-            && system.get("/runs?status=active").expect(200).at("/runs") == Value::Array(Vec::new())
-            && system.get("/api/connectors/messenger/health").expect(200).at("/outbox/pending") == 0
-    });
+    let (mut written, mut since) = (Value::Null, Instant::now());
+    loop {
+        let left = unfinished(system, schedules);
+        let writes = system.call("store", "service.stats", &[])["writes"].clone();
+        if writes != written {
+            (written, since) = (writes, Instant::now());
+        }
+        if left.is_empty() || since.elapsed() > STUCK {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The work that is left, for a person.
+fn unfinished(system: &System, schedules: &[Value]) -> Vec<String> {
+    let list = |target: &str, list: &str| system.get(target).expect(200).at(list).as_array().expect("a list").clone();
+    let held = system.call("store", "service.stats", &[])["leases_held"].clone();
+    let mut left: Vec<String> = (held != 0).then(|| format!("{held} leases")).into_iter().collect();
+    let sessions = list("/api/chat/sessions?limit=100", "/sessions").into_iter();
+    left.extend(
+        sessions
+            .filter(|one| ["running", "queued"].iter().any(|state| one["status"] == *state))
+            .map(|one| one.to_string()),
+    );
+    for schedule in schedules {
+        let target = format!("/api/schedules/{}/runs?limit=500", schedule["slug"].as_str().expect("a slug"));
+        let runs = list(&target, "/runs").into_iter();
+        let is_open = |run: &Value| ["queued", "admitted", "running"].iter().any(|state| run["status"] == *state);
+        left.extend(runs.filter(is_open).map(|run| run.to_string()));
+    }
+    left.extend(list("/runs?status=active", "/runs").into_iter().map(|run| run.to_string()));
+    let outbox = system.get("/api/connectors/messenger/health").expect(200).at("/outbox/pending");
+    left.extend((outbox != 0).then(|| format!("{outbox} messages to be sent")));
+    left
 }
 
 /// Checks that readers which came back after each cut have seen what is there, each event once.

@@ -1,6 +1,8 @@
 //! Checks of the data on disk: the database and the audit log.
 
 use std::ffi::OsStr;
+use std::fs::DirEntry;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -56,6 +58,10 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         findings.warning("wal-waits", wal.display(), why, "end that program, or its transaction");
     }
     check_losses(folder, findings);
+    if !is_up && let Some(writer) = writer(&database) {
+        let why = format!("{writer} has locked it, so that ken-store cannot write");
+        findings.error("database-locked", database.display(), why, "end that program, or its transaction");
+    }
     let args = [OsStr::new("--check"), database.as_os_str()];
     if let Some((false, stderr)) = ask("ken-store", &args) {
         let why = stderr.trim().strip_prefix("ken-store: ").unwrap_or(stderr.trim()).replace('\n', " ");
@@ -70,6 +76,23 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
 fn is_idle(file: &Path) -> bool {
     let modified = std::fs::metadata(file).and_then(|about| about.modified());
     modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > IDLE))
+}
+
+/// Names a program that has locked the database, or the index of its log, for writing.
+fn writer(database: &Path) -> Option<String> {
+    let index = database.with_extension("db-shm");
+    let inodes: Vec<u64> =
+        [database, &index].iter().filter_map(|file| Some(std::fs::metadata(file).ok()?.ino())).collect();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 1: POSIX  ADVISORY  WRITE 4711 08:01:131099 120 120
+    locks.lines().find_map(|line| {
+        let [_, "POSIX", _, "WRITE", pid, file, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let inode = file.rsplit(':').next()?.parse().ok()?;
+        let name = || std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+        inodes.contains(&inode).then(|| format!("{} (pid {pid})", name()))
+    })
 }
 
 /// Names the programs other than the store that have the database open, as far as this user may see them.
@@ -132,6 +155,24 @@ pub(super) fn check_retention(places: &Places, retention: Retention, findings: &
             "to keep them longer, change [retention]: ken.toml(5)",
         );
     }
+}
+
+/// The age from which on the newest backup is reported. The timer makes one a day.
+const BACKUP_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Reports backups that are made no more. Nothing is said about a system that never had one.
+pub(super) fn check_backups(places: &Places, findings: &mut Findings) {
+    let folder = places.state.with_file_name("ken-backups");
+    let Ok(files) = std::fs::read_dir(&folder) else { return };
+    let is_backup = |file: &DirEntry| file.path().extension().is_some_and(|extension| extension == "tar");
+    let newest = files.flatten().filter(is_backup).filter_map(|file| file.metadata().ok()?.modified().ok()).max();
+    let why = match newest.map(|newest| newest.elapsed().unwrap_or_default()) {
+        None => "holds no backup".to_owned(),
+        Some(age) if age > BACKUP_AGE => format!("the newest backup is {} days old", age.as_secs() / 86_400),
+        Some(_) => return,
+    };
+    let fix = format!("ken backup --keep 7 {}", folder.display());
+    findings.warning("backup-old", folder.display(), why, fix);
 }
 
 fn check_audit(folder: &Path, findings: &mut Findings) {

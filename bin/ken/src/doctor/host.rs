@@ -37,11 +37,11 @@ fn room(free: u64, all: u64) -> Room {
     }
 }
 
+/// How far the clock may be behind the last change of the database.
+const MAX_BEHIND: Duration = Duration::from_secs(300);
+
 pub(super) fn check(places: &Places, findings: &mut Findings) {
-    if SystemTime::now() < UNIX_EPOCH + BUILT_AFTER {
-        let fix = "set the clock: timedatectl set-ntp true";
-        findings.error("clock", "this machine", "the clock is years behind", fix);
-    }
+    check_clock(places, findings);
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && hard < FILES
     {
@@ -57,6 +57,26 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     if bytes > LOG_BYTES {
         let why = format!("logs take {} MiB", bytes / (1024 * 1024));
         findings.warning("logs-size", logs.display(), why, "lower log_max_bytes or log_keep in [kend]; see `ken logs`");
+    }
+}
+
+fn check_clock(places: &Places, findings: &mut Findings) {
+    let fix = "set the clock: timedatectl set-ntp true";
+    if SystemTime::now() < UNIX_EPOCH + BUILT_AFTER {
+        return findings.error("clock", "this machine", "the clock is years behind", fix);
+    }
+    let database = places.state.join("store/ken.db");
+    let modified = std::fs::metadata(&database).and_then(|about| about.modified());
+    let Ok(behind) = modified.and_then(|at| at.duration_since(SystemTime::now()).map_err(std::io::Error::other)) else {
+        return;
+    };
+    if behind > MAX_BEHIND {
+        let why = format!(
+            "the clock is at least {} minutes behind: {} changed later",
+            behind.as_secs() / 60,
+            database.display()
+        );
+        findings.warning("clock", "this machine", why, fix);
     }
 }
 

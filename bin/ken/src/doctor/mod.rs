@@ -8,6 +8,7 @@ mod setup;
 mod system;
 mod texts;
 mod tools;
+mod units;
 mod work;
 
 use std::process::ExitCode;
@@ -120,17 +121,23 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     progress.set("checking this machine");
     host::check(places, &mut findings);
     sandbox::check(&mut findings);
-    texts::check(places, &mut findings);
+    // What stands in the place of the state directory has been reported already.
+    if places.state.is_dir() || !places.state.exists() {
+        texts::check(places, &mut findings);
+    }
+    units::check(places, &mut findings);
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);
     model::check(places, &config, is_up, &mut findings);
     if is_up {
+        setup::check_running(places, &mut findings);
         tools::check(places, &mut findings);
         work::check(places, &mut findings);
     }
     progress.set("checking the data");
     data::check(places, is_up, &mut findings);
     data::check_retention(places, config.retention, &mut findings);
+    data::check_backups(places, &mut findings);
     Ok(findings.0)
 }
 

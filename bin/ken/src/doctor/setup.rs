@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use ken_client::Secret;
@@ -24,6 +24,30 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     }
 }
 
+/// Checks the folders of a running system: kend closes them to others when it starts.
+pub(super) fn check_running(places: &Places, findings: &mut Findings) {
+    for folder in [&places.state, &places.run] {
+        check_private(folder, findings);
+    }
+}
+
+/// Reports a folder that others can read, and sockets in it that belong to another user.
+fn check_private(path: &Path, findings: &mut Findings) {
+    let Some(meta) = std::fs::metadata(path).ok().filter(Metadata::is_dir) else { return };
+    if meta.mode() & 0o022 == 0 && meta.mode() & 0o055 != 0 {
+        let why = format!("has mode {:04o}: others can read it", meta.mode() & 0o7777);
+        findings.warning("folder-open", path.display(), why, format!("chmod go-rwx {}", path.display()));
+    }
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        let Ok(socket) = entry.metadata() else { continue };
+        if socket.file_type().is_socket() && socket.uid() != meta.uid() {
+            let why = format!("belongs to user {}, and its folder to user {}", socket.uid(), meta.uid());
+            let fix = format!("chown {} {}", meta.uid(), entry.path().display());
+            findings.error("socket-owner", entry.path().display(), why, fix);
+        }
+    }
+}
+
 /// Runs `kend --check`, which reports each problem of the configuration on a line of its own.
 fn check_configuration(places: &Places, findings: &mut Findings) {
     let home = places.home.as_deref().map(Path::as_os_str);
@@ -36,7 +60,9 @@ fn check_configuration(places: &Places, findings: &mut Findings) {
     if good {
         return;
     }
-    for line in output.lines().filter(|line| !line.trim().is_empty()) {
+    // The modes of the secrets have been reported already.
+    let secrets = format!("kend: {}: has mode", places.secrets().display());
+    for line in output.lines().filter(|line| !line.trim().is_empty() && !line.starts_with(&secrets)) {
         let line = line.strip_prefix("kend: ").unwrap_or(line);
         let fix = "edit the file; `kend --check` checks it again";
         findings.error("configuration", places.config.display(), line, fix);

@@ -1,9 +1,10 @@
-//! Reports work that fails while nobody looks: schedules whose last run failed, and telemetry that was lost.
+//! Reports work that fails while nobody looks: schedules whose last run failed, messages, and telemetry that was lost.
 
 use std::time::Duration;
 
 use ken_types::Timestamp;
 use ken_types::ops::Nothing;
+use ken_types::ops::messenger::MessengerStatus;
 use ken_types::ops::schedules::{ListSchedules, RunState, SchedulesList};
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
@@ -17,6 +18,17 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     check_schedules(places, findings);
     check_telemetry(places, findings);
+    check_messenger(places, findings);
+}
+
+/// Reports a messenger whose platform refuses it: the last error, which the next success removes.
+fn check_messenger(places: &Places, findings: &mut Findings) {
+    let Ok(state) = call::<MessengerStatus>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) else { return };
+    if let Some(error) = state.counts.last_error {
+        let fix = "ken logs messenger; a token that is refused is MESSENGER_BOT_TOKEN in secrets.env, and of two programs with one token \
+                   only one can ask for updates";
+        findings.warning("messenger-failing", "messenger", error, fix);
+    }
 }
 
 fn check_schedules(places: &Places, findings: &mut Findings) {
