@@ -241,18 +241,21 @@ fn plain_name(name: &str) -> String {
     name.chars().filter(kept).take(64).collect()
 }
 
-/// A fresh code. Bytes that would make some letters more likely are skipped.
+/// A fresh code.
 fn code() -> Result<String, Error> {
-    let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
-    let even = u8::MAX - u8::MAX % count;
     let mut code = String::with_capacity(CODE_LENGTH);
     while code.len() < CODE_LENGTH {
-        let bytes: [u8; 16] = random()?;
-        let letters = bytes.iter().filter(|byte| **byte < even);
-        let letters = letters.filter_map(|byte| CODE_LETTERS.get(usize::from(byte % count)));
-        code.extend(letters.map(|letter| char::from(*letter)).take(CODE_LENGTH - code.len()));
+        code.extend(random::<16>()?.into_iter().filter_map(letter).take(CODE_LENGTH - code.len()));
     }
     Ok(code)
+}
+
+/// The letter of a random byte; `None` for a byte that would make some letters more likely.
+fn letter(byte: u8) -> Option<char> {
+    let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
+    let even = u8::MAX - u8::MAX % count;
+    let letter = CODE_LETTERS.get(usize::from(byte % count)).filter(|_| byte < even);
+    letter.map(|letter| char::from(*letter))
 }
 
 #[cfg(test)]
@@ -294,6 +297,11 @@ mod tests {
         let all: std::collections::HashSet<String> = (0..100).map(|_| code().unwrap()).collect();
         assert_eq!(all.len(), 100);
         assert!(all.iter().all(|code| code.len() == 8 && code.bytes().all(|byte| CODE_LETTERS.contains(&byte))));
+        // Of all bytes, as many as possible stand for a letter, and for each letter as many as for any other.
+        for wanted in CODE_LETTERS {
+            let bytes = (0..=u8::MAX).filter(|byte| letter(*byte) == Some(char::from(*wanted)));
+            assert_eq!(bytes.count(), 255 / CODE_LETTERS.len(), "{}", char::from(*wanted));
+        }
     }
 
     #[test]
