@@ -158,6 +158,102 @@ mod tests {
     use crate::testing::claim;
     use serde_json::json;
 
+    fn governed(claim: &Claim, rules: Value) -> Governance {
+        Governance::of(claim, &serde_json::from_value::<Vec<Rule>>(rules).unwrap(), Vec::new()).unwrap()
+    }
+
+    fn agent(name: &str, is_root: bool) -> Agent<'_> {
+        Agent { name, is_root, delegates_by: "task" }
+    }
+
+    /// Which of the rules of a turn forbids what to whom: each agent, each tool, each of two rules.
+    #[test]
+    fn what_an_agent_may_call_and_whom_it_may_give_tasks() {
+        let rules = governed(
+            &claim("hello"),
+            json!([
+                {"name": "deny", "priority": 1, "when": {"agent": "coding-worker"}, "directives": [{"deny_tool": ["push", "run_*"]}]},
+                {"name": "delegate", "directives": [{"delegate_only": "coding-worker"}]},
+                {"name": "ask", "when": {"agent": ["orchestrator", "research-worker"]}, "directives": [
+                    {"text": "first"}, {"require_approval": "fetch"}, {"require_approval": "s*h"}]},
+            ]),
+        );
+        for (name, is_root) in
+            [("orchestrator", true), ("coding-worker", false), ("research-worker", false), ("coding-worker", true)]
+        {
+            for tool in ["task", "push", "run_tests", "run", "fetch", "search", "read"] {
+                let denied = name == "coding-worker" && ["push", "run_tests"].contains(&tool);
+                let by = if denied { Some("deny") } else { Some("delegate").filter(|_| is_root && tool != "task") };
+                let refusal = rules.refusal(&agent(name, is_root), tool);
+                assert_eq!(refusal.is_some(), by.is_some(), "{name} {is_root} {tool}");
+                assert!(by.is_none_or(|by| refusal.unwrap().starts_with(&format!("the rule {by} "))), "{name} {tool}");
+                let asks = name != "coding-worker" && ["fetch", "search"].contains(&tool);
+                assert_eq!(rules.asks(name, tool), asks.then_some("ask"), "{name} {tool}");
+            }
+            for worker in ["coding-worker", "research-worker"] {
+                let is_refused = rules.refusal_of_worker(&agent(name, is_root), worker).is_some();
+                assert_eq!(is_refused, is_root && worker == "research-worker", "{name} {is_root} {worker}");
+            }
+            assert_eq!(rules.text(name), if name == "coding-worker" { "" } else { "\nfirst\n" });
+        }
+    }
+
+    #[test]
+    fn each_field_of_the_event_selects_a_rule() {
+        let mut turn = claim("hello");
+        turn.scope =
+            serde_json::from_value(json!({"connector": "tui", "actorId": "ada", "conversationId": "c"})).unwrap();
+        turn.context =
+            Some(json!({"clientId": "cli", "projectId": "pro", "task": "tas", "workflow": "wor", "other": "oth"}));
+        for (field, value) in [
+            ("connector", "tui"),
+            ("messageKind", "chat.message"),
+            ("actor", "ada"),
+            ("client", "cli"),
+            ("project", "pro"),
+            ("task", "tas"),
+            ("workflow", "wor"),
+        ] {
+            for (wanted, applies) in [(value, true), ("*", true), ("oth", false)] {
+                let rule = json!([{"name": "r", "when": {field: wanted}, "directives": [{"text": "x"}]}]);
+                assert_eq!(!governed(&turn, rule.clone()).text("orchestrator").is_empty(), applies, "{field} {wanted}");
+                // A turn without the field is selected by no pattern.
+                let bare = Claim { message_kind: String::new(), ..claim("hello") };
+                assert!(governed(&bare, rule).text("orchestrator").is_empty(), "{field} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn rules_stand_by_priority_and_name_and_the_strictest_counts() {
+        let time = ken_types::Timestamp::default();
+        let user = |name: &str, rule: Value| StoredRule {
+            name: name.to_owned(),
+            rule,
+            enabled: true,
+            created_at: time,
+            updated_at: time,
+        };
+        let base = json!([
+            {"name": "b", "directives": [{"text": "b"}, {"max_cost": 2.0}, {"require_tool": ["x", "y"]}]},
+            {"name": "a", "directives": [{"text": "a"}, {"max_cost": 1.0}]},
+            {"name": "c", "priority": 1, "directives": [{"text": "c"}, {"max_cost": 3.0}, {"require_tool": "z"}]},
+        ]);
+        let base: Vec<Rule> = serde_json::from_value(base).unwrap();
+        let of = |users| Governance::of(&claim("hello"), &base, users);
+        let rules = of(vec![user("u", json!({"name": "u", "priority": 2, "directives": [{"text": "u"}]}))]).unwrap();
+        assert_eq!(rules.text("orchestrator"), "\nu\n\nc\n\na\n\nb\n");
+        assert_eq!(rules.max_cost(), Some(Requirement { rule: "a".to_owned(), value: 1.0 }));
+        let required = rules.required().into_iter().map(|each| (each.rule, each.value.0.concat()));
+        assert_eq!(
+            required.collect::<Vec<_>>(),
+            [("c", "z"), ("b", "x"), ("b", "y")].map(|(rule, tool)| (rule.into(), tool.into()))
+        );
+        // No turn may run with fewer rules than were set.
+        assert!(of(vec![user("odd", json!({"name": "odd"}))]).unwrap_err().message.contains("odd"));
+        assert!(Governance::default().validation().is_none() && Governance::default().max_cost().is_none());
+    }
+
     #[test]
     fn of_several_minimums_of_a_score_the_highest_applies() {
         let rule = |name: &str, priority: i32, first: f64, third: f64| {

@@ -59,7 +59,7 @@ impl Policy for Approvals {
     }
 
     fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
-        if !requested.ask && self.tools.approval(&requested.call.name) == Some(Approval::None) {
+        if is_free(requested.ask, self.tools.approval(&requested.call.name)) {
             return Box::pin(std::future::ready(Ok(None)));
         }
         let is_idempotent = self.tools.is_idempotent(&requested.call.name);
@@ -83,10 +83,7 @@ impl Policy for Approvals {
                 }
             };
             let request = decided(&store, request, &events).await?;
-            if request.used_at.is_some() && !is_idempotent {
-                return Err(format!("{tool} was interrupted; whether it took effect is unknown"));
-            }
-            grant(request, &tool)
+            grant(request, &tool, is_idempotent)
         };
         // A ken-approver that has died is not started again while the system stops, and would be waited for in vain.
         Box::pin(async move {
@@ -108,7 +105,16 @@ impl Policy for Approvals {
 async fn is_unused(store: &Pool, id: String) -> bool {
     let until = Instant::now() + MAX_UNREACHABLE;
     let found = call::<ApprovalsGet>(store, &GetApproval { id, wait_ms: 0 }, REQUEST_TIMEOUT, until).await;
-    found.is_ok_and(|found| found.status == Status::Approved && found.used_at.is_none())
+    found.is_ok_and(|found| is_good(&found))
+}
+
+fn is_good(request: &Request) -> bool {
+    request.status == Status::Approved && request.used_at.is_none()
+}
+
+/// Whether neither a rule nor the tool asks a person. About a tool that is not known, ken-approver is asked.
+fn is_free(is_asked_by_rule: bool, of_tool: Option<Approval>) -> bool {
+    !is_asked_by_rule && of_tool == Some(Approval::None)
 }
 
 fn request(requested: &RequestedCall) -> RequestApproval {
@@ -159,7 +165,10 @@ async fn call<O: Op>(part: &Pool, args: &O::Args, time: Duration, until: Instant
 }
 
 /// Returns the grant of a request that is no longer pending, or for the model the reason why there is none.
-fn grant(request: Request, tool: &str) -> Result<Option<Grant>, String> {
+fn grant(request: Request, tool: &str, is_idempotent: bool) -> Result<Option<Grant>, String> {
+    if request.used_at.is_some() && !is_idempotent {
+        return Err(format!("{tool} was interrupted; whether it took effect is unknown"));
+    }
     match (request.status, request.decision) {
         (Status::Approved, _) => Ok(Some(request.request_id)),
         (Status::Denied, Some(decision)) => Err(format!(
@@ -176,5 +185,77 @@ fn message(error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => "nobody can be asked for the approval now".to_owned(),
         _ => reason(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(status: &str, is_used: bool, decision: Option<(&str, Option<&str>)>) -> Request {
+        let time = Timestamp::default();
+        let decision = decision.map(|(by, reason)| {
+            json!({"requestId": "apr_1", "approved": false, "decidedBy": by, "decidedAt": time, "reason": reason, "scope": "once"})
+        });
+        let record = json!({
+            "request": {"id": "apr_1", "dedupeKey": "", "taskId": "s", "actionType": "x", "summary": "x", "reason": "",
+                "risk": "low", "target": "x", "requestedBy": "x", "fingerprint": "", "createdAt": time, "expiresAt": time,
+                "metadata": {}},
+            "status": status, "updatedAt": time, "requestId": "apr_1", "taskType": "x", "description": "x", "actorId": "a",
+            "conversationId": "c", "connector": "tui", "createdAt": time, "decision": decision,
+            "usedAt": is_used.then_some(time),
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn only_what_neither_a_rule_nor_the_tool_asks_about_is_free() {
+        for by_rule in [false, true] {
+            for of_tool in [None, Some(Approval::None), Some(Approval::Ask), Some(Approval::Preview)] {
+                let expected = !by_rule && of_tool == Some(Approval::None);
+                assert_eq!(is_free(by_rule, of_tool), expected, "{by_rule} {of_tool:?}");
+            }
+        }
+    }
+
+    /// A grant that was used is given again only to a call that may run twice.
+    #[test]
+    fn a_request_that_has_ended_gives_a_grant_or_a_reason() {
+        let granted = || Ok(Some("apr_1".to_owned()));
+        let refused = |why: &str| Err(why.to_owned());
+        let unknown = "x was interrupted; whether it took effect is unknown";
+        for (status, is_used, decision, once, again) in [
+            ("approved", false, Some(("vera", None)), granted(), granted()),
+            ("approved", true, Some(("vera", None)), refused(unknown), granted()),
+            (
+                "denied",
+                false,
+                Some(("vera", None)),
+                refused("vera denied it. Do not try the same again."),
+                refused("vera denied it. Do not try the same again."),
+            ),
+            (
+                "denied",
+                false,
+                Some(("vera", Some("no"))),
+                refused("vera denied it: no. Do not try the same again."),
+                refused("vera denied it: no. Do not try the same again."),
+            ),
+            (
+                "expired",
+                false,
+                None,
+                refused("nobody decided about the call of x in time"),
+                refused("nobody decided about the call of x in time"),
+            ),
+            ("cancelled", false, None, refused("the request is cancelled"), refused("the request is cancelled")),
+        ] {
+            let ended = || request(status, is_used, decision);
+            assert_eq!(grant(ended(), "x", false), once, "{status} {is_used}");
+            assert_eq!(grant(ended(), "x", true), again, "{status} {is_used}");
+            assert_eq!(is_good(&ended()), status == "approved" && !is_used, "{status} {is_used}");
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::retry::failure;
 use crate::scheduled;
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
-use crate::turn_state::{Ending, Plan, TurnState};
+use crate::turn_state::{Call, Ending, Plan, TurnState};
 
 /// The parts that all submissions of this process share.
 #[derive(Clone)]
@@ -80,14 +80,9 @@ impl<S: Store, M: Model> Agent<S, M> {
             CallsWithApproval::new()
         };
         with_approval.extend(self.calls_without_approval(claim, &state, &with_approval).await);
-        // A task continues where its worker stopped, and a call with a requested approval continues with that request.
-        // A call that never runs without an approval had not begun if none was requested.
         let tools = &self.ports.tools;
         state.resume(&|call| {
-            call.name == TASK
-                || tools.is_idempotent(&call.name)
-                || with_approval.contains(&call.key())
-                || tools.approval(&call.name) == Some(Approval::Ask)
+            may_run_again(call, tools.is_idempotent(&call.name), tools.approval(&call.name), &with_approval)
         });
         Ok(state)
     }
@@ -103,7 +98,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let tools = &self.ports.tools;
         let mut unasked = CallsWithApproval::new();
         for (agent, call) in state.running(scheduled::agent(claim)) {
-            if with_approval.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
+            if !is_asked_by_preview(call, tools.approval(&call.name), with_approval) {
                 continue;
             }
             if tools.asks(request(claim, agent, call, false)).await {
@@ -156,6 +151,23 @@ impl<S: Store, M: Model> Agent<S, M> {
         };
         Ok(())
     }
+}
+
+/// Whether a call that a crash has interrupted may be made again. A task continues where its worker stopped, and a call with
+/// a requested approval continues with that request. A call that never runs without an approval had not begun if none was
+/// requested.
+fn may_run_again(
+    call: &Call,
+    is_idempotent: bool,
+    approval: Option<Approval>,
+    with_approval: &CallsWithApproval,
+) -> bool {
+    call.name == TASK || is_idempotent || with_approval.contains(&call.key()) || approval == Some(Approval::Ask)
+}
+
+/// Whether only the preview of an interrupted call tells if it needs an approval.
+fn is_asked_by_preview(call: &Call, approval: Option<Approval>, with_approval: &CallsWithApproval) -> bool {
+    !with_approval.contains(&call.key()) && approval == Some(Approval::Preview)
 }
 
 /// Returns the model that the prompt requests, or else its session. If there is one, no other model is called.

@@ -170,3 +170,28 @@ fn message(tool: &str, error: &Error) -> String {
         _ => format!("The call of {tool} was refused: {}", reason(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the model is told of a call that has not returned a result: whether it may have taken effect.
+    #[test]
+    fn what_is_said_of_a_call_without_a_result() {
+        let unknown = interrupted("x");
+        for (error, said) in [
+            (Error::unavailable("away"), "The tool x cannot be reached now; the call was not made.".to_owned()),
+            (Error::unavailable("away").outcome_unknown(), unknown.clone()),
+            (Error::deadline("late"), unknown.clone()),
+            (Error::deadline("late").outcome_unknown(), unknown.clone()),
+            (Error::conflict("twice").at("/repeated"), unknown.clone()),
+            (
+                Error::conflict("used").at("/grant"),
+                format!("The call of x was refused: {}", reason(&Error::conflict("used").at("/grant"))),
+            ),
+            (Error::forbidden("no"), format!("The call of x was refused: {}", reason(&Error::forbidden("no")))),
+        ] {
+            assert_eq!(message("x", &error), said, "{error:?}");
+        }
+    }
+}

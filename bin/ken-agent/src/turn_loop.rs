@@ -148,7 +148,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     fn is_overspent(&mut self) -> bool {
         let demand = self.caller.rules.max_cost().filter(|_| self.caller.depth == 0);
         let spent = (self.journal.state().usage.cost.total * 1e6).round() / 1e6;
-        let Some(demand) = demand.filter(|demand| spent >= demand.value && spent > 0.0) else {
+        let Some(demand) = demand.filter(|demand| is_used_up(demand.value, spent)) else {
             return false;
         };
         if self.plan.ending.is_none() {
@@ -391,6 +391,11 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     }
 }
 
+/// Whether a cost allows no further call. What costs nothing is allowed by any.
+fn is_used_up(max: f64, spent: f64) -> bool {
+    spent >= max && spent > 0.0
+}
+
 /// Resolves when the submission is aborted or has passed its time limit, if it has one.
 async fn ended(abort: &mut watch::Receiver<bool>, until: Option<Instant>) -> Ending {
     let aborted = async {
@@ -420,5 +425,23 @@ pub(crate) async fn info(model: &impl Model) -> Result<ModelState, Error> {
             answer => return answer,
         }
         tries += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_used_up_when_it_is_reached_and_something_was_paid() {
+        for (max, spent, is) in [
+            (0.0, 0.0, false),
+            (0.0, 0.000_001, true),
+            (0.5, 0.499_999, false),
+            (0.5, 0.5, true),
+            (0.5, 0.500_001, true),
+        ] {
+            assert_eq!(is_used_up(max, spent), is, "{max} {spent}");
+        }
     }
 }

@@ -82,8 +82,7 @@ impl Approver {
     ) -> Result<Option<Approval>, Error> {
         let of = OfSubmission { submission_id: submission.clone() };
         let calls = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
-        let is_same_call = |call: &&CallWithApproval| call.call_id == args.call_id && call.task_id == args.task_id;
-        let Some(id) = calls.iter().find(is_same_call).and_then(|call| call.used.clone()) else {
+        let Some(id) = used_by(&calls, args) else {
             return Ok(None);
         };
         let get = GetApproval { id, wait_ms: 0 };
@@ -127,6 +126,12 @@ impl Approver {
     }
 }
 
+/// Returns the request whose grant this call has used. Only a call of the same task is the same.
+fn used_by(calls: &[CallWithApproval], args: &RequestApproval) -> Option<String> {
+    let is_same = |call: &&CallWithApproval| call.call_id == args.call_id && call.task_id == args.task_id;
+    calls.iter().find(is_same)?.used.clone()
+}
+
 /// Returns the agent and the submission that make the call. Fails with `invalid` if the agent, the submission or the
 /// session is missing.
 fn origin(args: &RequestApproval) -> Result<(String, SubmissionId), Error> {
@@ -138,4 +143,86 @@ fn origin(args: &RequestApproval) -> Result<(String, SubmissionId), Error> {
         return Err(missing("session"));
     }
     Ok((agent, SubmissionId(submission)))
+}
+
+#[cfg(test)]
+mod tests {
+    use ken_types::ops::tools::CallTool;
+
+    use super::*;
+
+    fn approver(expiry_ms: u32, unattended: Unattended) -> Result<Approver, Error> {
+        let pool = || Pool::new("/nowhere");
+        Approver::new(pool(), pool(), Approvals { expiry_ms, unattended })
+    }
+
+    fn request(call: &str, task: Option<&str>, unattended: bool) -> RequestApproval {
+        let text = || Some("x".to_owned());
+        RequestApproval {
+            call: CallTool { agent: text(), submission: text(), session: text(), ..CallTool::default() },
+            call_id: call.to_owned(),
+            tool_call_id: call.to_owned(),
+            task_id: task.map(str::to_owned),
+            unattended,
+            caller_stores: false,
+        }
+    }
+
+    #[test]
+    fn a_request_waits_for_a_second_to_a_week() {
+        for (expiry_ms, fits) in [(999, false), (1_000, true), (604_800_000, true), (604_800_001, false)] {
+            assert_eq!(approver(expiry_ms, Unattended::Ask).is_ok(), fits, "{expiry_ms}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_only_if_nobody_is_there_and_the_settings_say_so() {
+        for unattended in [false, true] {
+            for setting in [Unattended::Ask, Unattended::Deny] {
+                let preview = serde_json::from_value(serde_json::json!({"approval": "ask"})).unwrap();
+                let args = request("1", None, unattended);
+                let put = approver(1_000, setting).unwrap().put(args, preview, "a".into(), SubmissionId("s".into()));
+                let is_refused = put.unwrap().refusal.is_some();
+                assert_eq!(is_refused, unattended && setting == Unattended::Deny, "{unattended} {setting:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_used_grant_is_that_of_the_same_call_of_the_same_task() {
+        let call = |call: &str, task: Option<&str>, used: Option<&str>| CallWithApproval {
+            call_id: call.to_owned(),
+            task_id: task.map(str::to_owned),
+            used: used.map(str::to_owned),
+        };
+        let calls = [
+            call("1", None, None),
+            call("1", Some("t"), Some("of the worker")),
+            call("2", None, Some("of the agent")),
+            call("2", Some("t"), None),
+        ];
+        for (id, task, used) in [
+            ("1", None, None),
+            ("1", Some("t"), Some("of the worker")),
+            ("1", Some("u"), None),
+            ("2", None, Some("of the agent")),
+            ("2", Some("t"), None),
+            ("3", None, None),
+        ] {
+            assert_eq!(used_by(&calls, &request(id, task, false)).as_deref(), used, "{id} {task:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_that_of_an_agent_in_a_session() {
+        let without = |change: fn(&mut CallTool)| {
+            let mut args = request("1", None, false);
+            change(&mut args.call);
+            origin(&args).err().and_then(|error| error.at)
+        };
+        assert_eq!(without(|_| {}), None);
+        assert_eq!(without(|call| call.agent = None).as_deref(), Some("/call/agent"));
+        assert_eq!(without(|call| call.submission = None).as_deref(), Some("/call/submission"));
+        assert_eq!(without(|call| call.session = None).as_deref(), Some("/call/session"));
+    }
 }

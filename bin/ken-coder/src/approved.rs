@@ -56,3 +56,42 @@ fn write(settings: &Settings, journal: &Journal, approved: &Approved) -> Result<
     let bytes = serde_json::to_vec(approved).map_err(|error| Error::internal(error.to_string()))?;
     journal.replace_durably(&file(settings), &bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::journal::tests::{entry, journal};
+
+    #[test]
+    fn each_approved_edit_is_made_once_and_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, journal) = journal();
+        let settings = Settings { run: "run".to_owned(), ..Settings::of_folders(root.path(), state.path()).unwrap() };
+        let (a, b) = (entry("a", Some("1"), Some("2")), entry("b", None, Some("2")));
+        let other = entry("a", Some("1"), Some("3"));
+        let both = [a.clone(), b.clone()];
+        assert!(!covers(&settings, &both), "nothing is approved yet");
+        keep(&settings, &journal, both.to_vec()).unwrap();
+        for (changes, is_covered) in [
+            (vec![], false),
+            (vec![a.clone()], true),
+            (both.to_vec(), true),
+            (vec![other.clone()], false),
+            (vec![a.clone(), other.clone()], false),
+            (vec![other.clone(), a.clone()], false),
+        ] {
+            assert_eq!(covers(&settings, &changes), is_covered, "{changes:?}");
+        }
+        // An approval that is used for one file of several is used up, though the change was not covered.
+        assert!(!use_up(&settings, &journal, &[a.clone(), other.clone()]).unwrap());
+        assert!(!covers(&settings, &[a.clone()]) && covers(&settings, &[b.clone()]));
+        assert!(!use_up(&settings, &journal, &[a]).unwrap());
+        assert!(use_up(&settings, &journal, &[b.clone()]).unwrap());
+        assert!(!use_up(&settings, &journal, &[b]).unwrap());
+        // What is not touched is not written: the file may have been removed meanwhile.
+        std::fs::remove_file(file(&settings)).unwrap();
+        assert!(!use_up(&settings, &journal, &[other]).unwrap() && !file(&settings).exists());
+    }
+}

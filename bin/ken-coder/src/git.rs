@@ -167,8 +167,12 @@ read_only_command!(
 );
 
 impl Log {
+    fn count(&self) -> usize {
+        self.commits.unwrap_or(COMMITS).clamp(1, MAX_COMMITS)
+    }
+
     fn words(&self, repository: &Repository<'_>) -> Result<Vec<String>, Error> {
-        let max = self.commits.unwrap_or(COMMITS).clamp(1, MAX_COMMITS);
+        let max = self.count();
         let format = "--format=%h %ad %an: %s";
         let mut words = GitCall::new(&["log", "--no-color", "--no-show-signature", "--date=iso-strict", format]).words;
         words.push(format!("--max-count={max}"));
@@ -179,5 +183,46 @@ impl Log {
         words.push("--".to_owned());
         words.extend(self.paths.iter().map(|path| repository.relative(&self.repo, path)));
         Ok(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_no_option_and_nothing_else() {
+        let [longest, longer] = [200, 201].map(|length| "a".repeat(length));
+        for (name, is) in [
+            ("main", true),
+            ("feature/x-1_2", true),
+            ("HEAD~3^2", true),
+            ("stash@{1}", true),
+            (&longest, true),
+            (&longer, false),
+            ("", false),
+            ("-x", false),
+            ("--output=x", false),
+            ("a b", false),
+            ("a:b", false),
+            ("ext::sh", false),
+            ("ä", false),
+        ] {
+            assert_eq!(check_name("/x", name).is_ok(), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_log_has_between_one_and_so_many_commits() {
+        let log = |commits| Log { repo: RelPath::default(), commits, from: None, paths: Vec::new() };
+        for (commits, count) in [
+            (None, COMMITS),
+            (Some(0), 1),
+            (Some(1), 1),
+            (Some(MAX_COMMITS), MAX_COMMITS),
+            (Some(MAX_COMMITS + 1), MAX_COMMITS),
+        ] {
+            assert_eq!(log(commits).count(), count, "{commits:?}");
+        }
     }
 }

@@ -261,7 +261,7 @@ pub(crate) fn restore(settings: &Settings, journal: &Journal, change: &GitChange
         }
     };
     let mut restored = Restored::default();
-    let (updates, wanted) = restored.plan(&repository, before, after, &now);
+    let (updates, wanted) = restored.plan(&repository.common, before, after, &now);
     if !wanted.is_empty() && !is_connected(&repository, &wanted)? {
         run_confined(settings, Access::Write, || bring_back(settings, &repository))?;
     }
@@ -299,7 +299,7 @@ impl Restored {
     /// Returns the commands for `git update-ref`, and the objects that they need.
     fn plan(
         &mut self,
-        repository: &Repository<'_>,
+        common: &RelPath,
         before: &RepositoryState,
         after: &RepositoryState,
         now: &RepositoryState,
@@ -311,7 +311,7 @@ impl Restored {
             if was == left || is == was {
                 continue;
             }
-            let place = repository.common.joined(&RelPath::parse(name).unwrap_or_default());
+            let place = common.joined(&RelPath::parse(name).unwrap_or_default());
             if is != left {
                 self.refused.push((place, "it was changed since".to_owned()));
                 continue;
@@ -394,4 +394,62 @@ fn bring_back(settings: &Settings, repository: &Repository<'_>) -> Result<(), Er
 fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::tests::{place, repository};
+
+    /// Every way in which a ref can have been before the command, after it and now.
+    #[test]
+    fn a_ref_is_put_back_if_only_the_command_has_changed_it() {
+        const NAME: &str = "refs/heads/a";
+        let values = [None, Some("1"), Some("2"), Some("3")];
+        for was in values {
+            for left in values {
+                for is in values {
+                    let state = |value: Option<&str>| {
+                        let refs: Vec<_> = value.into_iter().map(|id| (NAME, id)).collect();
+                        repository("repos/a", "", &refs, "")
+                    };
+                    let mut restored = Restored::default();
+                    let common = place("repos/a/.git");
+                    let (updates, wanted) = restored.plan(&common, &state(was), &state(left), &state(is));
+                    let is_meant = was != left && is != was;
+                    let expected = match (was, is) {
+                        _ if !is_meant || is != left => String::new(),
+                        (Some(was), Some(is)) => format!("update {NAME} {was} {is}\n"),
+                        (Some(was), None) => format!("create {NAME} {was}\n"),
+                        (None, Some(is)) => format!("delete {NAME} {is}\n"),
+                        (None, None) => String::new(),
+                    };
+                    let about = format!("{was:?} {left:?} {is:?}");
+                    assert_eq!(updates, expected, "{about}");
+                    let is_wanted = !expected.is_empty();
+                    let objects = was.filter(|_| is_wanted).map_or(String::new(), |was| format!("{was}\n"));
+                    assert_eq!(wanted, objects, "{about}");
+                    let counts = (restored.done.len(), restored.refused.len());
+                    assert_eq!(counts, (usize::from(is_wanted), usize::from(is_meant && is != left)), "{about}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_repository_is_compared_by_and_what_it_needs() {
+        let one = || repository("repos/a", "ref: refs/heads/a", &[("refs/heads/a", "1"), ("refs/heads/b", "")], "x");
+        assert!(one().is_as(&one()));
+        // Git rewrites the index without changing an entry.
+        assert!(one().is_as(&RepositoryState { index: None, ..one() }));
+        for other in [
+            RepositoryState { head: "2".to_owned(), ..one() },
+            RepositoryState { refs: BTreeMap::new(), ..one() },
+            RepositoryState { staged: "y".to_owned(), ..one() },
+        ] {
+            assert!(!one().is_as(&other) && !other.is_as(&one()), "{other:?}");
+        }
+        let detached = RepositoryState { head: "2".to_owned(), ..one() };
+        assert_eq!((Vec::from_iter(one().tips()), Vec::from_iter(detached.tips())), (vec!["1"], vec!["1", "2"]));
+    }
 }

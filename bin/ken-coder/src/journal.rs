@@ -279,7 +279,7 @@ impl Journal {
     pub(crate) fn prune_sometimes(&self) {
         let mark = self.state.join("pruned");
         let age = fs::metadata(&mark).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-        if age.is_none_or(|age| age >= PRUNE_INTERVAL) {
+        if is_due(age) {
             // An error is ignored, because the change itself succeeded.
             let _ = self.prune(MAX_AGE, MAX_BYTES);
             let _ = fs::write(&mark, "");
@@ -382,6 +382,11 @@ impl Journal {
     }
 }
 
+/// Whether old runs are removed again, this long after the last time.
+fn is_due(age: Option<Duration>) -> bool {
+    age.is_none_or(|age| age >= PRUNE_INTERVAL)
+}
+
 fn records(folder: &Path) -> Result<Vec<Record>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -420,4 +425,186 @@ fn write(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Error> {
         if sync { File::open(folder)?.sync_all() } else { Ok(()) }
     });
     written.map_err(|error| failed(path, error))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    pub(crate) fn place(path: &str) -> RelPath {
+        RelPath::parse(path).unwrap()
+    }
+
+    pub(crate) fn version(text: &str) -> Version {
+        Version::of(text.as_bytes(), 0o644, false)
+    }
+
+    /// A change of a file from one text to another; `None` where there is no file.
+    pub(crate) fn entry(path: &str, before: Option<&str>, after: Option<&str>) -> Entry {
+        Entry { path: place(path), before: before.map(version), after: after.map(version) }
+    }
+
+    pub(crate) fn record(run: &str, call: &str, files: Vec<Entry>) -> Record {
+        let text =
+            serde_json::json!({"run": run, "call": call, "command": "edit", "root": "/w", "at": "", "files": []});
+        Record { files, ..serde_json::from_value(text).unwrap() }
+    }
+
+    pub(crate) fn repository(repo: &str, head: &str, refs: &[(&str, &str)], index: &str) -> RepositoryState {
+        RepositoryState {
+            repo: place(repo),
+            head: head.to_owned(),
+            refs: refs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect(),
+            index: Some(digest(index.as_bytes())),
+            index_place: place(repo).join(".git/index"),
+            staged: digest(format!("staged {index}").as_bytes()),
+        }
+    }
+
+    pub(crate) fn journal() -> (tempfile::TempDir, Journal) {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["objects", "pending", "journal", "plans", "git"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let journal = Journal::lock(folder.path()).unwrap();
+        (folder, journal)
+    }
+
+    fn keep(journal: &Journal, text: &str) -> bool {
+        journal.keep(&digest(text.as_bytes()), text.as_bytes()).unwrap()
+    }
+
+    fn set_age(path: &Path, age: Duration) {
+        let file = File::open(path).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_content_is_kept_once_and_its_damage_is_noticed() {
+        let (folder, journal) = journal();
+        assert!(keep(&journal, "one") && !keep(&journal, "one") && keep(&journal, "two"));
+        let wanted = digest(b"one");
+        assert!(journal.has(&wanted) && !journal.has(&digest(b"three")));
+        assert_eq!(journal.content(&wanted).unwrap(), b"one");
+        assert_eq!(journal.content(&digest(b"three")).unwrap_err().code, ken_types::Code::NotFound);
+        fs::write(journal.object(&wanted), "onf").unwrap();
+        assert!(journal.content(&wanted).unwrap_err().message.contains("damaged"));
+        fs::remove_file(journal.object(&wanted)).unwrap();
+        fs::create_dir(journal.object(&wanted)).unwrap();
+        assert_eq!(journal.content(&wanted).unwrap_err().code, ken_types::Code::Unavailable);
+        // Many are synced together, and one that is not there is noticed only where it is opened itself.
+        for (count, is_ok) in [(MAX_SINGLE_SYNCS, false), (MAX_SINGLE_SYNCS + 1, true)] {
+            assert_eq!(journal.sync(&vec!["absent".to_owned(); count]).is_ok(), is_ok, "{count}");
+        }
+        drop(folder);
+    }
+
+    #[test]
+    fn a_change_is_pending_until_it_ends() {
+        let (folder, journal) = journal();
+        let one = record("run", "2", vec![entry("a", None, Some("x"))]);
+        let other = record("run", "1", vec![]);
+        journal.begin(&one).unwrap();
+        journal.begin(&other).unwrap();
+        fs::write(folder.path().join("pending/3.part"), "cut").unwrap();
+        let calls = |records: Vec<Record>| records.into_iter().map(|record| record.call).collect::<Vec<_>>();
+        assert_eq!(calls(journal.interrupted().unwrap()), ["1", "2"]);
+        assert!(journal.records("run").unwrap().is_empty());
+        journal.end(&one).unwrap();
+        journal.forget(&other);
+        assert_eq!(
+            (calls(journal.interrupted().unwrap()), calls(journal.records("run").unwrap())),
+            (vec![], vec!["2".to_owned()])
+        );
+        // What ends without having been begun, such as an undo of refs, is recorded too.
+        journal.end(&other).unwrap();
+        assert_eq!(calls(journal.records("run").unwrap()), ["1", "2"]);
+        fs::write(folder.path().join("journal/run/4.json"), "{").unwrap();
+        assert!(journal.records("run").is_err(), "a record that cannot be read is not left out");
+        fs::write(folder.path().join("journal/file"), "x").unwrap();
+        assert!(journal.records("file").is_err());
+    }
+
+    /// A content is needed by a change that has begun, by one that has ended, by the index of a repository and by the files
+    /// that git takes programs from.
+    #[test]
+    fn only_contents_that_no_record_names_are_removed() {
+        let (_folder, journal) = journal();
+        for text in ["ended", "pending", "index", "guarded", "after", "nobody"] {
+            keep(&journal, text);
+        }
+        let mut ended =
+            record("run", "1", vec![entry("a", Some("ended"), Some("after")), entry("b", None, Some("after"))]);
+        let before = repository("repos/a", "ref: refs/heads/main", &[], "index");
+        ended.git = vec![GitChange { before, after: None }];
+        journal.end(&ended).unwrap();
+        let mut pending = record("other", "2", vec![entry("a", Some("pending"), None)]);
+        pending.guarded = vec![entry("b", Some("guarded"), None)];
+        journal.begin(&pending).unwrap();
+        assert_eq!(journal.prune(MAX_AGE, MAX_BYTES).unwrap(), (0, 2));
+        let left = ["ended", "pending", "index", "guarded", "after", "nobody"]
+            .map(|text| journal.has(&digest(text.as_bytes())));
+        assert_eq!(left, [true, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn old_runs_go_by_age_and_then_by_size() {
+        let (folder, journal) = journal();
+        let runs = |journal: &Journal| journal.runs().unwrap().into_iter().map(|(run, _)| run).collect::<Vec<_>>();
+        let content = |number: u32| format!("{number:0>100}");
+        for number in 0..21u32 {
+            let text = content(number);
+            keep(&journal, &text);
+            let run = format!("run{number:02}");
+            journal.end(&record(&run, "1", vec![entry("a", Some(&text), None)])).unwrap();
+            set_age(&folder.path().join("journal").join(run), HOUR * (number + 1) - HOUR / 2);
+        }
+        for (name, age) in [("plans/old", 4), ("plans/new", 2)] {
+            fs::write(folder.path().join(name), "").unwrap();
+            set_age(&folder.path().join(name), HOUR * age);
+        }
+        for (name, age) in [("git/old", 4), ("git/new", 2)] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            set_age(&folder.path().join(name), HOUR * age);
+        }
+        assert_eq!(journal.prune(HOUR * 20, MAX_BYTES).unwrap(), (1, 1));
+        assert_eq!((runs(&journal).len(), &*runs(&journal)[0]), (20, "run00"));
+        // A tenth of them at a time, until what is left fits exactly.
+        assert_eq!(journal.prune(HOUR * 20, 1_800).unwrap(), (2, 2));
+        assert_eq!(journal.prune(HOUR * 20, 1_800).unwrap(), (0, 0));
+        assert_eq!(journal.prune(HOUR * 20, 1_799).unwrap(), (1, 1));
+        assert_eq!(journal.prune(HOUR * 3, MAX_BYTES).unwrap(), (14, 14));
+        assert_eq!(runs(&journal), ["run00", "run01", "run02"]);
+        let there = ["plans/old", "plans/new", "git/old", "git/new"].map(|name| folder.path().join(name).exists());
+        assert_eq!(there, [false, true, false, true]);
+        // Below nothing at all, nothing is left.
+        assert_eq!(journal.prune(HOUR * 3, 0).unwrap(), (3, 3));
+        assert!(runs(&journal).is_empty());
+    }
+
+    #[test]
+    fn the_runs_of_a_session_go_with_it() {
+        let (_folder, journal) = journal();
+        for (run, call, session) in
+            [("a", "1", None), ("a", "2", Some("s")), ("b", "1", Some("t")), ("c", "1", Some("s"))]
+        {
+            journal.end(&Record { session: session.map(str::to_owned), ..record(run, call, vec![]) }).unwrap();
+        }
+        assert_eq!(journal.remove_session("s").unwrap(), 2);
+        assert_eq!(journal.runs().unwrap().into_iter().map(|(run, _)| run).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(journal.remove_session("s").unwrap(), 0);
+    }
+
+    #[test]
+    fn old_runs_are_looked_for_once_an_hour() {
+        for (age, is) in
+            [(None, true), (Some(PRUNE_INTERVAL), true), (Some(PRUNE_INTERVAL - Duration::from_millis(1)), false)]
+        {
+            assert_eq!(is_due(age), is, "{age:?}");
+        }
+    }
 }

@@ -495,3 +495,150 @@ impl Answer for Pruned {
         writeln!(to, "removed {} runs and {} contents", self.runs_removed, self.contents_removed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use std::path::Path;
+
+    use super::*;
+    use crate::journal::tests::{entry, journal, place, record, repository, version};
+
+    fn span(before: Option<&str>, after: Option<&str>, is_broken: bool) -> FileChange {
+        FileChange { before: before.map(version), after: after.map(version), is_broken }
+    }
+
+    /// The changes of a run are one change of each file, from before the first to after the last.
+    #[test]
+    fn several_changes_of_a_file_are_one() {
+        let (none, one, two, three) = (None, Some("one"), Some("two"), Some("three"));
+        for (steps, expected) in [
+            (vec![(one, two)], Some(span(one, two, false))),
+            (vec![(one, two), (two, three)], Some(span(one, three, false))),
+            (vec![(none, two), (two, three)], Some(span(none, three, false))),
+            (vec![(one, two), (two, none)], Some(span(one, none, false))),
+            // It is as it was, so that there is nothing to undo.
+            (vec![(one, two), (two, one)], None),
+            (vec![(none, two), (two, none)], None),
+            (vec![(one, one)], None),
+            // Somebody else has changed it in between, even if it is as it was again.
+            (vec![(one, two), (three, two)], Some(span(one, two, true))),
+            (vec![(one, two), (three, one)], Some(span(one, one, true))),
+            (vec![(one, two), (three, one), (one, two)], Some(span(one, two, true))),
+        ] {
+            let records = steps.iter().map(|(before, after)| record("r", "1", vec![entry("a", *before, *after)]));
+            let whole = RunChanges::of(records.collect());
+            assert_eq!(whole.files.get(&place("a")), expected.as_ref(), "{steps:?}");
+        }
+        let git = |before: &str, after: Option<&str>| {
+            let state = |head: &str| repository("repos/a", head, &[], "");
+            let change = crate::journal::GitChange { before: state(before), after: after.map(state) };
+            crate::journal::Record { git: vec![change], ..record("r", "1", vec![]) }
+        };
+        let whole = RunChanges::of(vec![git("1", Some("2")), git("2", Some("3"))]);
+        let change = &whole.git[&place("repos/a")];
+        assert_eq!((change.before.head.as_str(), change.after.as_ref().unwrap().head.as_str()), ("1", "3"));
+    }
+
+    /// A file is put back only if it is as the run left it, and its content is still kept.
+    #[test]
+    fn only_what_is_as_the_run_left_it_is_put_back() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, journal) = journal();
+        std::fs::create_dir_all(root.path().join("repos/a")).unwrap();
+        let settings = Settings::of_folders(root.path(), state.path()).unwrap();
+        let tree = Tree::open(&settings).unwrap();
+        journal.keep(&crate::tree::digest(b"one"), b"one").unwrap();
+        let (path, file) = (place("repos/a/x"), root.path().join("repos/a/x"));
+        let since = |what: &str| Err(format!("it was {what} since"));
+        for (before, after, is_broken, now, expected) in [
+            (Some("one"), Some("two"), false, Some("two"), Ok(Some(true))),
+            (Some("one"), Some("two"), false, Some("one"), Ok(None)),
+            (Some("one"), Some("two"), false, Some("three"), since("changed")),
+            (Some("one"), Some("two"), false, None, since("removed")),
+            (Some("one"), None, false, None, Ok(Some(true))),
+            (Some("one"), None, false, Some("three"), since("created again")),
+            (None, Some("two"), false, Some("two"), Ok(Some(false))),
+            (None, Some("two"), false, None, Ok(None)),
+            (None, Some("two"), false, Some("three"), since("changed")),
+            (
+                Some("one"),
+                Some("two"),
+                true,
+                Some("two"),
+                Err("it was changed by somebody else during the run".to_owned()),
+            ),
+            (Some("one"), Some("two"), true, Some("one"), Ok(None)),
+            (Some("gone"), Some("two"), false, Some("two"), Err("its content is no longer in the journal".to_owned())),
+        ] {
+            _ = std::fs::remove_file(&file);
+            if let Some(text) = now {
+                std::fs::write(&file, text).unwrap();
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+                std::fs::set_permissions(&file, mode).unwrap();
+            }
+            let found = restoring_change(&tree, &journal, &path, &span(before, after, is_broken));
+            let found = found.map(|change| change.map(|change| change.after.is_some()));
+            assert_eq!(found, expected, "{before:?} {after:?} {is_broken} {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_by_its_id_or_by_an_unambiguous_part_of_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, journal) = journal();
+        let settings = Settings::of_folders(root.path(), state.path()).unwrap();
+        let put = |run: &str, at: &Path, layout: Layout, files: Vec<crate::journal::Entry>| {
+            let call = crate::journal::Record { root: at.to_owned(), layout, ..record(run, "1", files) };
+            journal.end(&call).unwrap();
+        };
+        let changes = || vec![entry("repos/a/x", Some("one"), Some("two"))];
+        let elsewhere = Path::new("/elsewhere");
+        put("runsb", root.path(), Layout::Workspace, changes());
+        put("runsc", elsewhere, Layout::Folder, changes());
+        put("runs", elsewhere, Layout::Workspace, changes());
+        put("zz", root.path(), Layout::Workspace, vec![]);
+        for (number, run) in ["runsb", "runsc", "runs", "zz"].into_iter().enumerate() {
+            let age = std::time::Duration::from_secs(10 - number as u64);
+            let folder = std::fs::File::open(state.path().join("journal").join(run)).unwrap();
+            folder.set_modified(SystemTime::now() - age).unwrap();
+        }
+        let found = |word: &str| find(&settings, &journal, word).map(|(run, _)| run).map_err(|error| error.code);
+        assert_eq!(found("runs").as_deref(), Ok("runs"), "the whole id goes before a part");
+        assert_eq!(found("runsb").as_deref(), Ok("runsb"));
+        assert_eq!(found("run"), Err(ken_types::Code::NotFound), "too short to mean one by");
+        std::fs::remove_dir_all(state.path().join("journal/runs")).unwrap();
+        assert_eq!(found("runs"), Err(ken_types::Code::Invalid));
+        put("runs", elsewhere, Layout::Workspace, changes());
+        assert_eq!(found("none"), Err(ken_types::Code::NotFound));
+        // The newest that has changed something, here or in a trusted folder.
+        assert_eq!(found(LAST).as_deref(), Ok("runsc"));
+        let here = |word: &str| find_here(&settings, &journal, word).map(|(run, _)| run).map_err(|error| error.code);
+        assert_eq!((here("runsb").as_deref(), here("runsc")), (Ok("runsb"), Err(ken_types::Code::Conflict)));
+        // Only refs were changed.
+        let state = |head: &str| repository("repos/a", head, &[], "");
+        let change = crate::journal::GitChange { before: state("1"), after: Some(state("2")) };
+        let refs =
+            crate::journal::Record { root: root.path().to_owned(), git: vec![change], ..record("refs", "1", vec![]) };
+        journal.end(&refs).unwrap();
+        assert_eq!(found(LAST).as_deref(), Ok("refs"));
+    }
+
+    #[test]
+    fn the_refs_that_differ_are_named() {
+        let before =
+            repository("repos/a", "", &[("refs/heads/a", "1"), ("refs/heads/b", "1"), ("refs/heads/c", "1")], "");
+        let after =
+            repository("repos/a", "", &[("refs/heads/a", "1"), ("refs/heads/b", "2"), ("refs/heads/d", "1")], "");
+        let found = refs_of(GitChange { before, after: Some(after) });
+        let found: Vec<_> =
+            found.iter().map(|each| (&*each.name, each.before.as_deref(), each.after.as_deref())).collect();
+        let wanted = [
+            ("refs/heads/b", Some("1"), Some("2")),
+            ("refs/heads/c", Some("1"), None),
+            ("refs/heads/d", None, Some("1")),
+        ];
+        assert_eq!(found, wanted);
+    }
+}

@@ -110,7 +110,7 @@ pub(crate) async fn diff(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         let args = GetDiff { id: id.to_owned(), offset: text.len() as u64, limit };
         let piece = gateway.store.call::<ApprovalsDiff>(&args, CALL_TIMEOUT).await?;
         text.extend_from_slice(&piece.bytes.0);
-        if piece.bytes.0.is_empty() || text.len() as u64 >= piece.length {
+        if piece.bytes.0.is_empty() {
             return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), text));
         }
     }
@@ -174,5 +174,29 @@ fn decided_as(gateway: &Gateway, caller: Caller) -> Option<DecidedAs> {
         Caller::Local { uid } => uid.map(|uid| DecidedAs::Local { uid, user: gateway.user_name(uid) }),
         Caller::Operator => Some(DecidedAs::Secret),
         Caller::Anyone => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_names_who_has_made_it() {
+        let [name, reason] = [DECIDED_BY_CHARACTERS, REASON_CHARACTERS].map(|length| "ä".repeat(length));
+        for (body, at) in [
+            (json!({"decidedBy": name, "approved": false, "reason": reason}), None),
+            (json!({"decidedBy": format!(" {name} "), "approved": true}), None),
+            (json!({"decidedBy": "vera"}), Some("/approved")),
+            (json!({"approved": true}), Some("/decidedBy")),
+            (json!({"decidedBy": " ", "approved": true}), Some("/decidedBy")),
+            (json!({"decidedBy": format!("{name}ä"), "approved": true}), Some("/decidedBy")),
+            (json!({"decidedBy": "ve\nra", "approved": true}), Some("/decidedBy")),
+            (json!({"decidedBy": "vera\u{9f}", "approved": true}), Some("/decidedBy")),
+            (json!({"decidedBy": "vera", "approved": true, "reason": format!("{reason}ä")}), Some("/reason")),
+        ] {
+            let read: Decided = serde_json::from_value(body.clone()).unwrap();
+            assert_eq!(read.check("apr_1").err().and_then(|error| error.at).as_deref(), at, "{body}");
+        }
     }
 }

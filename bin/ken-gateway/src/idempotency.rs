@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use ken_http::http::header::{HeaderName, HeaderValue};
+use ken_http::http::header::{HeaderMap, HeaderName, HeaderValue};
 use ken_http::{Caller, Envelope, Failure, Request, Response, header_value};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
@@ -96,7 +96,7 @@ pub(crate) struct KeyName(String);
 impl KeyName {
     /// Returns `None` for a request without a key.
     pub(crate) fn of(request: &Request) -> Result<Option<KeyName>, Error> {
-        let Some(key) = key(request)? else { return Ok(None) };
+        let Some(key) = key(request.headers())? else { return Ok(None) };
         let (method, path) = (request.method().as_str().as_bytes(), request.path().as_bytes());
         Ok(Some(KeyName(digest(&[caller_name(request).as_bytes(), method, path, key]))))
     }
@@ -161,16 +161,13 @@ fn own_headers(failure: &Failure) -> Vec<(String, String)> {
 }
 
 /// Returns the key of a request, which has 1 to 255 visible characters.
-fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
-    let Some(value) = request.headers().get("idempotency-key") else {
-        return Ok(None);
-    };
-    let key = value.as_bytes();
-    let fits = (1..=KEY_CHARACTERS).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
-    if fits && request.headers().get_all("idempotency-key").iter().count() == 1 {
-        Ok(Some(key))
-    } else {
-        Err(Error::invalid("idempotency-key", "one key of 1 to 255 visible characters"))
+fn key(headers: &HeaderMap) -> Result<Option<&[u8]>, Error> {
+    let fits = |key: &[u8]| (1..=KEY_CHARACTERS).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
+    let mut given = headers.get_all("idempotency-key").iter().map(HeaderValue::as_bytes);
+    match (given.next(), given.next()) {
+        (None, _) => Ok(None),
+        (Some(key), None) if fits(key) => Ok(Some(key)),
+        _ => Err(Error::invalid("idempotency-key", "one key of 1 to 255 visible characters")),
     }
 }
 
@@ -226,6 +223,54 @@ mod tests {
         assert_eq!(operator, owner(Caller::Operator, "10.0.0.1"));
         assert!(![local[0].as_str(), &mapped, &owner(Caller::Anyone, "127.0.0.1")].contains(&operator.as_str()));
         assert_ne!(local[0], mapped);
+    }
+
+    #[test]
+    fn a_key_is_given_once_and_has_visible_characters() {
+        let [longest, longer] = [255, 256].map(|length| "k".repeat(length));
+        for (given, expected) in [
+            (&[][..], Some(None)),
+            (&["k"], Some(Some("k"))),
+            (&[&longest], Some(Some(&*longest))),
+            (&[&longer], None),
+            (&[""], None),
+            (&["a b"], None),
+            (&["k\u{e4}"], None),
+            (&["k", "k"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in given {
+                headers.append("idempotency-key", HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let read = key(&headers).ok();
+            assert_eq!(read, expected.map(|key| key.map(str::as_bytes)), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_with_a_key() {
+        let end = |done: Result<ReplayableResponse, Failure>| match key_end(&done, |_| b"body".to_vec()) {
+            None => "open".to_owned(),
+            Some(KeyEnd::Refused) => "refused".to_owned(),
+            Some(KeyEnd::NotReached) => "not reached".to_owned(),
+            Some(KeyEnd::Answered(kept)) => format!("{} {}", kept.status, kept.body),
+        };
+        let answer = || ReplayableResponse::json(201, &1).unwrap();
+        assert_eq!(end(Ok(answer())), "201 1");
+        assert_eq!(end(Ok(answer().temporary())), "open");
+        assert_eq!(end(Err(Error::internal("x").outcome_unknown().into())), "open");
+        for (status, kept) in [
+            (400, "refused"),
+            (429, "refused"),
+            (430, "430 body"),
+            (500, "500 body"),
+            (502, "502 body"),
+            (503, "not reached"),
+            (504, "504 body"),
+        ] {
+            let status = ken_http::http::StatusCode::from_u16(status).unwrap();
+            assert_eq!(end(Err(Failure::new(status, ken_types::Code::Internal, "x"))), kept);
+        }
     }
 
     #[test]

@@ -125,6 +125,17 @@ mod tests {
         }
     }
 
+    /// One field of an identity asks for all of them.
+    #[test]
+    fn an_identity_is_complete_or_not_there() {
+        let read = |query: &str| Identity::scope_or_none(&Query::parse(query).unwrap());
+        assert!(read("").unwrap().is_none() && read("limit=1").unwrap().is_none());
+        for field in ["connector=tui", "actorId=a", "conversationId=c", "threadId=t"] {
+            assert!(read(field).is_err(), "{field}");
+        }
+        assert_eq!(read("connector=tui&actorId=a&conversationId=c").unwrap().unwrap().actor_id, "a");
+    }
+
     #[test]
     fn missing_or_wrong_fields_are_named() {
         assert!(scope("connector=tui&actorId=a&conversationId=c").unwrap().thread_id.is_none());

@@ -40,7 +40,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     };
     // Nobody without the secret can make the gateway read a long body. With a short one, the call that stores the update
     // checks the secret, which saves a call for each update.
-    if request.body_length().is_none_or(|length| length > SHORT_BODY) {
+    if is_long(request.body_length()) {
         check_secret().await?;
     }
     let bytes = request.body().await?;
@@ -58,6 +58,11 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL_TIMEOUT, CHANGE).await;
     taken.map_err(deadline_as_unavailable)?;
     Ok(Response::empty(200))
+}
+
+/// Whether a body is, or may be, long. The length of one that comes in chunks is not known.
+fn is_long(length: Option<u64>) -> bool {
+    length.is_none_or(|length| length > SHORT_BODY)
 }
 
 /// GET /api/connectors/messenger/status
@@ -114,9 +119,12 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
 /// Returns the stored state without expired codes.
 async fn read_state(gateway: &Gateway) -> Result<MessengerState, Failure> {
     let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL_TIMEOUT).await?;
-    let now = Timestamp::now();
-    state.pending_pairings.retain(|pairing| pairing.expires_at > now);
+    drop_expired(&mut state, Timestamp::now());
     Ok(state)
+}
+
+fn drop_expired(state: &mut MessengerState, now: Timestamp) {
+    state.pending_pairings.retain(|pairing| pairing.expires_at > now);
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,22 +174,27 @@ struct User {
     chat_id: Option<String>,
 }
 
+impl User {
+    fn check(self) -> Result<Allow, Error> {
+        let user_id = required("userId", self.user_id)?;
+        check_id("/userId", &user_id)?;
+        let (at, chat_id) = match self.chat_id {
+            Some(chat_id) => ("/chatId", chat_id),
+            None => ("/userId", user_id.clone()),
+        };
+        if !is_chat(&chat_id) {
+            let message = "a chatId, or a userId without one, is digits, or @ and a name of 5 to 32 letters, digits and \
+                           underscores";
+            return Err(Error::invalid(at, message));
+        }
+        Ok(Allow { user_id, chat_id })
+    }
+}
+
 /// POST /api/connectors/messenger/allow
 pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let user = body::read::<User>(&bytes)?;
-    let user_id = required("userId", user.user_id)?;
-    check_id("/userId", &user_id)?;
-    let (at, chat_id) = match user.chat_id {
-        Some(chat_id) => ("/chatId", chat_id),
-        None => ("/userId", user_id.clone()),
-    };
-    if !is_chat(&chat_id) {
-        let message =
-            "a chatId, or a userId without one, is digits, or @ and a name of 5 to 32 letters, digits and underscores";
-        return Err(Error::invalid(at, message).into());
-    }
-    let args = Allow { user_id, chat_id };
+    let args = body::read::<User>(&bytes)?.check()?;
     let work = async |_: Mint| {
         gateway.store.change::<MessengerAllow>(&args, CHANGE).await?;
         let body = json!({"allowed": true, "userId": args.user_id, "chatId": args.chat_id});
@@ -216,13 +229,18 @@ struct Removal {
     notify: bool,
 }
 
+impl Removal {
+    fn check(self) -> Result<RemoveUser, Error> {
+        let user_id = required("userId", self.user_id)?;
+        check_id("/userId", &user_id)?;
+        Ok(RemoveUser { user_id, notice: self.notify.then(|| REMOVED.to_owned()) })
+    }
+}
+
 /// POST /api/connectors/messenger/remove
 pub(crate) async fn remove(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let removal = body::read::<Removal>(&bytes)?;
-    let user_id = required("userId", removal.user_id)?;
-    check_id("/userId", &user_id)?;
-    let args = RemoveUser { user_id, notice: removal.notify.then(|| REMOVED.to_owned()) };
+    let args = body::read::<Removal>(&bytes)?.check()?;
     let work = async |_: Mint| {
         gateway.store.change::<MessengerRemove>(&args, CHANGE).await?;
         ReplayableResponse::json(200, &json!({"removed": true, "userId": args.user_id}))
@@ -239,21 +257,24 @@ struct Policy {
     policy: Option<String>,
 }
 
+impl Policy {
+    fn check(self) -> Result<DmPolicy, Error> {
+        let (at, name) = match (self.dm_policy, self.policy) {
+            (None, Some(name)) => ("/policy", name),
+            (Some(name), None) => ("/dmPolicy", name),
+            (Some(name), Some(other)) if name == other => ("/dmPolicy", name),
+            (Some(_), Some(_)) => return Err(Error::invalid("/policy", "policy and dmPolicy differ")),
+            (None, None) => return Err(Error::invalid("/dmPolicy", "dmPolicy is missing")),
+        };
+        DmPolicy::named(&name)
+            .ok_or_else(|| Error::invalid(at, format!("{name:?} is not `pairing`, `allowlist` or `disabled`")))
+    }
+}
+
 /// POST /api/connectors/messenger/policy
 pub(crate) async fn policy(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let policy = body::read::<Policy>(&bytes)?;
-    let (at, name) = match (policy.dm_policy, policy.policy) {
-        (None, Some(name)) => ("/policy", name),
-        (Some(name), None) => ("/dmPolicy", name),
-        (Some(name), Some(other)) if name == other => ("/dmPolicy", name),
-        (Some(_), Some(_)) => return Err(Error::invalid("/policy", "policy and dmPolicy differ").into()),
-        (None, None) => return Err(Error::invalid("/dmPolicy", "dmPolicy is missing").into()),
-    };
-    let Some(dm_policy) = DmPolicy::named(&name) else {
-        let message = format!("{name:?} is not `pairing`, `allowlist` or `disabled`");
-        return Err(Error::invalid(at, message).into());
-    };
+    let dm_policy = body::read::<Policy>(&bytes)?.check()?;
     let work = async |_: Mint| {
         let args = SetPolicy { dm_policy };
         gateway.store.change::<MessengerSetPolicy>(&args, CHANGE).await?;
@@ -316,6 +337,8 @@ pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Res
 
 #[cfg(test)]
 mod tests {
+    use ken_types::ops::messenger::Pairing;
+
     use super::*;
 
     #[test]
@@ -326,5 +349,84 @@ mod tests {
         for (length, fits) in [(4, false), (5, true), (32, true), (33, false)] {
             assert_eq!(is_chat(&format!("@{}", "a".repeat(length))), fits, "{length}");
         }
+        for (id, is_id) in [("7", true), (" 7", true), ("Ä", true), (" ", false), ("7\n", false), ("\u{7f}", false)] {
+            assert_eq!(check_id("/id", id).is_ok(), is_id, "{id:?}");
+        }
+        for (chat, is) in [("@Ken_07", true), ("@ken-07", false), ("@kenä7", false), ("ken_07", false), ("-7", false)]
+        {
+            assert_eq!(is_chat(chat), is, "{chat}");
+        }
+    }
+
+    /// What a body of one of the operations is read as, or the place of its error.
+    fn read<T: serde::de::DeserializeOwned, R>(body: Value, check: fn(T) -> Result<R, Error>) -> Result<R, String> {
+        let read = serde_json::from_value(body).map_err(|error| error.to_string())?;
+        check(read).map_err(|error| error.at.unwrap_or_default())
+    }
+
+    #[test]
+    fn both_names_of_the_policy_must_agree() {
+        use DmPolicy::{Allowlist, Disabled};
+        for (body, expected) in [
+            (json!({}), Err("/dmPolicy")),
+            (json!({"policy": "disabled"}), Ok(Disabled)),
+            (json!({"dmPolicy": "allowlist"}), Ok(Allowlist)),
+            (json!({"policy": "disabled", "dmPolicy": "disabled"}), Ok(Disabled)),
+            (json!({"policy": "disabled", "dmPolicy": "pairing"}), Err("/policy")),
+            (json!({"policy": "open"}), Err("/policy")),
+            (json!({"dmPolicy": "open"}), Err("/dmPolicy")),
+            (json!({"policy": "open", "dmPolicy": "open"}), Err("/dmPolicy")),
+        ] {
+            assert_eq!(read(body.clone(), Policy::check), expected.map_err(str::to_owned), "{body}");
+        }
+    }
+
+    #[test]
+    fn who_is_allowed_and_who_is_removed() {
+        for (body, expected) in [
+            (json!({"userId": "7"}), Ok(("7", "7"))),
+            (json!({"userId": "7", "chatId": "@ken_07"}), Ok(("7", "@ken_07"))),
+            // Of a user that is no chat, the chat has to be named.
+            (json!({"userId": "ada", "chatId": "8"}), Ok(("ada", "8"))),
+            (json!({"userId": "ada"}), Err("/userId")),
+            (json!({"userId": "7", "chatId": "ada"}), Err("/chatId")),
+            (json!({"userId": " "}), Err("/userId")),
+            (json!({"chatId": "8"}), Err("/userId")),
+        ] {
+            let allowed = read(body.clone(), User::check).map(|allow| (allow.user_id, allow.chat_id));
+            let expected = expected.map(|(user, chat)| (user.to_owned(), chat.to_owned()));
+            assert_eq!(allowed, expected.map_err(str::to_owned), "{body}");
+        }
+        for (body, is_told) in [(json!({"userId": "7"}), false), (json!({"userId": "7", "notify": true}), true)] {
+            assert_eq!(read(body, Removal::check).unwrap().notice.is_some(), is_told);
+        }
+        assert_eq!(read(json!({"userId": "\u{1}"}), Removal::check).err().as_deref(), Some("/userId"));
+    }
+
+    #[test]
+    fn a_long_body_needs_the_secret_first() {
+        for (length, is) in [(None, true), (Some(SHORT_BODY), false), (Some(SHORT_BODY + 1), true)] {
+            assert_eq!(is_long(length), is, "{length:?}");
+        }
+    }
+
+    #[test]
+    fn a_code_ends_at_its_time() {
+        let at = Timestamp::from_millis;
+        let pairing = |end: i64| {
+            let user = || "7".to_owned();
+            Pairing {
+                code: user(),
+                sender_id: user(),
+                chat_id: user(),
+                created_at: at(0),
+                expires_at: at(end),
+                replies: 1,
+            }
+        };
+        let mut state =
+            MessengerState { pending_pairings: [1, 2, 3].map(pairing).to_vec(), ..MessengerState::default() };
+        drop_expired(&mut state, at(2));
+        assert_eq!(state.pending_pairings, [pairing(3)]);
     }
 }

@@ -28,7 +28,9 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
     let socket = http_socket(start)?;
     let own = socket.local_addr().map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
     let secret = ken_service::secret("API_SECRET").filter(|secret| !secret.trim().is_empty());
-    check_access(&start.config.gateway, secret.is_some())?;
+    if let Some(mistake) = check_access(&start.config.gateway, secret.is_some())? {
+        tracing::warn!("{mistake}");
+    }
     let trust = trust(&start.config.gateway);
     let sees_owners = trust != Trust::OwnUser || can_see_owners(&socket);
     if !sees_owners {
@@ -91,23 +93,21 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     })
 }
 
-/// Fails for a configuration that makes the gateway unusable or open to everybody. Logs a warning for one that is
+/// Fails for a configuration that makes the gateway unusable or open to everybody. Returns a warning for one that is
 /// probably a mistake.
-fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
+fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<Option<&'static str>, Error> {
     if !has_secret && !config.listen.is_loopback() {
         let message =
             format!("gateway.listen is {}, which other machines can reach, and API_SECRET is not set", config.listen);
         return Err(Error::invalid("gateway.listen", message)
             .hint("put API_SECRET=... into secrets.env, or set [gateway] listen = \"127.0.0.1\" in ken.toml"));
     }
-    if has_secret && config.trusts_loopback() {
-        tracing::warn!(
-            "API_SECRET is set, but requests of this user on this machine need none, and those that a proxy of this user \
-             forwards look the same: behind a proxy set gateway.public_url or gateway.trust_loopback = \"no\""
-        );
-    }
-    Ok(())
+    Ok((has_secret && config.trusts_loopback()).then_some(TRUSTING))
 }
+
+/// The warning of a gateway with a secret that local requests need not have.
+const TRUSTING: &str = "API_SECRET is set, but requests of this user on this machine need none, and those that a proxy of this \
+                        user forwards look the same: behind a proxy set gateway.public_url or gateway.trust_loopback = \"no\"";
 
 /// The warning of a gateway to which nobody is local.
 const BLIND: &str = "it cannot be seen which user of this machine sends a request, so every request needs API_SECRET: \
@@ -151,4 +151,35 @@ fn limiter(name: &str, configured: &str) -> Result<Arc<Limiter>, Error> {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reached_from_elsewhere_needs_a_secret_and_trusts_nobody() {
+        use TrustLoopback::{AnyUser, Auto, No, Yes};
+        for (listen, public_url, trust_loopback, trusted) in [
+            ("127.0.0.1", "", Auto, Trust::OwnUser),
+            ("::1", "", Auto, Trust::OwnUser),
+            ("127.0.0.1", "https://ken.test", Auto, Trust::Nobody),
+            ("0.0.0.0", "", Auto, Trust::Nobody),
+            ("127.0.0.1", "https://ken.test", Yes, Trust::OwnUser),
+            ("0.0.0.0", "", Yes, Trust::OwnUser),
+            ("0.0.0.0", "", AnyUser, Trust::AnyUser),
+            ("127.0.0.1", "", AnyUser, Trust::AnyUser),
+            ("127.0.0.1", "", No, Trust::Nobody),
+        ] {
+            let listen: std::net::IpAddr = listen.parse().unwrap();
+            let config =
+                GatewayConfig { listen, public_url: public_url.to_owned(), trust_loopback, ..GatewayConfig::default() };
+            let about = format!("{listen} {public_url} {trust_loopback:?}");
+            assert_eq!(trust(&config), trusted, "{about}");
+            let with = check_access(&config, true).unwrap();
+            assert_eq!(with.is_some(), trusted != Trust::Nobody, "{about}");
+            let without = check_access(&config, false);
+            assert_eq!(without.ok(), listen.is_loopback().then_some(None), "{about}");
+        }
+    }
 }

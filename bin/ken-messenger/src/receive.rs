@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::app::{ATTEMPT_TIMEOUT, App, CHANGE_TIMEOUT, NAME};
 use crate::approvals;
 use crate::settings::Settings;
-use crate::update::{Content, Message, Update, without_bot};
+use crate::update::{Content, Message, Unsupported, Update, without_bot};
 
 /// The letters of codes, without those that look alike.
 const CODE_LETTERS: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
@@ -65,9 +65,8 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     args.sender_id = Some(message.sender_id.clone());
     args.chat_id = Some(message.chat.id.clone());
     let is_configured = app.settings.users.contains(&message.sender_id);
-    let may_get_code = app.settings.pairing_codes && message.chat.kind == ChatKind::Direct && !is_configured;
     let text = without_bot(&message.text, &app.settings.bot_username);
-    let is_too_long = text.as_ref().is_some_and(|text| text.len() > PROMPT_BYTES);
+    let is_too_long = text.as_deref().is_some_and(is_too_long);
     let event = EventId(format!("{NAME}:{}", args.update_id));
     let prepare = |text| -> Result<Prepared, Error> {
         Ok(Prepared::new(event, &mut Mint::fresh()?, inbound(app, &message, text, raw)?))
@@ -77,14 +76,11 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         Some(model) => app.refusal_of_model(model).await,
         None => None,
     };
-    let is_prompt = !is_too_long && message.unsupported.is_none() && unknown_model.is_none();
-    let prepared = text.filter(|_| is_prompt).map(prepare).transpose()?;
-    let if_admitted = match (&prepared, message.unsupported) {
-        (Some(prepared), _) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
-        (None, Some(unsupported)) => IfAdmitted::Ignore(unsupported.reason().to_owned()),
-        (None, None) if is_too_long => IfAdmitted::Ignore("text_too_long".to_owned()),
-        (None, None) if unknown_model.is_some() => IfAdmitted::Ignore("unknown_model".to_owned()),
-        (None, None) => IfAdmitted::Ignore("other_bot".to_owned()),
+    let obstacle = obstacle(message.unsupported, is_too_long, unknown_model.is_some());
+    let prepared = text.filter(|_| obstacle.is_none()).map(prepare).transpose()?;
+    let if_admitted = match &prepared {
+        Some(prepared) => IfAdmitted::Accept(Box::new(prepared.args.clone())),
+        None => IfAdmitted::Ignore(obstacle.unwrap_or("other_bot").to_owned()),
     };
     let mentions_bot = message.chat.kind == ChatKind::Group && mentions_bot(&message, &app.settings);
     args.content = UpdateContent::Message(Box::new(IncomingMessage {
@@ -92,7 +88,7 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         is_configured,
         mentions_bot,
         if_admitted,
-        code: may_get_code.then(code).transpose()?,
+        code: may_get_code(&message, is_configured, &app.settings).then(code).transpose()?,
     }));
     let answer = accept(app, &args).await?;
     if answer.rejected {
@@ -102,9 +98,11 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         };
     }
     if let Some(unsupported) = message.unsupported {
-        // In a group whose messages need no mention, most pictures and changes are not meant for the agent.
-        let is_meant = message.chat.kind == ChatKind::Direct || mentions_bot;
-        return if is_meant { app.put(&reply(&message, args.update_id, unsupported.text())).await } else { Ok(()) };
+        return if is_meant(message.chat.kind, mentions_bot) {
+            app.put(&reply(&message, args.update_id, unsupported.text())).await
+        } else {
+            Ok(())
+        };
     }
     if is_too_long {
         let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);
@@ -123,6 +121,30 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
         Some((prepared, accepted)) => reply_at_once(app, &message, args.update_id, prepared.received(accepted)?).await,
         None => Ok(()),
     }
+}
+
+/// Whether its sender gets a code with which it can be admitted. Whoever is admitted by the settings needs none.
+fn may_get_code(message: &Message, is_configured: bool, settings: &Settings) -> bool {
+    settings.pairing_codes && message.chat.kind == ChatKind::Direct && !is_configured
+}
+
+fn is_too_long(text: &str) -> bool {
+    text.len() > PROMPT_BYTES
+}
+
+/// Why a message cannot be a prompt. What kind of message it is goes before how long it is.
+fn obstacle(unsupported: Option<Unsupported>, is_too_long: bool, is_model_unknown: bool) -> Option<&'static str> {
+    match unsupported {
+        Some(unsupported) => Some(unsupported.reason()),
+        None if is_too_long => Some("text_too_long"),
+        None => is_model_unknown.then_some("unknown_model"),
+    }
+}
+
+/// Whether a message that cannot be read is answered. In a group whose messages need no mention, most pictures and changes
+/// are not meant for the agent.
+fn is_meant(chat: ChatKind, mentions_bot: bool) -> bool {
+    chat == ChatKind::Direct || mentions_bot
 }
 
 /// Whether the message addresses the bot: by an entity, by a reply to it, or by a pattern.
@@ -241,18 +263,21 @@ fn plain_name(name: &str) -> String {
     name.chars().filter(kept).take(64).collect()
 }
 
-/// A fresh code. Bytes that would make some letters more likely are skipped.
+/// A fresh code.
 fn code() -> Result<String, Error> {
-    let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
-    let even = u8::MAX - u8::MAX % count;
     let mut code = String::with_capacity(CODE_LENGTH);
     while code.len() < CODE_LENGTH {
-        let bytes: [u8; 16] = random()?;
-        let letters = bytes.iter().filter(|byte| **byte < even);
-        let letters = letters.filter_map(|byte| CODE_LETTERS.get(usize::from(byte % count)));
-        code.extend(letters.map(|letter| char::from(*letter)).take(CODE_LENGTH - code.len()));
+        code.extend(random::<16>()?.into_iter().filter_map(letter).take(CODE_LENGTH - code.len()));
     }
     Ok(code)
+}
+
+/// The letter of a random byte; `None` for a byte that would make some letters more likely.
+fn letter(byte: u8) -> Option<char> {
+    let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
+    let even = u8::MAX - u8::MAX % count;
+    let letter = CODE_LETTERS.get(usize::from(byte % count)).filter(|_| byte < even);
+    letter.map(|letter| char::from(*letter))
 }
 
 #[cfg(test)]
@@ -290,10 +315,73 @@ mod tests {
     }
 
     #[test]
+    fn a_code_is_for_a_stranger_in_a_chat_of_their_own() {
+        for (pairing_codes, kind, is_configured, may) in [
+            (true, ChatKind::Direct, false, true),
+            (true, ChatKind::Direct, true, false),
+            (true, ChatKind::Group, false, false),
+            (true, ChatKind::Unsupported, false, false),
+            (false, ChatKind::Direct, false, false),
+        ] {
+            let settings = Settings { pairing_codes, ..Settings::default() };
+            let mut message = Message::default();
+            message.chat.kind = kind;
+            assert_eq!(
+                may_get_code(&message, is_configured, &settings),
+                may,
+                "{pairing_codes} {kind:?} {is_configured}"
+            );
+        }
+        let meant =
+            [ChatKind::Direct, ChatKind::Group].map(|kind| [true, false].map(|mentions| is_meant(kind, mentions)));
+        assert_eq!(meant, [[true, true], [true, false]]);
+    }
+
+    #[test]
+    fn what_keeps_a_message_from_being_a_prompt() {
+        let text = |length: usize| "x".repeat(length);
+        assert!(!is_too_long(&text(PROMPT_BYTES)) && is_too_long(&text(PROMPT_BYTES + 1)));
+        for (is_long, is_unknown, why) in [
+            (false, false, None),
+            (true, false, Some("text_too_long")),
+            (false, true, Some("unknown_model")),
+            (true, true, Some("text_too_long")),
+        ] {
+            assert_eq!(obstacle(None, is_long, is_unknown), why);
+            for kind in [Unsupported::Edited, Unsupported::Holds("a picture")] {
+                assert_eq!(obstacle(Some(kind), is_long, is_unknown), Some(kind.reason()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_author_of_a_quoted_text_is_named_if_it_is_somebody_else() {
+        let settings =
+            Settings { keys: Some(Keys { token: "17:x".into(), secret: "s".into() }), ..Settings::default() };
+        let author = |author: Option<(&str, Option<&str>)>| {
+            let author = author.map(|(id, name)| (id.to_owned(), name.map(str::to_owned)));
+            let quoted = Some(crate::update::Quoted { text: "x".to_owned(), author });
+            let message = Message { sender_id: "7".to_owned(), quoted, ..Message::default() };
+            super::quoted(&message, &settings).unwrap().author
+        };
+        assert_eq!(author(Some(("7", Some("Ada")))), None);
+        assert_eq!(author(Some(("17", Some("ken")))), None);
+        assert_eq!(author(Some(("8", Some("Bob")))).as_deref(), Some("Bob"));
+        assert_eq!(author(Some(("8", None))).as_deref(), Some("somebody"));
+        assert_eq!(author(None).as_deref(), Some("somebody"));
+        assert_eq!(super::quoted(&Message::default(), &settings), None);
+    }
+
+    #[test]
     fn codes() {
         let all: std::collections::HashSet<String> = (0..100).map(|_| code().unwrap()).collect();
         assert_eq!(all.len(), 100);
         assert!(all.iter().all(|code| code.len() == 8 && code.bytes().all(|byte| CODE_LETTERS.contains(&byte))));
+        // Of all bytes, as many as possible stand for a letter, and for each letter as many as for any other.
+        for wanted in CODE_LETTERS {
+            let bytes = (0..=u8::MAX).filter(|byte| letter(*byte) == Some(char::from(*wanted)));
+            assert_eq!(bytes.count(), 255 / CODE_LETTERS.len(), "{}", char::from(*wanted));
+        }
     }
 
     #[test]

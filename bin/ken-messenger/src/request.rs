@@ -83,7 +83,7 @@ fn parts(text: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut part = String::new();
     for line in text.trim_end_matches('\n').split_inclusive('\n') {
-        if units(&part) + units(line) > BLOCK_UNITS && !part.is_empty() {
+        if units(&part) + units(line) > BLOCK_UNITS {
             parts.push(std::mem::take(&mut part));
         }
         for letter in line.graphemes(true) {
@@ -173,6 +173,44 @@ mod tests {
         let shown = Shown::of(&request(json!({"argv": ["echo", long]}), ""));
         let letters = read(&shown.pending()).chars().filter(|letter| *letter == 'x').count();
         assert!(shown.is_whole && letters >= 9_000, "{letters}");
+    }
+
+    #[test]
+    fn a_text_fills_its_blocks_exactly() {
+        let line = |units: usize| "x".repeat(units - 1) + "\n";
+        let half = line(BLOCK_UNITS / 2);
+        let block = half.clone() + half.trim_end();
+        for (text, expected) in [
+            (String::new(), vec![]),
+            ("a\nb\n".to_owned(), vec!["a\nb".to_owned()]),
+            (half.clone() + &half, vec![block.clone()]),
+            (half.clone() + &half + "\na", vec![block.clone(), "\na".to_owned()]),
+            (half.clone() + &half + "a", vec![block.clone(), "a".to_owned()]),
+            (
+                half.clone() + &line(BLOCK_UNITS / 2 + 1) + "a",
+                vec![half.trim_end().to_owned(), line(BLOCK_UNITS / 2 + 1) + "a"],
+            ),
+            ("x".repeat(BLOCK_UNITS), vec!["x".repeat(BLOCK_UNITS)]),
+            ("x".repeat(BLOCK_UNITS + 1), vec!["x".repeat(BLOCK_UNITS) + "…", "…x".to_owned()]),
+        ] {
+            assert_eq!(parts(&text), expected, "{} {}", text.len(), text.lines().count());
+        }
+        assert!(code("", &"`".repeat(MAX_FENCE - 1)).is_some() && code("", &"`".repeat(MAX_FENCE)).is_none());
+    }
+
+    #[test]
+    fn an_end_that_does_not_fit_below_the_request_stands_alone() {
+        let request = request(json!({}), "");
+        let ended = |body: usize, outcome: usize| {
+            let shown = Shown { body: "x".repeat(body), is_whole: true, footer: "f".to_owned() };
+            let ended = shown.ended(&request, &"o".repeat(outcome));
+            (units(&ended), ended.starts_with('x'))
+        };
+        let around = units("\n\nIt was .");
+        assert_eq!(ended(4_000, PIECE_UNITS - 4_000 - around), (PIECE_UNITS, true));
+        assert!(!ended(4_000, PIECE_UNITS - 4_000 - around + 1).1);
+        let alone = Shown { body: String::new(), is_whole: true, footer: "f".to_owned() }.ended(&request, "denied");
+        assert!(alone.starts_with(HEAD) && alone.ends_with("It was denied."), "{alone}");
     }
 
     #[test]

@@ -219,7 +219,8 @@ mod tests {
         let reach = |public, named, address: &str| {
             let mut reach = Reach::new(public, named).unwrap();
             if public {
-                reach.resolvers = name_servers("# x\nnameserver 10.0.0.3\nnameserver fe80::1%eth0");
+                let text = "# x\nsearch 10.0.0.8\nnameserver 10.0.0.3\nsortlist 10.0.0.9\nnameserver fe80::1%eth0";
+                reach.resolvers = name_servers(text);
             }
             reach.allows(address.parse().unwrap())
         };
@@ -227,9 +228,16 @@ mod tests {
             assert!(reach(true, "", public), "{public}");
             assert!(!reach(false, "127.0.0.1:8080", public), "{public}");
         }
-        for private in
-            ["127.0.0.1:3940", "[::1]:80", "[::ffff:127.0.0.1]:80", "169.254.169.254:80", "10.0.0.3:80", "0.0.0.0:80"]
-        {
+        for private in [
+            "127.0.0.1:3940",
+            "10.0.0.8:53",
+            "10.0.0.9:53",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]:80",
+            "169.254.169.254:80",
+            "10.0.0.3:80",
+            "0.0.0.0:80",
+        ] {
             assert!(!reach(true, "127.0.0.1:8080", private), "{private}");
         }
         assert!(reach(false, "127.0.0.1:8080", "127.0.0.1:8080"));
@@ -238,5 +246,73 @@ mod tests {
         assert!(!reach(false, "127.0.0.1:8080", "127.0.0.1:53"));
         assert!(reach(true, "10.1.0.0/16", "10.1.2.3:1"));
         assert!(parse(&[0; 16]).is_err() && parse(&[2, 0, 0]).is_err());
+        // Without a line for one, the local machine is the name server.
+        assert_eq!(name_servers("search a\n"), [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]);
+    }
+
+    /// A call of this process, with the arguments as the kernel would pass them on.
+    fn read(call: i64, args: [u64; 6]) -> Result<Call, Errno> {
+        let data = libc::seccomp_data { nr: call as i32, arch: 0, instruction_pointer: 0, args };
+        let call = libc::seccomp_notif { id: 0, pid: std::process::id(), flags: 0, data };
+        Call::read(&call, &Reach::new(false, "127.0.0.1:8080").unwrap())
+    }
+
+    fn place<T: ?Sized>(value: &T) -> u64 {
+        std::ptr::from_ref(value).cast::<u8>() as u64
+    }
+
+    fn name_of(port: u16) -> Vec<u8> {
+        [&2u16.to_ne_bytes()[..], &port.to_be_bytes(), &[127, 0, 0, 1], &[0; 120]].concat()
+    }
+
+    #[test]
+    fn a_call_names_no_address_or_one_that_may_be_reached() {
+        use std::os::fd::AsRawFd;
+        let datagram = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let [datagram, stream] = [datagram.as_raw_fd() as u64, stream.as_raw_fd() as u64];
+        let (good, bad, text) = (name_of(8080), name_of(8081), b"text");
+        for (call, args, wrong) in [
+            (libc::SYS_connect, [stream, place(&good[..]), 16, 0, 0, 0], None),
+            (libc::SYS_connect, [stream, place(&good[..]), 128, 0, 0, 0], None),
+            (libc::SYS_connect, [stream, place(&good[..]), 129, 0, 0, 0], Some(Errno::EINVAL)),
+            (libc::SYS_connect, [stream, place(&bad[..]), 16, 0, 0, 0], Some(Errno::EACCES)),
+            (libc::SYS_sendto, [datagram, place(text), 4, 0, place(&good[..]), 16], None),
+            (libc::SYS_sendto, [datagram, place(text), 4, 0, place(&bad[..]), 16], Some(Errno::EACCES)),
+            (libc::SYS_sendto, [datagram, place(text), 4, 0, 0, 16], None),
+            (libc::SYS_sendto, [stream, place(text), 4, 0, 0, 0], None),
+            // With MSG_FASTOPEN a stream could be connected so, to an address that was not checked as that of a connection.
+            (libc::SYS_sendto, [stream, place(text), 4, 0, place(&good[..]), 16], Some(Errno::EISCONN)),
+            (libc::SYS_bind, [stream, place(&good[..]), 16, 0, 0, 0], Some(Errno::ENOSYS)),
+        ] {
+            assert_eq!(read(call, args).err(), wrong, "{call} {args:?}");
+        }
+        let long = vec![b'x'; MAX_SENT + 1];
+        let sent = read(libc::SYS_sendto, [stream, place(&long[..]), long.len() as u64, 0, 0, 0]).unwrap();
+        assert!(matches!(sent.action, Action::Send { bytes, .. } if bytes.len() == MAX_SENT));
+    }
+
+    #[test]
+    fn a_message_of_pieces_is_gathered_up_to_the_limits() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = std::os::fd::AsRawFd::as_raw_fd(&socket) as u64;
+        let text = vec![b'x'; MAX_SENT];
+        let message = |pieces: &[[u64; 2]], control: u64| {
+            let header = [0, 0, place(pieces), pieces.len() as u64, 0, control, 0u64];
+            match read(libc::SYS_sendmsg, [socket, place(&header[..]), 0, 0, 0, 0]) {
+                Ok(Call { action: Action::Send { bytes, .. }, .. }) => Ok(bytes.len()),
+                Ok(_) => panic!("it sends"),
+                Err(errno) => Err(errno),
+            }
+        };
+        let piece = |length: usize| [place(&text[..]), length as u64];
+        assert_eq!(message(&[piece(3), piece(4)], 0), Ok(7));
+        assert_eq!(message(&[piece(MAX_SENT), piece(1)], 0), Ok(MAX_SENT));
+        assert_eq!(message(&[piece(MAX_SENT - 1), piece(1), piece(1)], 0), Ok(MAX_SENT));
+        assert_eq!(message(&vec![piece(1); MAX_PIECES as usize], 0), Ok(MAX_PIECES as usize));
+        assert_eq!(message(&vec![piece(1); MAX_PIECES as usize + 1], 0), Err(Errno::EMSGSIZE));
+        assert_eq!(message(&[piece(1)], 8), Err(Errno::EPERM), "descriptors");
+        // A piece where the caller has no memory.
+        assert_eq!(message(&[[8, 4]], 0), Err(Errno::EFAULT));
     }
 }

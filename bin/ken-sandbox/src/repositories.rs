@@ -335,3 +335,57 @@ fn entries(folder: OwnedFd) -> Result<Entries, Errno> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All combinations of the files that tell what a folder is, at each kind of place.
+    #[test]
+    fn what_a_folder_is_told_by_its_files() {
+        const FILES: [&str; 5] = ["HEAD", "objects", "refs", "config", "commondir"];
+        for bits in 0..32 {
+            let there = |name: &str| FILES.iter().position(|file| *file == name).is_some_and(|at| bits & 1 << at != 0);
+            for within in [Within::Tree, Within::Modules, Within::Worktrees] {
+                for name in ["a/.git", "a/git", "a/.github"] {
+                    // A repository, the folder of a further worktree, or neither.
+                    let expected = if name == "a/.git" || there("HEAD") && there("objects") && there("refs") {
+                        Some(HELD.len())
+                    } else if within == Within::Modules && there("config") {
+                        Some(HELD.len())
+                    } else if there("commondir") && (within == Within::Worktrees || there("HEAD")) {
+                        Some(HELD_OF_WORKTREE.len())
+                    } else {
+                        None
+                    };
+                    let found = repository_of(Path::new(name), within, there).map(|expected| expected.len());
+                    assert_eq!(found, expected, "{name} {bits:05b} {within:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_held_stays_held_with_all_that_leads_there() {
+        let mut protection = Protection::default();
+        let add = |protection: &mut Protection, path: &str, hold| protection.add(0, Path::new(path), hold).unwrap();
+        add(&mut protection, "a/b/.git", Hold::InPlace);
+        add(&mut protection, "a/b/.git/config", Hold::ReadOnly);
+        add(&mut protection, "a/b/.git/config", Hold::InPlace);
+        add(&mut protection, "a", Hold::ReadOnly);
+        add(&mut protection, "", Hold::ReadOnly);
+        let held: Vec<_> = protection.held().into_iter().map(|held| (held.path, held.hold)).collect();
+        let wanted = [
+            ("a", Hold::ReadOnly),
+            ("a/b", Hold::InPlace),
+            ("a/b/.git", Hold::InPlace),
+            ("a/b/.git/config", Hold::ReadOnly),
+        ];
+        assert_eq!(held, wanted.map(|(path, hold)| (PathBuf::from(path), hold)));
+        // As many as there may be, and one more.
+        let mut many = Protection::default();
+        let added =
+            (0..=MAX_HELD).position(|number| many.add(0, Path::new(&number.to_string()), Hold::InPlace).is_err());
+        assert_eq!(added, Some(MAX_HELD));
+    }
+}

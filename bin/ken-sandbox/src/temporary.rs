@@ -95,3 +95,46 @@ fn open_up(folder: &Path) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn only_own_folders_that_nobody_holds_are_removed() {
+        let around = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = around.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("x"), "x").unwrap();
+            path
+        };
+        let (left, held, other) = (make(&format!("{PREFIX}left")), make(&format!("{PREFIX}held")), make("other"));
+        let file = around.path().join(format!("{PREFIX}file"));
+        fs::write(&file, "x").unwrap();
+        let stranger = make(&format!("{PREFIX}stranger"));
+        // Only root can give a folder away.
+        let is_given = std::os::unix::fs::chown(&stranger, Some(65_534), None).is_ok();
+        let lock = lock(&held).unwrap();
+        remove_abandoned(around.path());
+        assert_eq!([&left, &held, &other, &file].map(|path| path.exists()), [false, true, true, true]);
+        assert_eq!(stranger.exists(), is_given);
+        drop(lock);
+        remove_abandoned(around.path());
+        assert!(!held.exists());
+    }
+
+    #[test]
+    fn what_was_removed_meanwhile_is_not_locked() {
+        let around = tempfile::tempdir().unwrap();
+        let path = around.path().join("a");
+        assert!(lock(&path).is_err());
+        fs::create_dir(&path).unwrap();
+        let held = lock(&path).unwrap();
+        assert_eq!(lock(&path).err(), Some(Errno::EWOULDBLOCK));
+        drop(held);
+        assert!(lock(&path).is_ok());
+    }
+}

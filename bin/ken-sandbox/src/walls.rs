@@ -81,3 +81,42 @@ fn unsupported(why: &str) -> Refusal {
          namespaces are needed",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Each wall has another one in its place, or nothing runs: all kernels, with and without each namespace.
+    #[test]
+    fn what_is_missing_has_another_wall_or_nothing_runs() {
+        for landlock in 1..=7 {
+            for bits in 0..8 {
+                let [processes, mounts, protects] = [1, 2, 4].map(|bit| bits & bit != 0);
+                let walls = Walls { landlock, processes, mounts, ..Walls::default() };
+                // Signals need version 6 or a PID namespace, truncation version 3 or a mount namespace.
+                let missing = match landlock {
+                    1..6 if !processes => Some("no PID namespace"),
+                    1..3 if !mounts => Some("does not know truncation"),
+                    _ if protects && !mounts => Some("no repository can be protected"),
+                    _ => None,
+                };
+                let found = walls.check(protects).err();
+                assert_eq!(found.is_some(), missing.is_some(), "{walls:?} {protects}: {found:?}");
+                assert!(found.unwrap_or_default().contains(missing.unwrap_or_default()), "{walls:?} {protects}");
+            }
+            assert_eq!(needs_read_only(landlock), landlock < 3);
+        }
+    }
+
+    #[test]
+    fn walls_are_read_as_they_were_written() {
+        for bits in 0..16 {
+            let [processes, mounts, loopback, own_proc] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+            let walls = Walls { landlock: bits, processes, mounts, loopback, own_proc };
+            assert_eq!(Walls::from_bytes(&walls.to_bytes()), walls);
+        }
+        assert_eq!(Walls::from_bytes(&[]), Walls::default());
+    }
+}

@@ -247,5 +247,9 @@ mod tests {
         let late = SlotOutcome::Missed(Reason::Late);
         let found = outcomes(60_000, HOUR - 1, 2 * HOUR);
         assert_eq!(found, [(HOUR, late), (2 * HOUR, SlotOutcome::Run)]);
+        // Both in time, and exactly when the second one is due.
+        let both = [(HOUR, SlotOutcome::Run), (2 * HOUR, SlotOutcome::Run)];
+        assert_eq!(outcomes(2 * HOUR, HOUR - 1, 2 * HOUR), both);
+        assert_eq!(outcomes(2 * HOUR, HOUR - 1, 2 * HOUR - 1), both[..1]);
     }
 }

@@ -192,7 +192,10 @@ fn instant(text: &str, zone: &TimeZone) -> Result<i64, Error> {
     if let Ok(instant) = ken_types::Timestamp::from_rfc3339(text) {
         return Ok(instant.millis());
     }
-    let is_local = text.len() >= "2027-02-03T09:00".len() && !text.ends_with(['z', 'Z', ']']);
+    // jiff would drop an offset or a zone behind the time, which would then be that of another zone.
+    let is_local = text
+        .get("2027-02-03".len()..)
+        .is_some_and(|time| !time.is_empty() && !time.contains(['+', '-', 'z', 'Z', '[']));
     let local = text.parse::<DateTime>().ok().filter(|_| is_local);
     let instant = local.and_then(|local| first_instant(zone, local));
     instant.map(Timestamp::as_millisecond).ok_or_else(|| {
@@ -288,8 +291,11 @@ pub(crate) mod tests {
         let timing = Timing::parse("x", &every, 1_000).unwrap().0;
         assert_eq!(timing.slot_after(0), Some(5_401_000));
         assert_eq!(timing.slot_after(5_401_000), Some(10_801_000));
-        for text in ["0s", "367d", "1.5h", "h", "", "90", "90 m", "-1s", "99999999999999999999d", "5µ"] {
-            assert!(period(text).is_err(), "{text}");
+        for text in ["1.5h", "h", "", "90", "90 m", "-1s", "+1s", "5µ"] {
+            assert_eq!(period(text).unwrap_err().message, format!("schedule: {text:?} is not an interval"));
+        }
+        for text in ["0s", "367d", "99999999999999999999d"] {
+            assert_eq!(period(text).unwrap_err().message, format!("schedule: {text} is not between 1s and 366d"));
         }
         assert_eq!((period("1s").unwrap(), period("366d").unwrap()), (1_000, MAX_INTERVAL_MS));
     }
@@ -307,9 +313,24 @@ pub(crate) mod tests {
             let zone = zone("Europe/Zurich").unwrap().0;
             assert_eq!(instant(text, &zone), Ok(ms(same)), "{text}");
         }
-        for text in ["", "tomorrow", "2027-02-03", "2027-02-30T09:00", "2027-02-03T25:00", "09:00"] {
-            assert!(instant(text, &TimeZone::UTC).is_err(), "{text}");
+        for text in [
+            "",
+            "tomorrow",
+            "2027-02-03",
+            "2027-02-30T09:00",
+            "2027-02-03T25:00",
+            "09:00",
+            "2027-02-03T09:00Z",
+            "2027-02-03T09:00z",
+            "2027-02-03T09:00+01:00",
+            "2027-02-03T09:00[Europe/Zurich]",
+            "2027-02-03T09:00:00+01:00[Europe/Zurich]",
+        ] {
+            assert!(instant(text, &TimeZone::UTC).is_err(), "{text}: {:?}", instant(text, &TimeZone::UTC));
         }
+        let at = timing(&settings(ScheduleKind::At, "2027-02-03T09:00", "UTC"));
+        let slot = ms("2027-02-03T09:00:00Z");
+        assert_eq!([slot - 1, slot].map(|after| at.slot_after(after)), [Some(slot), None]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl ApprovalGate {
         let ApprovalGate::Person(store) = self else {
             return Ok(GateResult::MayRun);
         };
-        if call.entry.tool.approval == Approval::None && !call.call.ask {
+        if is_free(call.entry.tool.approval, call.call.ask) {
             return Ok(GateResult::MayRun);
         }
         decide(store, call, preview::of(call).await).await
@@ -51,6 +51,11 @@ impl ApprovalGate {
             _ => None,
         }
     }
+}
+
+/// Whether neither the tool nor a rule of the caller asks a person.
+fn is_free(of_tool: Approval, is_asked_by_rule: bool) -> bool {
+    of_tool == Approval::None && !is_asked_by_rule
 }
 
 /// Decides on the question of a tool, with which it says what it is about to do.
@@ -86,4 +91,18 @@ async fn consume(store: &Pool, call: &Admitted<'_>, fingerprint: String) -> Resu
         .await
         .map(drop)
         .map_err(|error| Error { at: Some("/grant".to_owned()), ..error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_neither_the_tool_nor_a_rule_asks_about_is_free() {
+        for of_tool in [Approval::None, Approval::Ask, Approval::Preview] {
+            for by_rule in [false, true] {
+                assert_eq!(is_free(of_tool, by_rule), of_tool == Approval::None && !by_rule, "{of_tool:?} {by_rule}");
+            }
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
 
 /// Returns the preview that a tool gives when it asks whether it may go on. It has no texts for a person.
 pub(crate) fn asked(call: &Admitted<'_>, question: &str) -> Result<Preview, String> {
-    read(call, question).map(|preview| completed(call, preview))
+    read(&call.entry.tool.spec.name, question).map(|preview| completed(call, preview))
 }
 
 /// Adds what the tool does not know: the rule of the caller, and what else determines what the call does.
@@ -67,8 +67,12 @@ fn with_origins(reason: &str, outside: &Outside) -> String {
 /// Runs the preview command of the tool and returns its preview.
 async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
     let ended = call.process(command, false, MAX_OUTPUT_BYTES).await?;
-    let mut preview = read(call, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
-    let known = default_preview(call);
+    let preview = read(&call.entry.tool.spec.name, written(call.entry, &ended, &[0], MAX_OUTPUT_BYTES)?)?;
+    Ok(completed_by(preview, default_preview(call)))
+}
+
+/// Fills in what the preview of a tool leaves out.
+fn completed_by(mut preview: Preview, known: Preview) -> Preview {
     for (text, known) in [
         (&mut preview.action_type, known.action_type),
         (&mut preview.summary, known.summary),
@@ -81,11 +85,11 @@ async fn own_preview(call: &Admitted<'_>, command: &[String]) -> Result<Preview,
     if preview.action.is_null() {
         preview.action = known.action;
     }
-    Ok(preview)
+    preview
 }
 
-fn read(call: &Admitted<'_>, text: &str) -> Result<Preview, String> {
-    let name = &call.entry.tool.spec.name;
+/// Reads the preview that the tool `name` gives.
+fn read(name: &str, text: &str) -> Result<Preview, String> {
     let wrong = |error: Error| {
         let place = error.at.unwrap_or_default();
         ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
@@ -179,16 +183,20 @@ pub(crate) async fn keep_diff(preview: Preview, outputs: &Outputs) -> Result<Pre
     let Some((diff, store)) = preview.diff.as_deref().zip(outputs.0.as_ref()) else {
         return Ok(preview);
     };
-    let shown = beginning(diff, MAX_DIFF_BYTES);
-    if shown.len() == diff.len() {
-        return Ok(preview);
-    }
-    if preview.approval != Need::Ask {
-        return Ok(Preview { diff: Some(shown.to_owned()), ..preview }); // nobody is asked
-    }
-    let kept = output::keep(store, diff.as_bytes()).await?;
-    let whole = Some(Whole { digest: kept.blob, bytes: kept.bytes });
+    let (shown, is_kept) = shown(diff, preview.approval);
+    let whole = if is_kept {
+        let kept = output::keep(store, diff.as_bytes()).await?;
+        Some(Whole { digest: kept.blob, bytes: kept.bytes })
+    } else {
+        None
+    };
     Ok(Preview { diff: Some(shown.to_owned()), whole, ..preview })
+}
+
+/// Returns how much of a diff a request shows, and whether all of it is kept for the person who decides.
+fn shown(diff: &str, approval: Need) -> (&str, bool) {
+    let shown = beginning(diff, MAX_DIFF_BYTES);
+    (shown, shown.len() < diff.len() && approval == Need::Ask)
 }
 
 /// Returns the text, or as much of its beginning as takes at most `max` bytes as a JSON string.
@@ -245,9 +253,55 @@ mod tests {
                 let preview = serde_json::from_value(json!({"approval": by_tool, "reason": "why"})).unwrap();
                 let preview = with_rule(preview, asks, outside);
                 // The person who is asked has to know that the call may be somebody else's idea.
-                let says_origin = preview.reason.is_some_and(|reason| reason.contains("text from outside (web)"));
                 let is_told = expected == Need::Ask && !outside.is_empty();
-                assert_eq!((preview.approval, says_origin), (expected, is_told), "{by_tool:?} {asks} {outside:?}");
+                let reason = if is_told { "why; this turn has read text from outside (web)" } else { "why" };
+                let wanted = (expected, Some(reason));
+                assert_eq!((preview.approval, preview.reason.as_deref()), wanted, "{by_tool:?} {asks} {outside:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_preview_that_asks_has_a_fingerprint_and_names_no_blob() {
+        let mark = "ab".repeat(32);
+        for (approval, fingerprint, is_one) in [
+            ("ask", &*mark, true),
+            ("ask", &mark[1..], false),
+            ("ask", "", false),
+            ("ask", &mark.to_uppercase(), false),
+            ("none", "", true),
+            ("deny", "", true),
+        ] {
+            let whole = json!({"digest": mark, "bytes": 1});
+            let text = json!({"approval": approval, "fingerprint": fingerprint, "whole": whole}).to_string();
+            let preview = read("x", &text);
+            assert_eq!(preview.is_ok(), is_one, "{approval} {fingerprint}");
+            assert!(preview.is_ok_and(|preview| preview.whole.is_none()) || !is_one);
+        }
+    }
+
+    #[test]
+    fn what_a_preview_leaves_out_is_filled_in() {
+        let known = json!({"approval": "ask", "actionType": "tool.call", "summary": "Call x", "target": "x", "action": {"a": 1}});
+        let read = |value: &Value| serde_json::from_value::<Preview>(value.clone()).unwrap();
+        for name in ["actionType", "summary", "target", "action"] {
+            let mut own = json!({"approval": "none"});
+            own[name] = json!("own");
+            let filled = serde_json::to_value(completed_by(read(&own), read(&known))).unwrap();
+            for other in ["actionType", "summary", "target", "action"] {
+                assert_eq!(filled[other], if other == name { json!("own") } else { known[other].clone() }, "{name}");
+            }
+            assert_eq!(filled["approval"], "none");
+        }
+    }
+
+    /// Each line break takes two bytes as JSON, and the quotes take two more.
+    #[test]
+    fn a_long_diff_is_kept_whole_where_somebody_is_asked() {
+        let fitting = "\n".repeat(MAX_DIFF_BYTES / 2 - 1);
+        for (diff, is_long) in [(fitting.clone(), false), (fitting.clone() + "\n", true), (String::new(), false)] {
+            for (approval, asks) in [(Need::Ask, true), (Need::None, false), (Need::Deny, false)] {
+                assert_eq!(shown(&diff, approval), (if is_long { &*fitting } else { &*diff }, is_long && asks));
             }
         }
     }

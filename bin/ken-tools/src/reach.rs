@@ -87,6 +87,13 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_may_name_several_hosts_and_nothing_is_none() {
+        assert_eq!(expanded("a:1, b:2,,\tc:3\n"), ["a:1", "b:2", "c:3"]);
+        assert_eq!(expanded("$KEN_TEST_THAT_IS_NOT_SET"), [""; 0]);
+        assert_eq!(expanded(""), [""; 0]);
+    }
+
+    #[test]
     fn a_url_is_shown_without_secrets() {
         for (url, shown) in [
             ("https://wiki.test/mcp?key=1#x", "https://wiki.test/mcp"),

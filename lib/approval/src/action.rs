@@ -224,8 +224,20 @@ mod tests {
         ] {
             assert_eq!(lines(json!({"message": text})).is_empty(), left_out, "{text}");
         }
+        // Numbers of bits go with the digest, and a mode that is a word stays.
+        let odd = json!({"odd": {"mode": 33188, "x": [digit(40), []]}, "even": {"mode": "fast"}, "gone": [digit(40)]});
+        assert_eq!(lines(odd), ["even: {\"mode\":\"fast\"}", "odd: {\"x\":[[]]}"]);
         assert_eq!(lines(json!({"argv": ["echo", ""]})), ["command: echo ''"]);
         assert_eq!(lines(json!({"canChange": ["repos/a"], "odd": {"digest": digit(40)}})), ["may change: repos/a"]);
+    }
+
+    /// Beyond this length, a person reads a value line by line.
+    #[test]
+    fn a_long_value_has_several_lines() {
+        let value = |length: usize| json!({"x": "y".repeat(length - json!({"x": ""}).to_string().chars().count())});
+        for (length, count) in [(LINE_CHARACTERS, 1), (LINE_CHARACTERS + 1, 4)] {
+            assert_eq!(lines(json!({"odd": value(length)})).len(), count, "{length}");
+        }
     }
 
     #[test]

@@ -303,6 +303,21 @@ mod tests {
     }
 
     #[test]
+    fn an_instant_that_is_none_is_shown_as_it_is() {
+        for (instant, shown) in [
+            ("2026-11-23T18:00:07.000Z", "2026-11-23 18:00 UTC"),
+            ("2026-11-23T18:00Z", "2026-11-23 18:00 UTC"),
+            ("2026-11-23T18:00:07+01:00", "2026-11-23T18:00:07+01:00"),
+            ("2026-11-23", "2026-11-23"),
+            ("T1234äZ", "T1234äZ"),
+            ("T1Z", "T1Z"),
+            ("aT\nZ", "aT␊Z"),
+        ] {
+            assert_eq!(minute(instant), shown, "{instant}");
+        }
+    }
+
+    #[test]
     fn a_record_that_lacks_a_part_says_so() {
         for (action, diff, is_cut) in [
             (json!("{\"argv\": [cut: 65536 of 90000 bytes are shown]"), "", true),

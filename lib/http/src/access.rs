@@ -428,6 +428,28 @@ mod tests {
         assert_eq!(Access::new(None).admit(&headers("x"), false), Admission::NotConfigured);
     }
 
+    /// Where a bearer token may be the secret, the own header still goes first, and each may be given once.
+    #[test]
+    fn the_secret_is_a_bearer_token_only_where_one_is_taken() {
+        let access = Access::new(Some("s3cret"));
+        for (own, bearer, with, without) in [
+            (&["s3cret"][..], &[][..], true, true),
+            (&[], &["Bearer s3cret"], true, false),
+            (&[], &["Bearer s3cret", "Bearer s3cret"], false, false),
+            (&[], &["bearer s3cret"], false, false),
+            (&[], &["s3cret"], false, false),
+            (&["wrong"], &["Bearer s3cret"], false, false),
+            (&["s3cret"], &["Bearer wrong"], true, true),
+            (&["s3cret", "s3cret"], &["Bearer s3cret"], true, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            own.iter().for_each(|value| drop(headers.append("x-api-secret", HeaderValue::from_static(value))));
+            bearer.iter().for_each(|value| drop(headers.append("authorization", HeaderValue::from_static(value))));
+            let is_right = [true, false].map(|takes_bearer| access.admit(&headers, takes_bearer) == Admission::Right);
+            assert_eq!(is_right, [with, without], "{own:?} {bearer:?}");
+        }
+    }
+
     #[test]
     fn a_second_proof_admits_with_and_without_a_secret() {
         let mut with = HeaderMap::new();

@@ -51,8 +51,7 @@ impl Query {
         let Some(text) = self.one(name)? else {
             return Ok(default);
         };
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text.parse().ok().filter(|number| digits && range.contains(number));
+        let number = text.parse().ok().filter(|number| !text.starts_with('+') && range.contains(number));
         number.ok_or_else(|| {
             let (low, high) = range.into_inner();
             Error::invalid(format!("?{name}"), format!("{name} is a number from {low} to {high}"))
@@ -73,17 +72,18 @@ mod tests {
 
     #[test]
     fn parameters() {
-        let query = Query::parse("a=1&b=x+y%26&c&&a=2&n=050&d=-5").unwrap();
+        let query = Query::parse("a=1&b=x+y%26&c&&a=2&n=050&d=-5&e=%2b5").unwrap();
         assert_eq!(query.one("b"), Ok(Some("x y&")));
         assert_eq!((query.one("c"), query.one("z")), (Ok(Some("")), Ok(None)));
         assert_eq!(query.one("a").unwrap_err().at.as_deref(), Some("?a"));
         assert_eq!(query.number("n", 1..=100, 7), Ok(50));
         assert_eq!(query.number("z", 1..=100, 7), Ok(7));
-        for name in ["a", "b", "c", "d"] {
+        for name in ["a", "b", "c", "d", "e"] {
             let error = query.number(name, 1..=100, 7).unwrap_err();
             assert_eq!(error.at, Some(format!("?{name}")));
         }
         assert_eq!(query.number("n", 1..=49, 7).unwrap_err().at.as_deref(), Some("?n"));
+        assert_eq!(Query::parse("&a=1&&b&"), Query::parse("a=1&b="));
         assert!(Query::parse("a=%zz").is_err());
     }
 }

@@ -177,6 +177,8 @@ pub fn caller_of(peer: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+
     use super::*;
 
     fn is_closed(place: &Place) -> bool {
@@ -224,6 +226,36 @@ mod tests {
         assert!(is_closed(&held[0]) && !is_closed(&others[0]));
         // A caller with many closes no connection of others.
         assert!(third.begin_request() && places.take(many).is_none());
+    }
+
+    #[test]
+    fn few_are_fewer_than_sixteen() {
+        let places = Places::new(256);
+        let of = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let fill = |n: u8, count: usize| -> Vec<Place> {
+            (0..count).map_while(|_| places.take(of(n)).inspect(|place| assert!(place.begin_request()))).collect()
+        };
+        // Of the 32 places that are reserved, a caller may have as many as make it one with many.
+        let held = fill(1, 256);
+        assert_eq!((held.len(), fill(2, 256).len()), (224, FEW_CONNECTIONS));
+        drop(held);
+        assert!(places.lock().by_caller.is_empty(), "nothing is kept of a caller that has gone");
+        // Room is made at the cost of the caller with sixteen, though one with fifteen has been idle for longer.
+        let (few, many) = (fill(3, FEW_CONNECTIONS - 1), fill(4, FEW_CONNECTIONS));
+        let busy = fill(5, 256 - few.len() - many.len());
+        assert_eq!(busy.len(), 224 - few.len() - many.len());
+        let rest: Vec<Place> = (10..).flat_map(|n| fill(n, 1)).take(256 - 224).collect();
+        few.iter().chain(&many).for_each(Place::end_request);
+        let _last = places.take(of(9)).unwrap();
+        assert!(few.iter().all(|place| !is_closed(place)) && is_closed(&many[0]) && rest.len() == 32);
+        // Whoever waits for the end of its place is told.
+        let is_told = |place: &Place| {
+            std::pin::pin!(place.closed())
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
+        };
+        assert!(is_told(&many[0]) && !is_told(&many[1]));
     }
 
     #[test]

@@ -110,23 +110,21 @@ impl Bucket {
 
 impl Buckets {
     fn of(&mut self, key: Key, rate: Rate, now: Instant) -> &mut Bucket {
-        let key = if self.by_key.len() >= MAX_KEYS && !self.by_key.contains_key(&key) {
-            self.make_room(key, rate, now)
-        } else {
-            key
-        };
+        let has_place = self.by_key.contains_key(&key) || self.make_room(rate, now);
+        let key = if has_place { key } else { Key::Others };
         self.by_key.entry(key).or_insert(Bucket { tokens: f64::from(rate.count), at: now })
     }
 
-    /// Removes full buckets, which are the same as new ones. It checks all buckets, so it runs at most once a second.
-    fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
+    /// Removes full buckets, which are the same as new ones, and returns whether there is room for another one. It checks all
+    /// buckets, so it removes at most once a second.
+    fn make_room(&mut self, rate: Rate, now: Instant) -> bool {
         let is_due = self.last_sweep.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
         if is_due {
             self.last_sweep = Some(now);
             let full = f64::from(rate.count);
             self.by_key.retain(|_, bucket| bucket.filled(rate, now) < full);
         }
-        if self.by_key.len() < MAX_KEYS { key } else { Key::Others }
+        self.by_key.len() < MAX_KEYS
     }
 }
 
@@ -185,5 +183,28 @@ mod tests {
         *hand.lock().unwrap() += Duration::from_secs(61);
         assert_eq!(limiter.take(key(100_000)).retry_after_ms, None);
         assert_eq!(limiter.keys(), 1);
+    }
+
+    #[test]
+    fn a_known_caller_keeps_its_own_bucket_when_the_others_have_used_up_theirs() {
+        let (limiter, _) = limiter("2/minute");
+        let take = |n: u32| limiter.take(Key::Address(IpAddr::V4(Ipv4Addr::from_bits(n)))).retry_after_ms.is_none();
+        assert!((0..MAX_KEYS as u32).all(take));
+        assert!(take(90_000) && take(90_001) && !take(90_002));
+        assert!(take(0) && !take(0));
+    }
+
+    #[test]
+    fn room_is_made_at_most_once_a_second() {
+        let (limiter, hand) = limiter("100/second");
+        let take = |n: u32| limiter.take(Key::Address(IpAddr::V4(Ipv4Addr::from_bits(n))));
+        let turn_to = |ms| *hand.lock().unwrap() = Duration::from_millis(ms);
+        (0..=MAX_KEYS as u32).for_each(|n| drop(take(n)));
+        // All buckets are full again after ten milliseconds, and only that of the others is used in the meantime.
+        for (ms, keys) in [(999, MAX_KEYS + 1), (1_000, 2), (1_001, 3)] {
+            turn_to(ms);
+            take(100_000 + ms as u32);
+            assert_eq!(limiter.keys(), keys, "{ms}");
+        }
     }
 }

@@ -188,3 +188,65 @@ pub fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<Seccomp
 pub fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+
+    /// What the kernel would do with a call: the action of the program, as in seccomp(2). `None` if it runs to its end.
+    fn action(program: &[sock_filter], number: u32, first_argument: u64) -> Option<u32> {
+        let arch = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
+        let mut data = vec![0u32; 16];
+        (data[0], data[1]) = (number, arch);
+        (data[4], data[5]) = (first_argument as u32, (first_argument >> 32) as u32);
+        let (mut at, mut loaded) = (0, number);
+        while let Some(step) = program.get(at) {
+            let jump = |holds: bool| usize::from(if holds { step.jt } else { step.jf });
+            at += 1 + match u32::from(step.code) {
+                code if code == BPF_LD | BPF_W | BPF_ABS => {
+                    loaded = data[step.k as usize / 4];
+                    0
+                }
+                code if code == BPF_JMP | BPF_JEQ | BPF_K => jump(loaded == step.k),
+                code if code == BPF_JMP | BPF_JGE | BPF_K => jump(loaded >= step.k),
+                code if code == BPF_JMP | BPF_JGT | BPF_K => jump(loaded > step.k),
+                code if code == BPF_JMP | BPF_JA => step.k as usize,
+                code if code == BPF_RET | BPF_K => return Some(step.k),
+                code => panic!("{code:#x}"),
+            };
+        }
+        None
+    }
+
+    #[test]
+    fn each_number_has_its_own_action_and_neighbours_share_a_comparison() {
+        let (first, other) = (SECCOMP_RET_ALLOW, REFUSE);
+        let listed = [(1, first), (2, first), (3, first), (5, first), (6, other), (7, other), (9, first)];
+        let program = ranges(&listed.into_iter().collect());
+        for number in 0..12 {
+            let expected = listed.iter().find(|(call, _)| *call == c_long::from(number)).map(|(_, action)| *action);
+            assert_eq!(action(&program, number, 0), expected, "{number}");
+        }
+        // Two ranges and two numbers alone.
+        assert_eq!(program.len(), 2 * 3 + 2 * 2);
+    }
+
+    #[test]
+    fn a_call_with_rules_is_decided_by_its_arguments_even_if_it_is_listed_too() {
+        let unknown = u32::from(UNKNOWN);
+        let rules = || vec![(39, vec![rule([condition(0, SeccompCmpOp::Eq, 1).unwrap()]).unwrap()])];
+        let listed = by_number(&[(&[38, 39, 40], REFUSE), (&[38, 39], SECCOMP_RET_ALLOW)]);
+        let program = compile(BpfProgram::new(), listed, rules(), UNKNOWN).unwrap();
+        for (call, argument, expected) in [
+            (38, 1, SECCOMP_RET_ALLOW),
+            (39, 1, SECCOMP_RET_ALLOW),
+            (39, 2, unknown),
+            (40, 1, REFUSE),
+            (41, 1, unknown),
+        ] {
+            assert_eq!(action(&program, call, argument), Some(expected), "{call} {argument}");
+        }
+    }
+}

@@ -21,8 +21,11 @@ pub fn landlock() -> io::Result<i32> {
         Ok(version @ 0..) => version,
         _ => return Err(io::Error::last_os_error()),
     };
-    let lowered = std::env::var("KEN_LANDLOCK_VERSION").ok().and_then(|text| text.parse().ok());
-    Ok(lowered.unwrap_or(version).min(version))
+    Ok(lowered(version, std::env::var("KEN_LANDLOCK_VERSION").ok().as_deref()))
+}
+
+fn lowered(version: i32, to: Option<&str>) -> i32 {
+    to.and_then(|text| text.parse().ok()).map_or(version, |to: i32| to.min(version))
 }
 
 /// Whether the kernel has filters of system calls.
@@ -78,6 +81,14 @@ fn lacking(landlock: i32, has_filters: bool) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_can_only_be_lowered() {
+        for (to, version) in [(None, 6), (Some("2"), 2), (Some("0"), 0), (Some("6"), 6), (Some("7"), 6), (Some("x"), 6)]
+        {
+            assert_eq!(lowered(6, to), version, "{to:?}");
+        }
+    }
 
     #[test]
     fn what_each_version_lacks() {

@@ -33,11 +33,9 @@ impl Files {
     /// Makes the ruleset of the part, for landlock_restrict_self(2). `None` if it gets none: its children would inherit the rules,
     /// or the kernel has no Landlock. Files that do not exist are left out.
     pub fn ruleset(&self) -> Result<Option<OwnedFd>, String> {
-        let version = kernel::landlock().unwrap_or(0);
-        if version < 1 || !self.calls.has_file_rules() {
+        let Some(abi) = abi(self.calls, kernel::landlock().unwrap_or(0)) else {
             return Ok(None);
-        }
-        let abi = ABI::from(version).min(files::NEWEST);
+        };
         let ruleset = files::empty(abi, self.ports(), CompatLevel::BestEffort).map_err(|error| error.to_string())?;
         Ok(self.rules(ruleset, abi)?.into())
     }
@@ -71,6 +69,11 @@ impl Files {
     }
 }
 
+/// The version of the rules that a part gets; `None` if it gets none.
+fn abi(calls: Calls, version: i32) -> Option<ABI> {
+    (version >= 1 && calls.has_file_rules()).then(|| ABI::from(version).min(files::NEWEST))
+}
+
 /// What every part may read. Landlock keeps a part from what `/proc` shows of the memory, the environment and the descriptors of
 /// other processes.
 const OF_ALL: [&str; 3] = ["/proc", "/dev/urandom", "/usr/share/zoneinfo"];
@@ -91,9 +94,13 @@ fn resolver() -> Vec<PathBuf> {
     let mut found = files::NETWORK.map(PathBuf::from).to_vec();
     found.extend(["/etc/gai.conf", "/etc/host.conf"].map(PathBuf::from));
     let target = Path::new("/etc/resolv.conf").canonicalize().ok();
-    let folder = target.as_deref().and_then(Path::parent).filter(|folder| folder.starts_with("/run"));
-    found.extend(folder.map(Path::to_owned));
+    found.extend(target.as_deref().and_then(managed));
     found
+}
+
+/// The folder of a file that a program replaces.
+fn managed(target: &Path) -> Option<PathBuf> {
+    target.parent().filter(|folder| folder.starts_with("/run")).map(Path::to_owned)
 }
 
 /// Returns the loader that the kernel runs for a dynamic program (PT_INTERP of elf(5)). `None` for a static one, and for what is
@@ -224,6 +231,64 @@ mod tests {
         assert!(found.is_absolute() && found.exists(), "{found:?}");
         assert_eq!(loader(Path::new("/etc/passwd")), None);
         assert_eq!(loader(Path::new("/no/such/file")), None);
+    }
+
+    /// A program of 64 bits whose table has one entry of another kind, and then the one that names the loader.
+    fn program(magic: &[u8; 5], name: &[u8], length: u64) -> Vec<u8> {
+        let (table, size, count) = (64u64, 56u16, 2u16);
+        let mut bytes = vec![0; 64 + 2 * 56];
+        bytes[..5].copy_from_slice(magic);
+        bytes[32..40].copy_from_slice(&table.to_ne_bytes());
+        bytes[54..56].copy_from_slice(&size.to_ne_bytes());
+        bytes[56..58].copy_from_slice(&count.to_ne_bytes());
+        bytes[64..68].copy_from_slice(&1u32.to_ne_bytes());
+        bytes[120..124].copy_from_slice(&3u32.to_ne_bytes());
+        bytes[128..136].copy_from_slice(&176u64.to_ne_bytes());
+        bytes[152..160].copy_from_slice(&length.to_ne_bytes());
+        bytes.extend_from_slice(name);
+        bytes.resize(bytes.len() + PATH_MAX as usize, b'x');
+        bytes
+    }
+
+    #[test]
+    fn the_name_of_a_loader_ends_with_a_nul_and_has_the_length_of_a_path() {
+        let file = std::env::temp_dir().join(format!("ken-walls-{}", std::process::id()));
+        let elf = b"\x7fELF\x02";
+        for (bytes, expected) in [
+            (program(elf, b"/lib/ld.so\0", 11), Some("/lib/ld.so")),
+            (program(elf, b"/lib/ld.so\0", 1 << 40), Some("/lib/ld.so")),
+            (program(elf, b"/lib/ld.so\0", 10), None),
+            (program(elf, b"/lib/ld.so", PATH_MAX as u64), None),
+            (program(b"\x7fELF\x01", b"/lib/ld.so\0", 11), None),
+            (program(b"#!/x\n", b"/lib/ld.so\0", 11), None),
+            (elf.to_vec(), None),
+        ] {
+            std::fs::write(&file, &bytes).unwrap();
+            assert_eq!(loader(&file).as_deref(), expected.map(Path::new), "{:?}", &bytes[..5]);
+        }
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_part_that_starts_no_programs_gets_the_rules_that_the_kernel_has() {
+        for calls in Calls::ALL {
+            for version in [-1, 0, 1, 2, 6, 99] {
+                let expected = match version {
+                    ..1 => None,
+                    _ if !calls.has_file_rules() => None,
+                    99 => Some(files::NEWEST),
+                    version => Some(ABI::from(version)),
+                };
+                assert_eq!(abi(*calls, version), expected, "{calls:?} {version}");
+            }
+        }
+        for (target, folder) in [
+            ("/run/systemd/resolve/stub-resolv.conf", Some("/run/systemd/resolve")),
+            ("/etc/resolv.conf", None),
+            ("/running/resolv.conf", None),
+        ] {
+            assert_eq!(managed(Path::new(target)).as_deref(), folder.map(Path::new));
+        }
     }
 
     #[test]

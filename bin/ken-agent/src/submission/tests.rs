@@ -9,6 +9,7 @@ use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason, ToolRes
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
+use ken_types::ops::tools::Approval;
 use ken_types::{Error, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
@@ -1032,4 +1033,58 @@ proptest! {
     fn any_turn_resumes_after_a_crash_at_any_event(answers in answers()) {
         check_every_cut(&Case::of(answers));
     }
+}
+
+/// What may be made again after a crash: all combinations of what is known of the call.
+#[test]
+fn which_interrupted_calls_may_be_made_again() {
+    for name in [crate::ports::TASK, "push"] {
+        for is_idempotent in [false, true] {
+            for approval in [None, Some(Approval::None), Some(Approval::Ask), Some(Approval::Preview)] {
+                for is_requested in [false, true] {
+                    let call = crate::turn_state::Call {
+                        id: "c1".to_owned(),
+                        ..crate::turn_state::Call::internal(name, json!({}))
+                    };
+                    let other = "other/c1".to_owned();
+                    let known = [Some(other), is_requested.then(|| call.key())].into_iter().flatten().collect();
+                    let may = super::may_run_again(&call, is_idempotent, approval, &known);
+                    let asks = approval == Some(Approval::Ask);
+                    let about = format!("{name} {is_idempotent} {approval:?} {is_requested}");
+                    assert_eq!(may, name == "task" || is_idempotent || is_requested || asks, "{about}");
+                    let by_preview = super::is_asked_by_preview(&call, approval, &known);
+                    assert_eq!(by_preview, approval == Some(Approval::Preview) && !is_requested, "{about}");
+                }
+            }
+        }
+    }
+}
+
+/// Of the knowledge that a turn had, the strongest use of each entry is recorded, and of nothing else.
+#[test]
+fn how_an_answer_used_its_sources() {
+    let source = |number: u32, id: &str| {
+        serde_json::from_value(json!({"number": number, "id": id, "title": "t", "score": 0.5})).unwrap()
+    };
+    let given = [source(1, "kb-1"), source(2, "kb-2"), source(3, "kb-3"), source(4, "doc-4")];
+    let found = |id: &str, number: u32| json!({"number": number, "id": id, "title": "t", "score": 0.5, "text": "x"});
+    let result = |is_error: bool, entries: serde_json::Value| Message::ToolResult {
+        tool_call_id: "c".to_owned(),
+        tool_name: "knowledge_search".to_owned(),
+        content: Vec::new(),
+        details: json!({"entries": entries}),
+        is_error,
+        timestamp: 0,
+    };
+    let mut state = crate::turn_state::TurnState::default();
+    state.text = "As [1] says, and kb-6, and [4].".to_owned();
+    state.messages = vec![
+        result(false, json!([found("kb-3", 3), found("kb-5", 5), found("kb-6", 6)])),
+        result(true, json!([found("kb-7", 7)])),
+    ];
+    use ken_types::ops::documents::Used::{Cited, Found, Given};
+    let used = super::used(&given, &state);
+    let used: Vec<_> = used.iter().map(|(id, how)| (id.as_str(), *how)).collect();
+    let wanted = [("kb-1", Cited), ("kb-2", Given), ("kb-3", Found), ("kb-5", Found), ("kb-6", Cited)];
+    assert_eq!(used, wanted);
 }

@@ -209,6 +209,86 @@ mod tests {
         Lease { submission_id: SubmissionId("one".into()), number }
     }
 
+    fn claim(id: &str, time_left_ms: i64, verdict: Option<EndReason>) -> Claim {
+        let claim = serde_json::json!({
+            "lease": {"submission_id": id, "number": 1}, "attempt": 1, "kind": "prompt", "instance": "i", "stream": "s", "text": "",
+            "next_event_index": 0, "recorded_from": "-1", "time_left_ms": time_left_ms, "verdict": verdict,
+        });
+        serde_json::from_value(claim).unwrap()
+    }
+
+    fn id(id: &str) -> SubmissionId {
+        SubmissionId(id.into())
+    }
+
+    /// The clock is stepped over each of the times at which something happens to a lease.
+    #[test]
+    fn a_lease_is_lost_in_silence_or_after_an_abort_and_checked_when_its_time_is_up() {
+        use CheckReason::{Lost, TimeUp};
+        let short = LEASE_MS - CLOSE_TIMEOUT_MS - 1;
+        for (time_left, verdict, at, why) in [
+            (3_600_000, None, LEASE_MS, Lost),
+            (short, None, LEASE_MS - 1, TimeUp),
+            // At the same time, the time of the submission counts.
+            (short + 1, None, LEASE_MS, TimeUp),
+            (3_600_000, Some(EndReason::Abort), ABORT_TIMEOUT_MS.min(LEASE_MS), Lost),
+            (
+                0,
+                Some(EndReason::Timeout),
+                CLOSE_TIMEOUT_MS.min(LEASE_MS),
+                if CLOSE_TIMEOUT_MS <= LEASE_MS { TimeUp } else { Lost },
+            ),
+        ] {
+            let mut leases = Leases::default();
+            leases.add_claimed(&claim("one", time_left, verdict), 7, 100);
+            assert_eq!(leases.next_due(), Some(100 + at), "{time_left} {verdict:?}");
+            assert!(leases.due(100 + at - 1).is_empty(), "{time_left} {verdict:?}");
+            assert_eq!(leases.due(100 + at), [(lease_of(1), why)], "{time_left} {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewed_lease_waits_again_and_its_time_is_read_once() {
+        let mut leases = Leases::default();
+        leases.restore(OldLease { lease: lease_of(1), aborting: false }, 0);
+        assert_eq!(leases.next_due(), Some(RESTART_GRACE_MS));
+        assert!(leases.of(7).is_empty());
+        leases.add_renewed(lease_of(1), 7, 100);
+        // The time that is left is not known after a restart.
+        assert_eq!((leases.next_due(), leases.of(7)), (Some(100), vec![lease_of(1)]));
+        leases.set_time_left(&lease_of(1), 3_600_000, 100);
+        assert_eq!(leases.next_due(), Some(100 + LEASE_MS));
+        leases.add_renewed(lease_of(1), 7, 200);
+        assert_eq!(leases.next_due(), Some(200 + LEASE_MS));
+        leases.set_time_left(&lease_of(1), 0, 200);
+        assert_eq!(leases.next_due(), Some(200 + LEASE_MS.min(CLOSE_TIMEOUT_MS)));
+    }
+
+    #[test]
+    fn an_abort_is_sent_once_to_its_holder_and_again_if_it_was_not_delivered() {
+        let mut leases = Leases::default();
+        for (name, connection) in [("one", 7), ("two", 8)] {
+            leases.add_claimed(&claim(name, 3_600_000, None), connection, 0);
+        }
+        leases.request_abort(&id("one"));
+        leases.request_abort(&id("three"));
+        assert!(leases.take_aborts(8, 0).is_empty());
+        assert_eq!(leases.take_aborts(7, 0), [lease_of(1)]);
+        assert!(leases.take_aborts(7, 0).is_empty());
+        // A request that is repeated changes nothing.
+        leases.request_abort(&id("one"));
+        assert!(leases.take_aborts(7, 5).is_empty());
+        assert_eq!(leases.next_due(), Some(ABORT_TIMEOUT_MS.min(LEASE_MS)));
+        leases.mark_aborts_unsent(&[lease_of(2)]);
+        assert!(leases.take_aborts(7, 5).is_empty(), "of another claim");
+        leases.mark_aborts_unsent(&[lease_of(1)]);
+        assert_eq!(leases.take_aborts(7, 5), [lease_of(1)]);
+        // The end of a connection ends its own leases.
+        leases.mark_all_lost(8);
+        assert_eq!(leases.due(0).into_iter().map(|(lease, _)| lease.submission_id).collect::<Vec<_>>(), [id("two")]);
+        assert_eq!((leases.of(8), leases.of(7)), (vec![], vec![lease_of(1)]));
+    }
+
     #[test]
     fn a_lease_that_ended_leaves_a_newer_one_held() {
         let mut leases = Leases::default();
@@ -218,6 +298,7 @@ mod tests {
         leases.mark_lost(&lease_of(1));
         leases.mark_aborts_unsent(&[lease_of(1)]);
         assert_eq!(leases.of(7), [lease_of(2)]);
+        assert!(leases.take_aborts(7, 0).is_empty());
         leases.remove(&lease_of(2));
         assert_eq!(leases.len(), 0);
     }

@@ -4,6 +4,9 @@
 //! Normally a thread writes the batches. A caller writes its change itself if nobody else is waiting and the disk is fast, because passing
 //! the change to the thread and back would take a third of the time of the sync.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -177,36 +180,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(
-        mut backend: Box<dyn Backend>,
-        clock: Arc<dyn Clock>,
-        watch: Arc<Watch>,
-    ) -> Result<Writer, Error> {
+    pub(crate) fn start(backend: Box<dyn Backend>, clock: Arc<dyn Clock>, watch: Arc<Watch>) -> Result<Writer, Error> {
         let queue = Arc::new(Queue::new("write", QUEUE));
         let counters = Arc::new(Counters::default());
-        let mut leases = Leases::default();
-        let database = backend.writer()?;
-        for old in database.tables().old_leases()? {
-            leases.restore(old, clock.elapsed_ms());
-        }
-        let batches = BatchWriter {
-            database,
-            _backend: backend,
-            queue: queue.clone(),
-            counters: counters.clone(),
-            watch,
-            leases,
-            pending: VecDeque::new(),
-            maybe_open: ClaimableWork::all(),
-            schedule_runs: true,
-            background_at: clock.elapsed_ms(),
-            other_work_at: clock.elapsed_ms(),
-            changed_at: i64::MIN,
-            idle_at: clock.elapsed_ms() + IDLE_MS,
-            retry_at: 0,
-            last_took: Duration::MAX,
-            clock,
-        };
+        let batches = BatchWriter::new(backend, clock, watch, queue.clone(), counters.clone())?;
         let batches = Arc::new(Mutex::new(batches));
         let (orders, at) = (queue.clone(), batches.clone());
         Ok(Writer { queue, counters, batches, thread: Some(thread::spawn("writer", move || run(&orders, &at))?) })
@@ -401,6 +378,38 @@ impl Batch {
 }
 
 impl BatchWriter {
+    fn new(
+        mut backend: Box<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        watch: Arc<Watch>,
+        queue: Arc<Queue<WriterRequest>>,
+        counters: Arc<Counters>,
+    ) -> Result<BatchWriter, Error> {
+        let mut leases = Leases::default();
+        let database = backend.writer()?;
+        for old in database.tables().old_leases()? {
+            leases.restore(old, clock.elapsed_ms());
+        }
+        Ok(BatchWriter {
+            database,
+            _backend: backend,
+            queue,
+            counters,
+            watch,
+            leases,
+            pending: VecDeque::new(),
+            maybe_open: ClaimableWork::all(),
+            schedule_runs: true,
+            background_at: clock.elapsed_ms(),
+            other_work_at: clock.elapsed_ms(),
+            changed_at: i64::MIN,
+            idle_at: clock.elapsed_ms() + IDLE_MS,
+            retry_at: 0,
+            last_took: Duration::MAX,
+            clock,
+        })
+    }
+
     fn run_requests(&mut self, orders: Vec<WriterRequest>) {
         let (batch, releases) = self.sort(orders);
         self.run_batch(batch, releases);

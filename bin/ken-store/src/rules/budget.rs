@@ -144,6 +144,64 @@ mod tests {
         assert!(spent.0.starts_with("the budget of $0.001000 per session"), "{spent:?}");
     }
 
+    /// All combinations of limits, prices and uses, against the sentences of the configuration: each limit in force leaves so
+    /// many tokens, the least of them counts, and less than what is needed is refused.
+    #[test]
+    fn each_limit_in_force_counts() {
+        let some = [0, 1];
+        let mut seen = std::collections::BTreeMap::new();
+        for bits in 0..256u32 {
+            let [day, session, day_cost, session_cost, is_session, is_free, is_used, is_short] =
+                std::array::from_fn(|bit| bits & 1 << bit != 0);
+            let caps = Budget {
+                tokens_per_day: if day { 700 } else { 0 },
+                tokens_per_session: if session { 600 } else { 0 },
+                cost_per_day: if day_cost { 0.0006 } else { 0.0 },
+                cost_per_session: if session_cost { 0.0005 } else { 0.0 },
+            };
+            let mut ask = ask(caps);
+            ask.session = Some("s".to_owned()).filter(|_| is_session);
+            if is_free {
+                (ask.input_price, ask.output_price) = (0.0, 0.0);
+            }
+            ask.least_output_tokens = if is_short { 301 } else { 10 };
+            let [of_day, of_session] = some.map(|number| used(if is_used { 100 * (number + 1) } else { 0 }, 0.0));
+            // The prompt has 100 tokens, or costs 0.0001 dollars; a token of the answer costs 0.000002.
+            let rooms = [
+                (day, 700 - of_day.tokens - 100),
+                (session && is_session, 600 - of_session.tokens - 100),
+                (day_cost && !is_free, 250),
+                (session_cost && is_session && !is_free, 200),
+            ];
+            let room = rooms.into_iter().filter(|(is_in_force, _)| *is_in_force).map(|(_, room)| room).min();
+            let expected =
+                room.map_or(Some(1_000), |room| Some(room).filter(|room| *room >= if is_short { 301 } else { 10 }));
+            assert_eq!(output(&ask, of_day, of_session).ok(), expected, "{bits:08b}");
+            *seen.entry(expected).or_insert(0) += 1;
+        }
+        assert!(seen.len() > 5, "{seen:?}");
+    }
+
+    #[test]
+    fn what_is_needed_is_no_more_than_what_is_asked_for() {
+        let mut ask = ask(Budget { tokens_per_day: 105, ..Budget::default() });
+        (ask.output_tokens, ask.least_output_tokens) = (5, 10);
+        assert_eq!(output(&ask, Amount::default(), Amount::default()), Ok(5));
+        assert!(output(&ask, used(1, 0.0), Amount::default()).is_err());
+        // A limit that the prompt alone exceeds is refused, even for no answer at all.
+        (ask.output_tokens, ask.least_output_tokens) = (0, 0);
+        assert_eq!(output(&ask, used(5, 0.0), Amount::default()), Ok(0));
+        assert!(output(&ask, used(6, 0.0), Amount::default()).is_err());
+        // An answer without a price is limited by nothing but its prompt.
+        let mut ask = super::tests::ask(Budget { cost_per_day: 0.0001, ..Budget::default() });
+        ask.output_price = 0.0;
+        assert_eq!(output(&ask, Amount::default(), Amount::default()), Ok(1_000));
+        assert!(output(&ask, used(0, 0.000_000_001), Amount::default()).is_err());
+        ask.input_price = 0.0;
+        ask.output_price = 2e-6;
+        assert_eq!(output(&ask, Amount::default(), Amount::default()), Ok(50));
+    }
+
     #[test]
     fn what_costs_nothing_counts_tokens_only_and_no_session_has_no_cap() {
         let caps = Budget { cost_per_day: 0.000_001, tokens_per_session: 1, ..Budget::default() };

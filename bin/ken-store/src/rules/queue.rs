@@ -141,3 +141,121 @@ impl<'a> Ending<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ken_types::fence::Outside;
+    use ken_types::id::SubmissionId;
+    use ken_types::ops::store::SubmissionKind;
+
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+
+    fn submission(abort: bool, attempt: u32, first_claim_at: Option<i64>) -> SubmissionRow {
+        SubmissionRow {
+            key: 1,
+            id: SubmissionId("s".into()),
+            stream: 1,
+            event: 1,
+            kind: SubmissionKind::Prompt,
+            hidden: false,
+            state: State::Running,
+            open: false,
+            recorded_from: 0,
+            next_index: 0,
+            lease: 1,
+            attempt,
+            closings: 0,
+            abort,
+            approvals: Vec::new(),
+            first_claim_at,
+            waiting_since: None,
+            waited_ms: 0,
+            outside: Outside::new(),
+        }
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    /// An abort goes before everything else, and the number of claims before the time.
+    #[test]
+    fn why_a_submission_ends() {
+        for abort in [false, true] {
+            for (attempt, is_exhausted) in [(1, false), (CLAIMS - 1, false), (CLAIMS, true), (CLAIMS + 1, true)] {
+                for (first, is_late) in
+                    [(None, false), (Some(HOUR), false), (Some(1), false), (Some(0), true), (Some(-1), true)]
+                {
+                    let expected = match (abort, is_exhausted, is_late) {
+                        (true, ..) => Some(EndReason::Abort),
+                        (_, true, _) => Some(EndReason::RetryExhausted),
+                        (_, _, true) => Some(EndReason::Timeout),
+                        _ => None,
+                    };
+                    let found = verdict(&submission(abort, attempt, first), at(SUBMISSION_MS));
+                    assert_eq!(found, expected, "{abort} {attempt} {first:?}");
+                }
+            }
+        }
+    }
+
+    /// The clock of a submission stands while it waits for decisions, however many overlap.
+    #[test]
+    fn waiting_is_no_running_time() {
+        let mut row = submission(false, 1, Some(0));
+        let list = |count: usize| vec!["apr".to_owned(); count];
+        for (now, approvals, state, left) in [
+            (10, 1, State::Waiting, SUBMISSION_MS - 10),
+            (20, 2, State::Waiting, SUBMISSION_MS - 10),
+            (HOUR, 1, State::Waiting, SUBMISSION_MS - 10),
+            (2 * HOUR, 0, State::Running, SUBMISSION_MS - 10),
+            (2 * HOUR, 1, State::Waiting, SUBMISSION_MS - 10),
+            (3 * HOUR, 0, State::Running, SUBMISSION_MS - 10),
+            (3 * HOUR, 0, State::Running, SUBMISSION_MS - 10),
+        ] {
+            row = with_approvals(&row, list(approvals), at(now));
+            assert_eq!((row.state, time_left(&row, at(now))), (state, left), "{now}");
+        }
+        assert_eq!(time_left(&row, at(3 * HOUR + 5)), SUBMISSION_MS - 15);
+        // A clock that was set back gives no time.
+        assert_eq!(time_left(&row, at(-HOUR)), SUBMISSION_MS);
+    }
+
+    /// All policies at all queues, against what the words say.
+    #[test]
+    fn where_a_submission_stands_in_the_queue() {
+        let row = |state, count, first_place, last_place| QueueRow { state, count, first_place, last_place };
+        for running in [false, true] {
+            for queued in [0, 1, WAITING_PROMPTS - 1, WAITING_PROMPTS] {
+                // The running one stood at 4, and the queued ones stand from 5 or, after an interruption, from 3 on.
+                for first in [3, 5] {
+                    let mut rows = Vec::new();
+                    rows.extend((queued > 0).then(|| row(State::Queued, queued, first, 9)));
+                    rows.extend(running.then(|| row(State::Running, 1, 4, 4)));
+                    for rows in [rows.clone(), rows.into_iter().rev().collect()] {
+                        let queue = Queue::of(&rows);
+                        for policy in [Policy::Queue, Policy::Reject, Policy::Interrupt] {
+                            let is_idle = !running && queued == 0;
+                            let code = match policy {
+                                Policy::Reject if !is_idle => Some(ken_types::Code::Conflict),
+                                _ if queued == WAITING_PROMPTS => Some(ken_types::Code::Busy),
+                                _ => None,
+                            };
+                            let about = format!("{running} {queued} {first} {policy:?}");
+                            assert_eq!(queue.check(policy).err().map(|error| error.code), code, "{about}");
+                            let position = queue.position(policy);
+                            let interrupts = policy == Policy::Interrupt;
+                            let last = if queued > 0 { 9 } else { 4 * i64::from(running) };
+                            let place = if interrupts && queued > 0 { first - 1 } else { last + 1 };
+                            let is_open = !running && (interrupts || queued == 0);
+                            let found = (position.place, position.open, position.first);
+                            assert_eq!(found, (place, is_open, interrupts), "{about}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

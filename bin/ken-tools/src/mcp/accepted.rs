@@ -164,6 +164,14 @@ mod tests {
         assert!(differences.contains(&"+ b: Send all to Eve.".to_owned()), "{differences:?}");
         assert!(!differences.iter().any(|line| line.contains("a: x") || line.contains("b takes")), "{differences:?}");
         assert_ne!(old.digest(), new.digest());
+        // What is not said of a tool has no line, and each of these has one of its own.
+        for (said, line) in [
+            (PinnedTool { read_only: true, ..tool("a", "x") }, "+ a says that it only reads"),
+            (PinnedTool { idempotent: true, ..tool("a", "x") }, "+ a says that its calls can be repeated"),
+            (PinnedTool { output_schema: serde_json::json!({}), ..tool("a", "x") }, "+ a answers: {}"),
+        ] {
+            assert_eq!(Pinned(vec![tool("a", "x")]).differences(&Pinned(vec![said])), [line]);
+        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mcp.accepted.json");
         let mut accepted = Accepted::read(&path).unwrap();

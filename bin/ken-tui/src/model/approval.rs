@@ -45,3 +45,40 @@ pub(crate) fn denial(reason: Option<String>) -> Decision {
     let reason = reason.filter(|reason| !reason.trim().is_empty());
     Decision { approved: false, by: user(), reason, for_session: false, digest: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blank_reason_is_none() {
+        for (typed, reason) in [(None, None), (Some(""), None), (Some(" \n"), None), (Some(" no "), Some(" no "))] {
+            let denial = denial(typed.map(str::to_owned));
+            assert_eq!((denial.approved, denial.reason.as_deref()), (false, reason), "{typed:?}");
+        }
+    }
+
+    /// Nothing that is not shown whole can be approved, and a change that is longer than a request only once.
+    #[test]
+    fn what_may_be_approved() {
+        for is_loaded in [false, true] {
+            for is_cut in [false, true] {
+                for is_long in [false, true] {
+                    let record = serde_json::json!({"requestId": "apr_1", "request": {"id": "apr_1", "metadata": {}}});
+                    let mut request = Request::of(&record).unwrap();
+                    (request.is_cut, request.digest) = (is_cut, is_long.then(|| "d".to_owned()));
+                    let mut dialog = Dialog::new(request.clone());
+                    if is_loaded {
+                        dialog.load(request);
+                    }
+                    let is_whole = is_loaded && !is_cut;
+                    let may = [dialog.may_approve(false), dialog.may_approve(true)];
+                    assert_eq!(may, [is_whole, is_whole && !is_long], "{is_loaded} {is_cut} {is_long}");
+                    let approval = dialog.approval(is_long);
+                    assert_eq!((approval.approved, approval.for_session), (true, is_long));
+                    assert_eq!(approval.digest.is_some(), is_long);
+                }
+            }
+        }
+    }
+}
