@@ -15,7 +15,7 @@ function ofActivity(activity) {
   if (kind === "approval") return { kind, id: approval?.requestId ?? id };
   if (kind === "thinking") return { kind, id, text: preview ?? "", done: true };
   if (kind === "tool" && name === "task") return null;
-  return { kind, id, name, state: status, durationMs, text: preview ?? activity.error ?? "" };
+  return { kind, id, name, state: status, durationMs, text: preview ?? activity.error ?? "", output: activity.output };
 }
 
 export const fresh = (id, prompt, at) => ({ id, status: "running", prompt, at, items: [] });
@@ -121,7 +121,7 @@ function dropRepeated(turn) {
   if (!now.hidden) turn.items.splice(turn.items.indexOf(cut), 1);
 }
 
-function end(turn, id, { isError, durationMs, interrupted }) {
+function end(turn, id, { isError, durationMs, interrupted, result }) {
   const item = find(turn, id);
-  if (item) Object.assign(item, { state: isError ? "failed" : "completed", durationMs, interrupted });
+  if (item) Object.assign(item, { state: isError ? "failed" : "completed", durationMs, interrupted, output: result?.output });
 }

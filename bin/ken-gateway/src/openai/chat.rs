@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_chat::door::{Conversation, behind, waiting, whole_text};
+use ken_chat::door::{Conversation, waiting};
 use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Frames, LongResponse, Request, Response};
 use ken_types::Error;
@@ -16,7 +16,7 @@ use super::input::{Input, Said, message};
 use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, sort, switch, text};
 use super::sending::{named_ignored, sent_whole};
 use super::tools::{Tools, call_id};
-use super::turn::{SILENCE, Turn};
+use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
 use crate::turn::check_model;
@@ -129,13 +129,6 @@ struct Answer {
 impl Answer {
     /// Returns the answer as one document.
     async fn whole(mut self, until: Instant) -> Result<Response, Failure> {
-        let mut owed = Vec::new();
-        for id in std::mem::take(&mut self.turn.owed) {
-            match self.turn.owed_text(&id, until).await? {
-                Ok(text) => owed.push(text),
-                Err(requests) => return self.notice(&requests).await,
-            }
-        }
         let requests = self.turn.end_or_requests(until).await?;
         if !requests.is_empty() {
             return self.notice(&requests).await;
@@ -147,7 +140,7 @@ impl Answer {
                 return Err(failure);
             }
         };
-        let body = self.completion(&behind(&owed, &whole_text(&result)), Some(&result));
+        let body = self.completion(&self.turn.text_of(&result), Some(&result));
         Ok(sent_whole(self.turn, &body))
     }
 
@@ -217,7 +210,7 @@ impl Answer {
 
     async fn stream(mut self, mut frames: Frames, with_usage: bool) {
         frames.send(self.piece(json!({"role": "assistant", "content": ""}), None)).await;
-        let end = match self.send_all(&mut frames).await {
+        let end = match self.send_text(&mut frames).await {
             Ok(()) => self.turn.result().await,
             Err(failure) => Err(failure),
         };
@@ -228,22 +221,6 @@ impl Answer {
         };
         frames.send(last).await;
         delivered(&self.turn.gateway, &self.turn.event).await;
-    }
-
-    /// Sends the answers that the caller is owed, and then the text of the turn.
-    async fn send_all(&mut self, frames: &mut Frames) -> Result<(), Failure> {
-        for id in std::mem::take(&mut self.turn.owed) {
-            let text = loop {
-                match self.turn.owed_text(&id, Instant::now() + SILENCE).await? {
-                    Ok(text) => break text,
-                    Err(_) => frames.send(": waiting\n\n").await,
-                }
-            };
-            if !text.is_empty() {
-                frames.send(self.piece(json!({"content": text + "\n\n"}), None)).await;
-            }
-        }
-        self.send_text(frames).await
     }
 
     /// Sends the text as it is made, and a comment where there is none for long.
