@@ -463,6 +463,7 @@ function Answer({ turn, app, session }) {
       ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} session=${session} />`)}
       ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(source =>
         html`<li key=${source.id} value=${source.number}><${Source} source=${source} /></li>`)}</ol>`}
+      ${turn.status !== "running" && turn.sentences?.length > 0 && html`<${Support} turn=${turn} />`}
       ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
       ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
       ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
@@ -505,6 +506,18 @@ class Source extends Component {
     return html`<details onToggle=${event => this.open(event)}><summary>${name}</summary>
       <${Failed} error=${error} />${text !== undefined && html`<div class="plain" dir="auto"><${Long} text=${text} /></div>`}</details>`;
   }
+}
+
+/** How the sources support each sentence, with the passage that says it best. */
+function Support({ turn: { items, sentences } }) {
+  // The places are counted in bytes.
+  const text = new TextEncoder().encode(items.findLast(item => item.kind === "text")?.text ?? "");
+  const said = ({ start, end }) => oneLine(new TextDecoder().decode(text.slice(start, end)));
+  const weak = sentences.filter(one => one.contradicted).length;
+  return html`<details class="did"><summary class=${weak ? "bad" : ""}>Support by sentence${weak > 0 && `, ${weak} contradicted`}</summary>
+    <ol class="rows">${sentences.map(one => html`<li key=${one.start}><span dir="auto">${said(one)}</span>
+      <span class="note"> ${one.support.toFixed(2)}</span>${one.contradicted && html` <span class="bad">contradicted</span>`}
+      ${one.passage && html`<br /><span class="note" dir="auto">${oneLine(one.source)} “${oneLine(one.passage)}”</span>`}</li>`)}</ol></details>`;
 }
 
 function Cost({ turn: { status, tokens, cost, model, durationMs } }) {

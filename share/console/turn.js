@@ -6,7 +6,7 @@ export function ofExchange(exchange) {
   if (exchange.assistant) items.push({ kind: "text", text: exchange.assistant.text, done: true });
   return {
     id: exchange.submissionId, status: exchange.status, prompt: exchange.prompt?.text, at: exchange.prompt?.receivedAt,
-    items, sources: exchange.assistant?.sources, error: exchange.error?.message,
+    items, sources: exchange.assistant?.sources, sentences: exchange.assistant?.sentences, error: exchange.error?.message,
   };
 }
 
@@ -83,6 +83,7 @@ const TAKE = {
     Object.assign(turn, { sources: result?.sources ?? turn.sources, durationMs });
     if (error) turn.error ??= reason(error);
   },
+  validation(turn, { sentences }) { turn.sentences = sentences; },
   log(turn, { level, message }) {
     if (level !== "info") turn.items.push({ kind: "log", id: `log-${turn.made = (turn.made ?? 0) + 1}`, name: level, text: message, state: "completed" });
   },

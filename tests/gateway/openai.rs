@@ -426,6 +426,61 @@ fn images_of_the_user_are_shown_to_the_model() {
     }
 }
 
+/// A model itself is there only if the configuration says so, and then without anything of ken.
+#[test]
+fn a_model_itself_answers_where_it_is_allowed() {
+    let (_closed, system) = with_provider();
+    let raw = |said: &[(&str, &str)]| with(ask(said), "model", json!("openai/m"));
+    assert_eq!(system.post(CHAT, &raw(&[("user", "hi")])).expect(404).text("/error/code"), "model_not_found");
+    let provider = Provider::answering(|request: &ReceivedRequest| {
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13});
+        let is_offered = request.body["tools"].to_string().contains("\"weather\"");
+        let calls: &[(&str, &str, &str)] = if is_offered { &[("c1", "weather", "{\"city\": \"Rome\"}")] } else { &[] };
+        Reply::Stream(with_usage(openai(&["One."], calls), &usage))
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .config("[doors]\nraw_models = true\n")
+        .start();
+    let said = [("system", "Be brief."), ("user", "The first."), ("assistant", "Yes?"), ("user", "The second.")];
+    let body = with(with(raw(&said), "temperature", json!(0.5)), "top_p", json!(1));
+    let whole = system.post(CHAT, &body).expect(200);
+    assert_eq!((content(&whole).as_str(), whole.at("/usage/total_tokens")), ("One.", json!(13)));
+    assert_eq!(whole.header("x-ken-ignored"), Some("top_p"));
+    let sent = provider.received().last().unwrap().body.clone();
+    let texts: Vec<&str> =
+        sent["messages"].as_array().unwrap().iter().filter_map(|one| one["content"].as_str()).collect();
+    assert_eq!((texts, &sent["temperature"]), (vec!["Be brief.", "The first.", "Yes?", "The second."], &json!(0.5)));
+    let streamed = system.post(CHAT, &with(body.clone(), "stream", json!(true))).expect(200).body_text();
+    assert_eq!(streamed_text(&pieces(&streamed)), "One.");
+    let tools = with(raw(&[("user", "Weather?")]), "tools", weather_tool(true));
+    let called = system.post(CHAT, &tools).expect(200);
+    let call = called.at("/choices/0/message/tool_calls/0");
+    assert_eq!(
+        (&call["function"]["name"], called.text("/choices/0/finish_reason").as_str()),
+        (&json!("weather"), "tool_calls")
+    );
+    let mut answered = tools.clone();
+    answered["messages"].as_array_mut().unwrap().extend([
+        called.at("/choices/0/message"),
+        json!({"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"}),
+    ]);
+    system.post(CHAT, &answered).expect(200);
+    let sent = last_request(&provider);
+    assert!(sent.contains("18 degrees") && sent.contains("Rome"), "{sent}");
+    // Nothing of it is kept, and the agents are what they were.
+    assert_eq!(system.get("/api/chat/sessions?limit=100").expect(200).at("/sessions"), json!([]));
+    let models = system.get("/v1/models").expect(200).body_text();
+    assert!(models.contains("\"openai/m\"") && models.contains("\"ken\""), "{models}");
+    system.get("/v1/models/openai/m").expect(200);
+    let other = with(body.clone(), "model", json!("openai/other"));
+    assert_eq!(system.post(CHAT, &other).expect(404).text("/error/code"), "model_not_found");
+    let twice = with(body, "n", json!(2));
+    assert_eq!(system.post(CHAT, &twice).expect(400).text("/error/param"), "n");
+    assert_eq!(content(&system.post(CHAT, &ask(&[("user", "hi")])).expect(200)), "One.");
+}
+
 const RESPONSES: &str = "/v1/responses";
 
 fn output(answer: &Answer) -> String {

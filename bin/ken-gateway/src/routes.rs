@@ -124,7 +124,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/events", read::system_events)
         .on("GET    /v1/models", openai::models::list)
         .on("GET    /v1/models/:id", openai::models::get)
-        .on("GET    /v1/models/ken/:agent", openai::models::get)
+        .on("GET    /v1/models/:provider/:name", openai::models::get)
         .on("POST   /v1/chat/completions", openai::chat::complete)
         .limited(chat_rate)
         .on("POST   /v1/responses", openai::responses::create)

@@ -142,17 +142,10 @@ impl Input {
         self.instructions.push_str(text);
     }
 
-    /// Adds what the model is told about the form of its answer. `schema` is where the format holds its schema, and `at` its own place.
+    /// Adds what the model is told about the form of its answer; see [`form`].
     pub(super) fn instruct_form(&mut self, format: &Value, schema: &str, at: &str) -> Result<(), Failure> {
-        match format.get("type").and_then(Value::as_str) {
-            Some("text") => {}
-            Some("json_schema") => {
-                let missing = || Error::invalid(format!("{at}{schema}"), "the schema is missing");
-                let schema = format.pointer(schema).ok_or_else(missing)?;
-                let form = "Answer with one JSON value that fits this schema, and with nothing else:";
-                self.instruct(&format!("{form}\n{schema}"));
-            }
-            _ => return Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
+        if let Some(text) = form(format, schema, at)? {
+            self.instruct(&text);
         }
         Ok(())
     }
@@ -223,6 +216,20 @@ impl Input {
             }
         }
         (!context.is_empty()).then_some(Value::Object(context))
+    }
+}
+
+/// Returns what a model is told about the form of its answer. `schema` is where the format holds its schema, and `at` its own place.
+pub(super) fn form(format: &Value, schema: &str, at: &str) -> Result<Option<String>, Failure> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(None),
+        Some("json_schema") => {
+            let missing = || Error::invalid(format!("{at}{schema}"), "the schema is missing");
+            let schema = format.pointer(schema).ok_or_else(missing)?;
+            let form = "Answer with one JSON value that fits this schema, and with nothing else:";
+            Ok(Some(format!("{form}\n{schema}")))
+        }
+        _ => Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
     }
 }
 
