@@ -100,6 +100,15 @@ export async function text(path) {
   return (await request("GET", path)).text();
 }
 
+/** Saves what a route answers as a file. A link cannot do it: it sends no token. */
+export async function save(path, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await (await request("GET", path)).blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 export function query(fields) {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
@@ -112,12 +121,12 @@ export async function comeIn(code) {
 }
 
 /**
- * Follows a stream from an offset, until `close` is called or the stream ends. After a break it goes on behind the last
+ * Follows a stream from an offset, until `close` is called or the stream ends. One without offsets, a log, begins anew each time. After a break it goes on behind the last
  * complete frame, so that nothing is lost and nothing comes twice. While the page is hidden, it holds no connection.
  */
 export class Follow {
-  constructor(path, offset, { onEvents, onState = () => {}, onGone = () => {} }) {
-    Object.assign(this, { path, offset, onEvents, onState, onGone, breaks: 0 });
+  constructor(path, offset, { onEvents, onState = () => {}, onGone = () => {}, onOpen = () => {}, params = { live: "sse" } }) {
+    Object.assign(this, { path, offset, onEvents, onState, onGone, onOpen, params, breaks: 0 });
     this.onVisible = () => (document.hidden ? this.stop?.abort() : this.wake?.());
     document.addEventListener("visibilitychange", this.onVisible);
     this.run();
@@ -156,7 +165,8 @@ export class Follow {
   }
 
   async read(stop) {
-    const response = await request("GET", `${this.path}${query({ offset: this.offset, live: "sse" })}`, { signal: stop.signal });
+    const response = await request("GET", `${this.path}${query({ offset: this.offset, ...this.params })}`, { signal: stop.signal });
+    this.onOpen();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "", silence;
     try {

@@ -1,6 +1,6 @@
 // Conversations: the list of sessions beside one of them.
-import { html, Component, Failed, Long, Reloaded, announce, download, duration, focused, oneLine, plural, when } from "./ui.js";
-import { Follow, call, get, post, query } from "./api.js";
+import { html, Component, Failed, Long, Reloaded, announce, bytes, duration, focused, oneLine, plural, visible, when } from "./ui.js";
+import { Follow, call, get, post, query, save, text as read } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
 import { fresh, ofExchange, take } from "./turn.js";
@@ -46,6 +46,11 @@ class Sessions extends Reloaded {
 
   concerns(type) { return /^(session|submission)\./.test(type); }
 
+  componentDidUpdate({ id }) {
+    // A conversation that was begun just now has its title with its first message, which is there.
+    if (id !== this.props.id && !this.state.sessions?.some(one => one.sessionId === this.props.id)) this.soon(0);
+  }
+
   load(after) {
     const { q, archived } = this.state;
     return this.latest(async signal => {
@@ -65,7 +70,7 @@ class Sessions extends Reloaded {
           aria-current=${session.sessionId === id ? "true" : undefined}>
         <span class="name" dir="auto">${nameOf(session)}</span>
         <span class="note">${when(session.updatedAt)}${session.connector !== "tui" && ` · ${oneLine(session.connector)}`}</span></a></li>`)}</ul>
-      ${sessions && !sessions.length && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
+      ${sessions && !sessions.length && (!id || id === "new" || q) && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
       ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
       <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => { this.setState({ archived: event.target.checked }); this.soon(0); }} /> archived ones</label>
     </aside>`;
@@ -290,12 +295,12 @@ class Conversation extends Component {
     const resend = session && FORKED.has(session.connector) ? (turn, text) => this.resend(turn, text) : undefined;
     return html`<main class="conversation" id="main" tabindex="-1">
       <div class="title"><a class="back" href="#/chat" aria-label="Conversations">‹</a><h1 dir="auto">${session ? nameOf(session) : "…"}</h1>
-        ${session && html`<${Actions} app=${app} session=${session} act=${work => this.act(work)} onChange=${() => this.reread()} transcript=${before => this.transcript(session, before)} />`}</div>
+        ${session && html`<${Actions} app=${app} session=${session} act=${work => this.act(work)} onChange=${() => this.reread()} />`}</div>
       ${connection === "broken" && !isPast && html`<p class="bad" role="status">The connection is lost; it is tried again.</p>`}
       <div class="turns" ref=${log => { this.log = log; }} tabindex="0" role="region" aria-label="Messages"
           onScroll=${event => event.target.scrollTop < NEAR && this.loadOlder()}>
         ${older && html`<button type="button" onClick=${() => this.loadOlder()}>Earlier messages</button>`}
-        ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} onResend=${resend} />`)}
+        ${turns.map(turn => html`<${Turn} key=${turn.id} turn=${turn} app=${app} session=${session} onResend=${resend} />`)}
         ${isPast && html`<p><button type="button" onClick=${() => this.open()}>To the newest messages</button></p>`}
         <${Failed} error=${error} retry=${session ? undefined : () => this.open()} />
       </div>
@@ -323,18 +328,9 @@ class Actions extends Component {
     });
   }
 
-  async exported() {
-    const { session, act, transcript } = this.props;
-    await act(async () => {
-      let exchanges = [], before;
-      do {
-        const page = await transcript(before);
-        exchanges = [...page.exchanges, ...exchanges];
-        before = page.page.before;
-      } while (before);
-      const text = exchanges.map(({ prompt, assistant }) => `## You\n\n${prompt?.text ?? ""}\n\n## ken\n\n${assistant?.text ?? ""}\n`).join("\n");
-      download(`${session.sessionId}.md`, `# ${nameOf(session)}\n\n${text}`, "text/markdown");
-    });
+  exported(format) {
+    const { session, act } = this.props;
+    return act(() => save(`${path(session.sessionId)}/export${query({ ...identityOf(session), format })}`, `${session.sessionId}.${format}`));
   }
 
   render({ app, session, act, onChange }, { name, confirming }) {
@@ -344,7 +340,8 @@ class Actions extends Component {
       <form onSubmit=${event => this.rename(event)}><label>Name <input maxlength="120" required value=${name ?? session.displayName ?? ""}
         onInput=${event => this.setState({ name: event.target.value })} /></label><button disabled=${!name?.trim()}>Rename</button></form>
       <${ModelPicker} app=${app} value=${session.model ?? ""} onPick=${pick} />
-      <button type="button" onClick=${() => this.exported()}>Export as Markdown</button>
+      <button type="button" onClick=${() => this.exported("md")}>Export as Markdown</button>
+      <button type="button" onClick=${() => this.exported("json")}>Export as JSON</button>
       <button type="button" onClick=${() => this.remove(false)}>Archive</button>
       ${confirming ? html`<p>All of it is deleted for good, also from memory and search.
           <button type="button" class="danger" onClick=${() => this.remove(true)}>Delete for good</button>
@@ -440,7 +437,7 @@ class Turn extends Component {
     try { await onResend(turn, text); } catch (error) { this.setState({ error, busy: false }); }
   }
 
-  render({ turn, app, onResend }, { text, busy, error }) {
+  render({ turn, app, session, onResend }, { text, busy, error }) {
     this.drawn = turn.changes;
     const close = () => this.setState({ text: undefined, error: null });
     return html`<article class=${`turn ${turn.status}`}>
@@ -450,7 +447,7 @@ class Turn extends Component {
           <p class="note">A new conversation goes on from here. This one stays as it is.</p><${Failed} error=${error} />
           <div class="buttons"><button type="button" onClick=${close}>Back</button><button class="main" disabled=${busy || !text.trim()}>Send</button></div></form>`
         : html`<${Said} turn=${turn} onEdit=${onResend && !turn.isCommand && (() => this.setState({ text: turn.prompt }))} />`}
-      <${Answer} turn=${turn} app=${app} />
+      <${Answer} turn=${turn} app=${app} session=${session} />
     </article>`;
   }
 }
@@ -460,12 +457,13 @@ function Said({ turn, onEdit }) {
     <p class="note">${turn.at && when(turn.at)}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
 }
 
-function Answer({ turn, app }) {
+function Answer({ turn, app, session }) {
   return html`
     <div class="answer"><h2 class="unseen">ken</h2>
-      ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} />`)}
+      ${turn.items.filter(item => !item.hidden).map((item, at) => html`<${ITEMS[item.kind] ?? Row} key=${item.id ?? at} item=${item} session=${session} />`)}
       ${turn.sources?.length > 0 && html`<ol class="sources" aria-label="Sources">${turn.sources.map(source =>
         html`<li key=${source.id} value=${source.number}><${Source} source=${source} /></li>`)}</ol>`}
+      ${turn.status !== "running" && turn.sentences?.length > 0 && html`<${Support} turn=${turn} />`}
       ${turn.status === "running" && html`<${Why} turn=${turn} app=${app} />`}
       ${turn.status === "cancelled" && html`<p class="note">Stopped.</p>`}
       ${turn.status === "failed" && html`<p class="failed">${oneLine(turn.error ?? "The turn failed.")}</p>`}
@@ -508,6 +506,18 @@ class Source extends Component {
     return html`<details onToggle=${event => this.open(event)}><summary>${name}</summary>
       <${Failed} error=${error} />${text !== undefined && html`<div class="plain" dir="auto"><${Long} text=${text} /></div>`}</details>`;
   }
+}
+
+/** How the sources support each sentence, with the passage that says it best. */
+function Support({ turn: { items, sentences } }) {
+  // The places are counted in bytes.
+  const text = new TextEncoder().encode(items.findLast(item => item.kind === "text")?.text ?? "");
+  const said = ({ start, end }) => oneLine(new TextDecoder().decode(text.slice(start, end)));
+  const weak = sentences.filter(one => one.contradicted).length;
+  return html`<details class="did"><summary class=${weak ? "bad" : ""}>Support by sentence${weak > 0 && `, ${weak} contradicted`}</summary>
+    <ol class="rows">${sentences.map(one => html`<li key=${one.start}><span dir="auto">${said(one)}</span>
+      <span class="note"> ${one.support.toFixed(2)}</span>${one.contradicted && html` <span class="bad">contradicted</span>`}
+      ${one.passage && html`<br /><span class="note" dir="auto">${oneLine(one.source)} “${oneLine(one.passage)}”</span>`}</li>`)}</ol></details>`;
 }
 
 function Cost({ turn: { status, tokens, cost, model, durationMs } }) {
@@ -554,9 +564,33 @@ const ITEMS = {
 const STATE = { running: "…", completed: "✓", failed: "✗" };
 
 /** A tool, a task or a log line. */
-function Row({ item }) {
+function Row({ item, session }) {
   const ms = item.durationMs ?? (item.state === "running" && item.since ? Date.now() - item.since : undefined);
   return html`<p class=${`row ${item.state}`}><span aria-hidden="true">${STATE[item.state]}</span> <span class="unseen">${item.state}: </span>
     <code>${oneLine(item.name)}</code>${item.calls > 0 && ` · ${plural(item.calls, "call")}`}${item.interrupted && " · interrupted"}
-    ${item.text && html` <span class="note">${oneLine(item.text)}</span>`} <span class="note">${duration(ms)}</span></p>`;
+    ${item.text && html` <span class="note">${oneLine(item.text)}</span>`} <span class="note">${duration(ms)}</span></p>
+    ${item.output && session && html`<${Output} output=${item.output} session=${session} />`}`;
+}
+
+/** The whole text of a tool, of which the model was shown a part. It is read when it is opened. */
+class Output extends Component {
+  path() {
+    const { session, output } = this.props;
+    return `${path(session.sessionId)}/blobs/${output.blob}${query(identityOf(session))}`;
+  }
+
+  async open(event) {
+    if (!event.target.open || this.state.text !== undefined) return;
+    try { this.setState({ text: await read(this.path()), error: null }); } catch (error) { this.setState({ error }); }
+  }
+
+  async save() {
+    try { await save(this.path(), `${this.props.output.blob.slice(0, 16)}.txt`); } catch (error) { this.setState({ error }); }
+  }
+
+  render({ output }, { text, error }) {
+    return html`<details class="did" onToggle=${event => this.open(event)}><summary>Whole output, ${bytes(output.bytes)}</summary>
+      <${Failed} error=${error} />${text !== undefined && html`<pre tabindex="0" aria-label="Whole output"><${Long} text=${visible(text)} /></pre>`}
+      <button type="button" class="small" onClick=${() => this.save()}>Save as a file</button></details>`;
+  }
 }

@@ -1,6 +1,6 @@
 // Runs of workflows: what went in, what came out, and each step with its time.
-import { html, Component, Failed, Long, Reloaded, announce, download, duration, oneLine, visible, when } from "./ui.js";
-import { Follow, get, post, query } from "./api.js";
+import { html, Component, Failed, Long, Reloaded, announce, duration, oneLine, visible, when } from "./ui.js";
+import { Follow, get, post, query, save } from "./api.js";
 
 const path = id => `/runs/${encodeURIComponent(id)}`;
 
@@ -73,9 +73,8 @@ class Run extends Component {
   }
 
   again() {
-    const { record } = this.state;
     return this.act(async () => {
-      const { runId } = await post(`/workflows/${encodeURIComponent(record.workflowName)}`, record.payload ?? {});
+      const { runId } = await post(`${path(this.props.id)}/again`, {});
       location.hash = `#/runs/${encodeURIComponent(runId)}`;
     });
   }
@@ -91,7 +90,7 @@ class Run extends Component {
         ${record.error && html`<p class="failed">${oneLine(record.error.message)}</p>`}
         <div class="choices">${record.status === "active" ? html`<button type="button" class="danger" onClick=${() => this.cancel()}>Cancel</button>`
           : html`<button type="button" onClick=${() => this.again()}>Run again</button>`}
-          <button type="button" onClick=${() => download(`${id}.json`, JSON.stringify(record, null, 2), "application/json")}>The record as JSON</button></div>
+          <button type="button" onClick=${() => this.act(() => save(`${path(id)}?meta`, `${id}.json`))}>The record as JSON</button></div>
         <${Timeline} steps=${steps} />${part("Input", record.payload)}${part("Result", record.result)}`}
     </main>`;
   }

@@ -1,9 +1,10 @@
 // The parts of the system: how they are, what they log, and the models that are called.
 import { html, Component, Failed, announce, bytes, duration, oneLine, visible, when } from "./ui.js";
-import { get, post, query } from "./api.js";
+import { Follow, get, post, query } from "./api.js";
 import { Findings } from "./inbox.js";
 
-const FOLLOW_MS = 2_000;
+/** So many lines of a log are in the page. */
+const MAX_LINES = 300;
 const MESSENGER = "/api/connectors/messenger";
 const LEVELS = ["error", "warn", "info", "debug"];
 
@@ -163,34 +164,44 @@ class Messenger extends Component {
 class Logs extends Component {
   componentDidMount() {
     this.load();
-    this.timer = setInterval(() => this.state.follows && !document.hidden && this.load(), FOLLOW_MS);
   }
 
   componentWillUnmount() {
-    clearInterval(this.timer);
+    this.stream?.close();
   }
 
   async load() {
-    const { part = this.props.names[0] } = this.state;
+    const { part = this.props.names[0], level = "info", follows } = this.state, params = { part, level, lines: MAX_LINES };
+    this.stream?.close();
+    if (follows) {
+      this.stream = new Follow("/api/logs", undefined, {
+        params: { ...params, follow: "sse" }, onOpen: () => this.show([]), onEvents: line => this.show([...this.state.lines, read(line)].slice(-MAX_LINES)),
+      });
+      return;
+    }
     try {
-      const { lines } = await get(`/api/logs${query({ part, lines: 300 })}`);
-      this.setState({ lines: lines.map(read), error: null }, () => { if (this.state.follows && this.view) this.view.scrollTop = this.view.scrollHeight; });
+      const { lines } = await get(`/api/logs${query(params)}`);
+      this.show(lines.map(read));
     } catch (error) {
       this.setState({ error });
     }
   }
 
+  show(lines) {
+    this.setState({ lines, error: null }, () => { if (this.state.follows && this.view) this.view.scrollTop = this.view.scrollHeight; });
+  }
+
   render({ names }, { part = names[0], level = "info", follows = false, lines = [], error }) {
-    const shown = lines.filter(line => LEVELS.indexOf(line.level) <= LEVELS.indexOf(level));
+    const choose = change => this.setState({ ...change, lines: [] }, () => this.load());
     return html`<div class="choices">
-      <label>Part <select value=${part} onChange=${event => this.setState({ part: event.target.value, lines: [] }, () => this.load())}>
+      <label>Part <select value=${part} onChange=${event => choose({ part: event.target.value })}>
         ${names.map(name => html`<option value=${name}>${oneLine(name)}</option>`)}</select></label>
-      <label>Level <select value=${level} onChange=${event => this.setState({ level: event.target.value })}>
+      <label>Level <select value=${level} onChange=${event => choose({ level: event.target.value })}>
         ${LEVELS.map(name => html`<option value=${name}>${name}</option>`)}</select></label>
-      <label><input type="checkbox" checked=${follows} onChange=${event => this.setState({ follows: event.target.checked })} /> follow</label>
-      <button type="button" onClick=${() => this.load()}>Read again</button></div>
+      <label><input type="checkbox" checked=${follows} onChange=${event => choose({ follows: event.target.checked })} /> follow</label>
+      ${!follows && html`<button type="button" onClick=${() => this.load()}>Read again</button>`}</div>
       <${Failed} error=${error} />
-      <pre class="log" tabindex="0" aria-label=${`Log of ${part}`} ref=${view => { this.view = view; }}>${shown.length ? shown.map(line =>
+      <pre class="log" tabindex="0" aria-label=${`Log of ${part}`} ref=${view => { this.view = view; }}>${lines.length ? lines.map(line =>
         html`<span class=${line.level === "error" ? "bad" : ""}>${line.text}${"\n"}</span>`) : "Nothing of this level."}</pre>`;
   }
 }

@@ -6,7 +6,7 @@ export function ofExchange(exchange) {
   if (exchange.assistant) items.push({ kind: "text", text: exchange.assistant.text, done: true });
   return {
     id: exchange.submissionId, status: exchange.status, prompt: exchange.prompt?.text, at: exchange.prompt?.receivedAt,
-    items, sources: exchange.assistant?.sources, error: exchange.error?.message,
+    items, sources: exchange.assistant?.sources, sentences: exchange.assistant?.sentences, error: exchange.error?.message,
   };
 }
 
@@ -15,7 +15,7 @@ function ofActivity(activity) {
   if (kind === "approval") return { kind, id: approval?.requestId ?? id };
   if (kind === "thinking") return { kind, id, text: preview ?? "", done: true };
   if (kind === "tool" && name === "task") return null;
-  return { kind, id, name, state: status, durationMs, text: preview ?? activity.error ?? "" };
+  return { kind, id, name, state: status, durationMs, text: preview ?? activity.error ?? "", output: activity.output };
 }
 
 export const fresh = (id, prompt, at) => ({ id, status: "running", prompt, at, items: [] });
@@ -83,6 +83,7 @@ const TAKE = {
     Object.assign(turn, { sources: result?.sources ?? turn.sources, durationMs });
     if (error) turn.error ??= reason(error);
   },
+  validation(turn, { sentences }) { turn.sentences = sentences; },
   log(turn, { level, message }) {
     if (level !== "info") turn.items.push({ kind: "log", id: `log-${turn.made = (turn.made ?? 0) + 1}`, name: level, text: message, state: "completed" });
   },
@@ -121,7 +122,7 @@ function dropRepeated(turn) {
   if (!now.hidden) turn.items.splice(turn.items.indexOf(cut), 1);
 }
 
-function end(turn, id, { isError, durationMs, interrupted }) {
+function end(turn, id, { isError, durationMs, interrupted, result }) {
   const item = find(turn, id);
-  if (item) Object.assign(item, { state: isError ? "failed" : "completed", durationMs, interrupted });
+  if (item) Object.assign(item, { state: isError ? "failed" : "completed", durationMs, interrupted, output: result?.output });
 }

@@ -79,15 +79,6 @@ export const Failed = ({ error, retry }) => error && html`<div class="failed" ro
   <p>${oneLine(error.message)}</p>${error.hint && html`<p class="note">${oneLine(error.hint)}</p>`}
   ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 
-/** Offers a text as a file. */
-export function download(name, text, type) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-
 /** A list that is loaded again soon after a change that concerns it. Each load ends the one before, so that an old answer never replaces a new one. */
 export class Reloaded extends Component {
   componentDidMount() {

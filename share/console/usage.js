@@ -1,5 +1,5 @@
 // Tokens and cost, by day, model and session, and what is left of the budget.
-import { html, Component, Failed, oneLine } from "./ui.js";
+import { html, Component, Failed, duration, oneLine } from "./ui.js";
 import { get } from "./api.js";
 
 const NUMBER = new Intl.NumberFormat();
@@ -28,7 +28,8 @@ export class Usage extends Component {
       <${Failed} error=${error} retry=${() => this.load()} />
       ${day && html`<${Budget} budget=${day.budget} />
         <p class="note">Of the turns and runs of the last 30 days that have ended.</p>
-        <${Bars} days=${day.groups} />
+        <${Bars} days=${day.groups} of=${all} text=${tokens => `${NUMBER.format(tokens)} tokens`} />
+        <${Bars} days=${day.groups} of=${group => group.meanMs ?? 0} text=${ms => `${duration(ms)} for a turn`} />
         <${Table} name="day" used=${day} /><${Table} name="model" used=${model} />
         <${Table} name="session" used=${session} names=${names} />`}
     </main>`;
@@ -42,15 +43,15 @@ function Budget({ budget }) {
   return html`${bar("Tokens today", budget.tokens, budget.tokensPerDay, NUMBER.format)}${bar("Cost today", budget.cost, budget.costPerDay, money)}`;
 }
 
-/** The tokens of each day, oldest first; the table below has the same as text. */
-function Bars({ days }) {
-  const most = Math.max(1, ...days.map(all)), width = 14;
+/** A number of each day, oldest first; the table below has the same as text. */
+function Bars({ days, of, text }) {
+  const most = Math.max(1, ...days.map(of)), width = 14;
   const oldest = [...days].reverse();
-  return days.length > 1 && html`<svg class="bars" viewBox=${`0 0 ${days.length * width} 100`} height="100" width=${days.length * width} aria-hidden="true">
+  return days.length > 1 && html`<figure><svg class="bars" viewBox=${`0 0 ${days.length * width} 100`} height="100" width=${days.length * width} aria-hidden="true">
     ${oldest.map((group, at) => {
-      const height = (all(group) / most) * 100;
-      return html`<rect x=${at * width} y=${100 - height} width=${width - 3} height=${height}><title>${group.key}: ${NUMBER.format(all(group))}</title></rect>`;
-    })}</svg>`;
+      const height = (of(group) / most) * 100;
+      return html`<rect x=${at * width} y=${100 - height} width=${width - 3} height=${height}><title>${group.key}: ${text(of(group))}</title></rect>`;
+    })}</svg><figcaption class="note">By day, at most ${text(most)}</figcaption></figure>`;
 }
 
 /** With `names`, the keys are those of sessions. Of older ones the id stands there. */
@@ -59,8 +60,8 @@ function Table({ name, used: { groups, others }, names }) {
     ? html`<a href=${`#/chat/${encodeURIComponent(group.key)}`} title=${group.key} dir="auto">${oneLine(names.get(group.key) ?? group.key)}</a>` : oneLine(group.key);
   const row = (group, key) => html`<tr><th scope="row">${key}</th><td>${NUMBER.format(group.runs)}</td>
       <td>${NUMBER.format(all(group) - group.output)}</td><td>${NUMBER.format(group.cacheRead ?? 0)}</td><td>${NUMBER.format(group.output)}</td>
-      <td>${money(group.cost)}</td></tr>`;
+      <td>${money(group.cost)}</td><td>${duration(group.meanMs)}</td></tr>`;
   return html`<h2>By ${name}</h2>${groups.length ? html`<div class="wide" tabindex="0" role="region" aria-label=${`Usage by ${name}`}><table>
-    <thead><tr><th>${name}</th><th>turns</th><th>input</th><th>cached</th><th>output</th><th>cost</th></tr></thead>
+    <thead><tr><th>${name}</th><th>turns</th><th>input</th><th>cached</th><th>output</th><th>cost</th><th>mean time</th></tr></thead>
     <tbody>${groups.map(group => row(group, key(group)))}${others && row(others, others.groups === 1 ? "1 other" : `${NUMBER.format(others.groups)} others`)}</tbody></table></div>` : html`<p class="note">Nothing yet.</p>`}`;
 }

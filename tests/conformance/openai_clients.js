@@ -97,6 +97,12 @@ async function kills(client, { url, home }) {
     await killer
     assert.equal(answer.choices[0].message.content, "One two three.")
     assert.equal(await sessions(url), before + 1)
+    await until(`${name} runs`, () => isStable(home, name))
+    const again = setTimeoutOnce(500, () => process.kill(part(home, name).pid, "SIGKILL"))
+    const response = await client.responses.create({ model: "ken", input: `slowly, response ${name}` })
+    await again
+    assert.equal(response.output_text, "One two three.")
+    assert.equal(await sessions(url), before + 2)
   }
 }
 

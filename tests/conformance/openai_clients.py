@@ -21,6 +21,8 @@ from system import counted, holds, ken
 programs = Path(sys.argv[1]).resolve()
 LINES = [
     {"when": "slowly", "events": [{"text": "One "}, {"sleep_ms": 700}, {"text": "two "}, {"sleep_ms": 700}, {"text": "three."}]},
+    {"when": "late", "after_tools": 1, "events": [{"sleep_ms": 900}, {"text": "It is 18."}]},
+    {"when": "late", "events": [{"sleep_ms": 900}, {"tool": {"name": "client__weather", "arguments": {"city": "Paris"}}}]},
     {"when": "weather", "after_tools": 1, "events": [{"text": "It is 18."}]},
     {"when": "weather", "events": [{"tool": {"name": "client__weather", "arguments": {"city": "Paris"}}}]},
     {"events": [{"text": "Hello"}, {"text": " there."}]},
@@ -63,6 +65,10 @@ def chat(client):
     chunks = list(client.chat.completions.create(model="ken", messages=asked[:2], stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     holds("a stream", text == "Hello there." and chunks[-1].usage.total_tokens > 0, chunks)
+    pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    parts = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": pixel}}]
+    answer = client.chat.completions.create(model="ken", messages=[{"role": "user", "content": parts}])
+    holds("an image", answer.choices[0].message.content == "Hello there.", answer)
     with client.chat.completions.stream(model="ken", messages=asked[:2]) as stream:
         last = [event for event in stream if event.type == "content.done"]
         holds("the helper for streams", last[0].content == "Hello there.", last)
@@ -106,9 +112,12 @@ def responses(client):
         holds("it is deleted", True)
 
 
+FUNCTION = {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+WEATHER = [{"type": "function", "function": FUNCTION}]
+
+
 def tools(client):
-    function = {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
-    asked, tools = [{"role": "user", "content": "weather"}], [{"type": "function", "function": function}]
+    asked, tools = [{"role": "user", "content": "weather"}], WEATHER
     first = client.chat.completions.create(model="ken", messages=asked, tools=tools).choices[0]
     call = first.message.tool_calls[0]
     holds("a call of a tool", first.finish_reason == "tool_calls" and json.loads(call.function.arguments) == {"city": "Paris"}, first)
@@ -118,7 +127,7 @@ def tools(client):
     with client.chat.completions.stream(model="ken", messages=asked[:1], tools=tools) as stream:
         streamed = stream.get_final_completion().choices[0].message.tool_calls[0]
     holds("a call in pieces", streamed.function.name == "weather", streamed)
-    tools = [function | {"type": "function"}]
+    tools = [FUNCTION | {"type": "function"}]
     first = client.responses.create(model="ken", input="weather", tools=tools)
     call = next(item for item in first.output if item.type == "function_call")
     output = [{"type": "function_call_output", "call_id": call.call_id, "output": "18"}]
@@ -143,6 +152,16 @@ def kills(client, run):
         killer.join()
         holds(f"one answer when the {name} is killed", text == "One two three.", text)
         holds(f"one turn when the {name} is killed", sessions(run) == before + 1, sessions(run))
+        wait_until_stable(run, name)
+        before = sessions(run)
+        killer = threading.Timer(0.5, lambda: os.kill(part(run, name), signal.SIGKILL))
+        killer.start()
+        answer = patient.responses.create(model="ken", input=f"slowly, response {number}")
+        killer.join()
+        holds(f"one response when the {name} is killed", answer.output_text == "One two three.", answer)
+        holds(f"one turn of responses when the {name} is killed", sessions(run) == before + 1, sessions(run))
+    for name in ["gateway", "agent"]:
+        kill_with_tools(patient, run, name)
     # A stream that was cut is no answer. The library says so, and the same request gets the turn that was begun.
     wait_until_stable(run, "gateway")
     before = sessions(run)
@@ -157,6 +176,24 @@ def kills(client, run):
     chunks = list(patient.chat.completions.create(model="ken", messages=asked, stream=True))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     holds("the same request gets its turn", text == "One two three." and sessions(run) == before + 1, text)
+
+
+def kill_with_tools(patient, run, name):
+    """A kill before the call of a tool, and one before the answer to its result."""
+    asked, before = [{"role": "user", "content": f"late, {name}"}], sessions(run)
+    for last in [False, True]:
+        wait_until_stable(run, name)
+        killer = threading.Timer(0.4, lambda: os.kill(part(run, name), signal.SIGKILL))
+        killer.start()
+        choice = patient.chat.completions.create(model="ken", messages=asked, tools=WEATHER).choices[0]
+        killer.join()
+        if last:
+            holds(f"the result is used when the {name} is killed", choice.message.content == "It is 18.", choice)
+        else:
+            calls = choice.message.tool_calls
+            holds(f"one call when the {name} is killed", choice.finish_reason == "tool_calls" and len(calls) == 1, choice)
+            asked += [choice.message.to_dict(), {"role": "tool", "tool_call_id": calls[0].id, "content": "18"}]
+    holds(f"one session when the {name} is killed", sessions(run) == before + 1, sessions(run))
 
 
 def other_clients(base):

@@ -132,7 +132,7 @@ fn a_request_is_decided_by_the_editor_by_others_or_by_nobody() {
     let system = system();
     let mut editor = Editor::start(&system);
     let folder = tempfile::tempdir().unwrap();
-    let (id, _) = session(&system, &mut editor, folder.path());
+    let (id, path) = session(&system, &mut editor, folder.path());
     let asked = |editor: &mut Editor, number: u64, text: &str| {
         editor.send(number, "session/prompt", prompt(&id, text));
         loop {
@@ -164,6 +164,16 @@ fn a_request_is_decided_by_the_editor_by_others_or_by_nobody() {
     editor.send(12, "session/prompt", prompt(&id, "please, again"));
     let (_, before) = editor.reply(12);
     assert!(before.iter().all(|message| message["method"] == "session/update"), "{before:?}");
+    // Whoever opens the session later sees the calls between the messages.
+    let mut other = Editor::start(&system);
+    other.send(1, "session/load", json!({"sessionId": id, "cwd": path, "mcpServers": []}));
+    let (_, told) = other.reply(1);
+    let kinds: Vec<&str> =
+        told.iter().map(|one| one["params"]["update"]["sessionUpdate"].as_str().unwrap()).take(4).collect();
+    assert_eq!(kinds[0], "user_message_chunk");
+    let calls = told.iter().filter(|one| one["params"]["update"]["title"] == "gated");
+    assert!(calls.clone().any(|one| one["params"]["update"]["status"] == "completed"), "{told:?}");
+    assert!(kinds.contains(&"tool_call") && said(&told).contains("Done."), "{told:?}");
 }
 
 #[test]

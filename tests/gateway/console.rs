@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ken_tests::{Answer, Builder, Client, Contract, System, root, until};
+use ken_tests::{Answer, Builder, Client, Contract, Stream, System, root, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -234,6 +234,7 @@ fn the_routes_of_the_pages_answer_as_the_contract_says() {
         let usage = client.get(&format!("/api/usage?by={by}")).expect(200);
         assert_eq!(usage.at("/groups/0/runs"), 1, "{by}: {}", usage.body_text());
         assert_eq!(usage.at("/budget/tokensPerDay"), 100_000);
+        assert!(usage.at("/groups/0/meanMs").is_u64(), "{}", usage.body_text());
     }
     client.get("/api/usage?by=year").refused(400, "invalid", "?by");
     let why = client.get(&format!("/api/why/{}", said.text("/submissionId"))).expect(200);
@@ -365,6 +366,75 @@ fn a_session_is_forked_before_a_message() {
     let missing = "00000000-0000-4000-8000-000000000000";
     client.post(&path, &json!({"before": missing})).refused(404, "not_found", "/before");
     client.post("/api/chat/sessions/tui-none/fork", &json!({"before": second})).expect(404);
+}
+
+#[test]
+fn a_log_is_followed_and_filtered() {
+    let system = System::start();
+    let mut client = system.client().checked_by_contract();
+    let lines = |client: &mut Client, level: &str| {
+        let found = client.get(&format!("/api/logs?part=kend&lines=1000&level={level}")).expect(200);
+        found.at("/lines").as_array().unwrap().len()
+    };
+    assert!(lines(&mut client, "trace") >= lines(&mut client, "info") && lines(&mut client, "info") > 0);
+    assert_eq!(lines(&mut client, "error"), 0);
+    client.get("/api/logs?part=kend&level=loud").refused(400, "invalid", "?level");
+    client.get("/api/logs?part=kend&follow=yes").refused(400, "invalid", "?follow");
+    client.get("/api/logs?part=nothing&follow=sse").expect(404);
+    let mut reader = Stream::open(system.address(), "/api/logs?part=kend&lines=1&follow=sse");
+    let mut line = move || reader.frame().expect("a line").data().as_str().unwrap().to_owned();
+    let mut seen = line();
+    // What is logged meanwhile arrives as it is written.
+    assert!(system.ken(&["restart", "scheduler"]).status.success());
+    while !seen.contains("scheduler") {
+        seen = line();
+    }
+    assert!(serde_json::from_str::<Value>(&seen).unwrap()["level"].is_string(), "{seen}");
+}
+
+#[test]
+fn a_session_is_exported_with_the_whole_outputs_of_its_tools() {
+    let call = json!({"tool": {"name": "count", "arguments": {}}});
+    let tool = json!({"name": "count", "description": "Counts.", "command": ["seq", "1", "9999"], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "approval": "none"});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "count", "after_tools": 0, "events": [call]}),
+            json!({"events": [{"text": "Counted <b>all</b>."}]}),
+        ])
+        .file("tools.d/count.json", &tool.to_string())
+        .start();
+    let session = system.session();
+    system.say(&session, "first").expect(200);
+    system.say(&session, "count").expect(200);
+    let mut client = system.client().checked_by_contract();
+    let path = format!("/api/chat/sessions/{session}");
+    let text = client.get(&format!("{path}/export")).expect(200);
+    assert_eq!(text.header("content-type"), Some("text/markdown; charset=utf-8"));
+    assert_eq!(text.header("content-disposition"), Some(format!("attachment; filename=\"{session}.md\"").as_str()));
+    let text = text.body_text();
+    assert!(text.starts_with("# first\n\n## You, ") && text.contains("Counted <b>all</b>."), "{text}");
+    let whole = client.get(&format!("{path}/export?format=json&{SCOPE}")).expect(200);
+    assert_eq!(whole.text("/session/sessionId"), session);
+    assert_eq!(whole.text("/exchanges/0/prompt/text"), "first");
+    let activities = whole.at("/exchanges/1/activities");
+    let output = activities.as_array().unwrap().iter().find_map(|one| one.get("output")).expect("an output").clone();
+    let numbers: String = (1..10_000).map(|number| format!("{number}\n")).collect();
+    let blob = format!("{path}/blobs/{}", output["blob"].as_str().unwrap());
+    assert_eq!(client.get(&blob).expect(200).body_text().trim_end(), numbers.trim_end());
+    // It belongs to this session, and the session to one scope.
+    let other = system.session();
+    client.get(&blob.replace(&session, &other)).refused(404, "not_found", "/digest");
+    client.get(&format!("{path}/blobs/{}", "0".repeat(64))).refused(404, "not_found", "/digest");
+    client.get(&format!("{path}/blobs/x")).refused(400, "invalid", "/digest");
+    let foreign = "connector=tui&actorId=b&conversationId=c";
+    for target in [format!("{path}/export?{foreign}"), format!("{blob}?{foreign}")] {
+        client.get(&target).expect(403);
+    }
+    client.get(&format!("{path}/export?format=pdf")).refused(400, "invalid", "?format");
+    client.get("/api/chat/sessions/tui-none/export").expect(404);
+    client.delete(&format!("{path}?purge=true")).expect(200);
+    client.get(&format!("{path}/export")).expect(410);
 }
 
 #[test]

@@ -214,6 +214,43 @@ fn the_version_without_sessions_checks_what_each_request_says() {
     assert_eq!(initialize(&system, "/mcp", "2024-11-05", "probe").at("/result/protocolVersion"), "2024-11-05");
 }
 
+/// Transcripts are there only if the configuration says so; a client with a scope reads its own.
+#[test]
+fn what_was_said_is_a_resource_where_it_is_allowed() {
+    let closed = scripted();
+    let session = Session::begin(&closed, "/mcp");
+    assert_eq!(
+        session.post(&[], &message(json!(1), "resources/list", json!({}))).expect(200).at("/error/code"),
+        -32601
+    );
+    let system = scripted_builder().config("[doors]\nmcp_transcripts = true\n").start();
+    let said = system.session();
+    system.say(&said, "The plan <b>of</b> the day").expect(200);
+    let initialized = initialize(&system, "/mcp", "2025-06-18", "probe").expect(200);
+    assert_eq!(initialized.at("/result/capabilities/resources"), json!({}));
+    let session = Session::begin(&system, "/mcp");
+    let ask = |session: &Session<'_>, method: &str, params: Value| {
+        session.post(&[], &message(json!(1), method, params)).expect(200)
+    };
+    let uri = format!("ken://sessions/{said}");
+    let listed = ask(&session, "resources/list", json!({}));
+    assert_eq!(
+        (listed.text("/result/resources/0/uri"), listed.text("/result/resources/0/title")),
+        (uri.clone(), "The plan <b>of</b> the day".to_owned())
+    );
+    let read = ask(&session, "resources/read", json!({"uri": uri}));
+    assert_eq!(read.text("/result/contents/0/mimeType"), "text/markdown");
+    assert!(read.text("/result/contents/0/text").contains("The plan <b>of</b> the day"), "{}", read.body_text());
+    for uri in ["ken://sessions/tui-none", "file:///etc/passwd", "ken://sessions/"] {
+        assert_eq!(ask(&session, "resources/read", json!({"uri": uri})).at("/error/code"), -32002, "{uri}");
+    }
+    assert_eq!(ask(&session, "resources/read", json!({})).at("/error/code"), -32602);
+    assert_eq!(ask(&session, "resources/list", json!({"cursor": "x"})).at("/error/code"), -32602);
+    let other = Session::begin(&system, "/mcp?actorId=b&conversationId=c");
+    assert_eq!(ask(&other, "resources/list", json!({})).at("/result/resources"), json!([]));
+    assert_eq!(ask(&other, "resources/read", json!({"uri": uri})).at("/error/code"), -32002);
+}
+
 #[test]
 fn bad_messages_have_errors_of_the_protocol() {
     let system = scripted();

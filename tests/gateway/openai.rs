@@ -314,19 +314,7 @@ fn a_kill_of_gateway_or_agent_leaves_one_turn() {
     {
         system.wait_until_stable(part);
         let body = with(ask(&[("user", &format!("pause {number}"))]), "stream", json!(stream));
-        let address = system.address();
-        let request = body.clone();
-        let caller = std::thread::spawn(move || {
-            for _ in 0..200 {
-                let answer = Client::try_connect(address)
-                    .and_then(|mut client| client.request("POST", CHAT).json(&request).try_send());
-                match answer {
-                    Ok(answer) if answer.status == 200 => return answer,
-                    _ => std::thread::sleep(Duration::from_millis(50)),
-                }
-            }
-            panic!("no answer");
-        });
+        let caller = retried(&system, CHAT, body);
         std::thread::sleep(Duration::from_millis(30));
         system.kill(part);
         let answer = caller.join().unwrap();
@@ -337,6 +325,160 @@ fn a_kill_of_gateway_or_agent_leaves_one_turn() {
         let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions");
         assert_eq!(all.as_array().unwrap().len(), number + 1, "{part} {stream}: {all}");
     }
+}
+
+/// So it does where the turn runs a tool, or goes on with the results of the caller's tools, or is one of responses.
+#[test]
+fn a_kill_in_a_turn_with_tools_leaves_one_turn() {
+    let mark = tempfile::NamedTempFile::new().unwrap();
+    let command = format!("cat >/dev/null; sleep 0.1; echo ran >>{}", mark.path().display());
+    let tool = json!({"name": "slow", "description": "A tool.", "command": ["sh", "-c", command], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "approval": "none", "idempotent": true});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "work", "after_tools": 0, "events": [{"text": "I work."}, {"tool": {"name": "slow", "arguments": {}}}]}),
+            json!({"events": [{"sleep_ms": 50}, {"text": "Worked."}]}),
+        ])
+        .file("tools.d/slow.json", &tool.to_string())
+        .start();
+    let mut number = 0;
+    for part in ["gateway", "agent"] {
+        for (path, stream) in [(CHAT, false), (CHAT, true), (RESPONSES, false), (RESPONSES, true)] {
+            number += 1;
+            system.wait_until_stable(part);
+            let text = format!("work {number}");
+            let body = if path == CHAT { ask(&[("user", &text)]) } else { json!({"model": "ken", "input": text}) };
+            let caller = retried(&system, path, with(body, "stream", json!(stream)));
+            std::thread::sleep(Duration::from_millis(80));
+            system.kill(part);
+            let answer = caller.join().unwrap();
+            let text = match (path == CHAT, stream) {
+                (true, false) => content(&answer),
+                (true, true) => streamed_text(&pieces(&answer.body_text())),
+                (false, false) => output(&answer),
+                (false, true) => {
+                    numbered(&answer.body_text()).last().unwrap()["response"]["output"][0]["content"][0]["text"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned()
+                }
+            };
+            assert!(
+                text.ends_with("Worked.") && text.matches("Worked.").count() == 1,
+                "{part} {path} {stream}: {text}"
+            );
+            until("the gateway is back", || Client::try_connect(system.address()).is_ok());
+            assert_eq!(prompts(&system, &session(&answer)).len(), 1, "{part} {path} {stream}");
+            let all = system.get("/api/chat/sessions?empty=1&limit=100").expect(200).at("/sessions");
+            assert_eq!(all.as_array().unwrap().len(), number, "{part} {path} {stream}: {all}");
+        }
+    }
+}
+
+/// Sends a request as the library of a program does: again and again, until it has an answer.
+fn retried(system: &System, path: &'static str, body: Value) -> std::thread::JoinHandle<Answer> {
+    let address = system.address();
+    std::thread::spawn(move || {
+        for _ in 0..200 {
+            let answer =
+                Client::try_connect(address).and_then(|mut client| client.request("POST", path).json(&body).try_send());
+            match answer {
+                Ok(answer) if answer.status == 200 => return answer,
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+        panic!("no answer");
+    })
+}
+
+#[test]
+fn images_of_the_user_are_shown_to_the_model() {
+    let (provider, system) = with_provider();
+    let png = "data:image/png;base64,iVBORw0KGgo=";
+    let text = json!({"type": "text", "text": "The first."});
+    let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url, "detail": "low"}});
+    let said = |parts: Value| json!({"model": "ken", "messages": [{"role": "user", "content": parts}]});
+    let first = system.post(CHAT, &said(json!([text, image(png)]))).expect(200);
+    assert!(last_request(&provider).contains("iVBORw0KGgo="), "{}", last_request(&provider));
+    let page = |session: &str| prompts(&system, session);
+    assert_eq!(page(&session(&first)), ["The first."]);
+    // Another image is another conversation, although the words are the same.
+    let whole = |url: &str| {
+        json!({"model": "ken", "messages": [{"role": "user", "content": [text, image(url)]},
+            {"role": "assistant", "content": "One."}, {"role": "user", "content": "The second."}]})
+    };
+    let other = system.post(CHAT, &whole("data:image/png;base64,iVBORw0KGg8=")).expect(200);
+    assert_ne!(session(&other), session(&first));
+    assert_eq!(page(&session(&other)), ["The first.\n[image]", "The second."]);
+    assert_eq!(session(&system.post(CHAT, &whole(png)).expect(200)), session(&first));
+    let alone = json!([{"type": "input_image", "image_url": png}]);
+    let response = json!({"model": "ken", "input": [{"role": "user", "content": alone}]});
+    let response = system.post(RESPONSES, &response).expect(200);
+    assert_eq!(page(&session(&response)), ["[image]"]);
+    for (parts, param) in [
+        (json!([image("https://example.test/a.png")]), "messages[0].content[0].image_url.url"),
+        (json!([text, image("data:text/html;base64,QQ==")]), "messages[0].content[1].image_url.url"),
+        (json!([{"type": "image_url", "image_url": {}}]), "messages[0].content[0]"),
+        (json!([{"type": "input_audio", "input_audio": {}}]), "messages[0].content[0]"),
+        (json!(vec![image(png); 9]), "messages"),
+    ] {
+        assert_eq!(system.post(CHAT, &said(parts)).expect(400).text("/error/param"), param);
+    }
+}
+
+/// A model itself is there only if the configuration says so, and then without anything of ken.
+#[test]
+fn a_model_itself_answers_where_it_is_allowed() {
+    let (_closed, system) = with_provider();
+    let raw = |said: &[(&str, &str)]| with(ask(said), "model", json!("openai/m"));
+    assert_eq!(system.post(CHAT, &raw(&[("user", "hi")])).expect(404).text("/error/code"), "model_not_found");
+    let provider = Provider::answering(|request: &ReceivedRequest| {
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13});
+        let is_offered = request.body["tools"].to_string().contains("\"weather\"");
+        let calls: &[(&str, &str, &str)] = if is_offered { &[("c1", "weather", "{\"city\": \"Rome\"}")] } else { &[] };
+        Reply::Stream(with_usage(openai(&["One."], calls), &usage))
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .config("[doors]\nraw_models = true\n")
+        .start();
+    let said = [("system", "Be brief."), ("user", "The first."), ("assistant", "Yes?"), ("user", "The second.")];
+    let body = with(with(raw(&said), "temperature", json!(0.5)), "top_p", json!(1));
+    let whole = system.post(CHAT, &body).expect(200);
+    assert_eq!((content(&whole).as_str(), whole.at("/usage/total_tokens")), ("One.", json!(13)));
+    assert_eq!(whole.header("x-ken-ignored"), Some("top_p"));
+    let sent = provider.received().last().unwrap().body.clone();
+    let texts: Vec<&str> =
+        sent["messages"].as_array().unwrap().iter().filter_map(|one| one["content"].as_str()).collect();
+    assert_eq!((texts, &sent["temperature"]), (vec!["Be brief.", "The first.", "Yes?", "The second."], &json!(0.5)));
+    let streamed = system.post(CHAT, &with(body.clone(), "stream", json!(true))).expect(200).body_text();
+    assert_eq!(streamed_text(&pieces(&streamed)), "One.");
+    let tools = with(raw(&[("user", "Weather?")]), "tools", weather_tool(true));
+    let called = system.post(CHAT, &tools).expect(200);
+    let call = called.at("/choices/0/message/tool_calls/0");
+    assert_eq!(
+        (&call["function"]["name"], called.text("/choices/0/finish_reason").as_str()),
+        (&json!("weather"), "tool_calls")
+    );
+    let mut answered = tools.clone();
+    answered["messages"].as_array_mut().unwrap().extend([
+        called.at("/choices/0/message"),
+        json!({"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"}),
+    ]);
+    system.post(CHAT, &answered).expect(200);
+    let sent = last_request(&provider);
+    assert!(sent.contains("18 degrees") && sent.contains("Rome"), "{sent}");
+    // Nothing of it is kept, and the agents are what they were.
+    assert_eq!(system.get("/api/chat/sessions?limit=100").expect(200).at("/sessions"), json!([]));
+    let models = system.get("/v1/models").expect(200).body_text();
+    assert!(models.contains("\"openai/m\"") && models.contains("\"ken\""), "{models}");
+    system.get("/v1/models/openai/m").expect(200);
+    let other = with(body.clone(), "model", json!("openai/other"));
+    assert_eq!(system.post(CHAT, &other).expect(404).text("/error/code"), "model_not_found");
+    let twice = with(body, "n", json!(2));
+    assert_eq!(system.post(CHAT, &twice).expect(400).text("/error/param"), "n");
+    assert_eq!(content(&system.post(CHAT, &ask(&[("user", "hi")])).expect(200)), "One.");
 }
 
 const RESPONSES: &str = "/v1/responses";
@@ -673,4 +815,30 @@ fn a_stream_and_a_response_wait_for_a_decision_in_their_own_way() {
     let target = format!("{RESPONSES}/{}", begun.text("/id"));
     until("the answer is there", || system.get(&target).expect(200).text("/status") == "completed");
     assert_eq!(output(&system.get(&target).expect(200)), "Done.");
+}
+
+#[test]
+fn what_is_owed_is_paid_by_the_next_response_too() {
+    let system = gated();
+    let notice = system.post(CHAT, &ask(&[("user", "gate it")])).expect(200);
+    assert!(content(&notice).contains("ken waits for a decision"), "{}", notice.body_text());
+    let said = |stream: bool, text: &str, before: &[Value]| {
+        let said: Vec<Value> = before.iter().cloned().chain([json!({"role": "user", "content": text})]).collect();
+        json!({"model": "ken", "input": said, "stream": stream})
+    };
+    let mut before =
+        vec![json!({"role": "user", "content": "gate it"}), json!({"role": "assistant", "content": content(&notice)})];
+    let waits = system.post(RESPONSES, &said(false, "hello", &before)).expect(200);
+    assert_eq!((waits.text("/status"), session(&waits)), ("in_progress".to_owned(), session(&notice)));
+    decide(&system, true);
+    let target = format!("{RESPONSES}/{}", waits.text("/id"));
+    until("the answer is there", || system.get(&target).expect(200).text("/status") == "completed");
+    let paid = "Done.\n\nHello there.";
+    assert_eq!(output(&system.get(&target).expect(200)), paid);
+    // Whoever reads its events gets the same, and goes on with it.
+    let events = numbered(&system.get(&format!("{target}?stream=true")).expect(200).body_text());
+    assert_eq!(events.last().unwrap()["response"]["output"][0]["content"][0]["text"], paid);
+    before.extend([json!({"role": "user", "content": "hello"}), json!({"role": "assistant", "content": paid})]);
+    let next = system.post(RESPONSES, &said(false, "hello again", &before)).expect(200);
+    assert_eq!((output(&next), session(&next)), ("Hello there.".to_owned(), session(&notice)));
 }

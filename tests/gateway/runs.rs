@@ -232,6 +232,15 @@ fn repeated(system: &System) {
         (second.json(), second.header("location").map(str::to_owned))
     );
     assert!(first.header("location").is_some());
+    // The same work again is another run, once for a key.
+    let failed = first.text("/error/meta/runId");
+    let again = format!("/runs/{failed}/again");
+    let one = post("another", &again, &json!({})).expect(202);
+    assert_ne!(one.text("/runId"), failed);
+    assert_eq!(post("another", &again, &json!({})).expect(202).text("/runId"), one.text("/runId"));
+    let (record, _) = ended(system, &one.text("/runId"));
+    assert_eq!((&record["workflowName"], &record["payload"]), (&json!("steps"), &failing));
+    system.post("/runs/run_none/again", &json!({})).refused(404, "run_not_found", "");
     // A request that was not accepted can be sent again with the same key.
     post("again", STEPS, &json!({})).expect(400);
     post("again", STEPS, &payload).expect(202);
@@ -288,7 +297,7 @@ fn listed(system: &System) {
         }
     }
     assert_eq!(paged, all, "what is new neither repeats nor hides others");
-    assert_eq!(ids(&list("status=errored&workflowName=steps")).len(), 4);
+    assert_eq!(ids(&list("status=errored&workflowName=steps")).len(), 5);
     assert!(ids(&list("workflowName=other")).is_empty());
     for (query, at) in [
         ("status=done", "?status"),

@@ -205,6 +205,33 @@ fn nothing_is_lost_or_doubled_when_the_gateway_is_killed_while_text_streams() {
     tab.has_no_faults();
 }
 
+/// The connection breaks in the middle of a character.
+#[test]
+fn a_stream_that_ends_within_a_character_goes_on_behind_the_last_whole_event() {
+    let Some(browser) = browser() else { return };
+    let said: String = (0..30).map(|number| format!("{number}€ ")).collect();
+    let pieces = said.split_inclusive(' ').flat_map(|piece| [json!({"text": piece}), json!({"sleep_ms": 20})]);
+    let system = Builder::default().script(&[json!({"events": pieces.collect::<Vec<_>>()})]).start();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    tab.sees("Nothing waits for you.");
+    // Of the first byte of the sign for the euro nothing follows.
+    tab.eval(
+        "void (window.old = fetch, window.cuts = 0, window.fetch = async (...all) => { const answer = await old(...all); \
+         if (!/orchestrator.*live=sse/.test(all[0]) || window.cuts > 2) return answer; const reader = answer.body.getReader(); \
+         return new Response(new ReadableStream({ async pull(to) { const { value, done } = await reader.read(); \
+         if (done) return to.close(); const at = value.lastIndexOf(0xe2); window.seen = (window.seen ?? 0) + 1; \
+         if (at < 0 || window.seen % 3) return to.enqueue(value); \
+         window.cuts++; to.enqueue(value.slice(0, at + 1)); to.close(); reader.cancel(); } }), answer); })",
+    );
+    say(&tab, "Count your money");
+    tab.wait(LIVE);
+    let answer = tab.eval("document.querySelector('.turn:last-of-type .prose').innerText");
+    assert_eq!(answer.as_str().unwrap().trim(), said.trim());
+    assert_ne!(tab.eval("window.cuts"), 0);
+    tab.has_no_faults();
+}
+
 #[test]
 fn an_approval_is_shown_whole_and_decided_once() {
     let Some(browser) = browser() else { return };
@@ -330,6 +357,17 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.click("document.querySelector('[aria-label=\"Restart scheduler\"]')");
     until("it is restarted", || system.pid("scheduler") != before);
     tab.wait("document.querySelector('.log span')");
+    // A log is followed as it grows.
+    let choice = |name: &str| {
+        format!("[...document.querySelectorAll('label')].find(l => l.innerText.trim().startsWith('{name}'))")
+    };
+    tab.click(&format!("{}.querySelector('input')", choice("follow")));
+    tab.eval(&format!(
+        "(s => {{ s.value = 'kend'; s.dispatchEvent(new Event('change', {{bubbles: true}})); }})({}.querySelector('select'))",
+        choice("Part")
+    ));
+    assert!(system.ken(&["reload"]).status.success());
+    tab.wait("/reloaded: 0 added/.test(document.querySelector('.log').innerText)");
     tab.click_text("Check it");
     tab.sees("Unchanged: ");
     // The tests may run as root, of which the doctor says nothing good.
@@ -441,6 +479,47 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
         true
     );
     assert_eq!(std::fs::read_to_string(&note).unwrap(), "mine\n");
+    tab.has_no_faults();
+}
+
+/// A long text of a tool, of which the model sees a part, is there as a whole; so is the conversation, as a file.
+#[test]
+fn what_a_tool_has_said_and_what_was_said_are_saved() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let tool = json!({"name": "count", "description": "Counts.", "command": ["seq", "1", "9999"], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "approval": "none"});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "count", "after_tools": 0, "events": [{"tool": {"name": "count", "arguments": {}}}]}),
+            json!({"events": [{"text": "Counted."}]}),
+        ])
+        .file("tools.d/count.json", &tool.to_string())
+        .start();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "count");
+    tab.wait(LIVE);
+    for _ in 0..2 {
+        tab.click_text("Whole output, 47.7 KB");
+        tab.wait("document.querySelector('[aria-label=\"Whole output\"]')?.innerText.startsWith('1\\n2\\n')");
+        // Once as it was followed, and once as it is read again.
+        looks(&tab, "output-wide-light", axe.as_deref());
+        tab.call("Page.reload", json!({}));
+        tab.sees("Counted.");
+    }
+    tab.click_text("Whole output, 47.7 KB");
+    tab.eval(
+        "void (window.saved = [], window.made = URL.createObjectURL, URL.createObjectURL = blob => { \
+         blob.text().then(text => window.saved.push(text)); return window.made(blob); })",
+    );
+    tab.click_text("Save as a file");
+    tab.wait("window.saved[0]?.trim().endsWith('\\n9999')");
+    tab.click_text("More");
+    tab.click_text("Export as Markdown");
+    tab.wait("/^# count\\n\\n## You, [^]*Counted\\./.test(window.saved[1])");
+    tab.click_text("Export as JSON");
+    tab.wait("window.saved[2] && JSON.parse(window.saved[2]).exchanges.length === 1");
     tab.has_no_faults();
 }
 
@@ -682,6 +761,34 @@ fn sources_stand_below_an_answer_and_a_stranger_in_the_messenger_is_admitted() {
     tab.has_no_faults();
 }
 
+/// A model's answer is compared with its sources, sentence by sentence.
+#[test]
+fn an_answer_says_what_supports_each_of_its_sentences() {
+    let Some(browser) = browser() else { return };
+    let axe = axe();
+    let text = "Überdruck: the site is deployed on Tuesdays at 14:00 UTC [1]. Bring two large blue umbrellas.";
+    let system = Builder::default().script(&[json!({"events": [{"text": text}]})]).start();
+    let entry = json!({"title": "Deploy window", "content": "Ask Ana. The site is deployed on Tuesdays at 14:00 UTC."});
+    system.post("/api/knowledge", &entry).expect(201);
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "When is the site deployed?");
+    tab.wait(LIVE);
+    // As it was followed, and as it is read again.
+    for _ in 0..2 {
+        tab.click_text("Support by sentence");
+        tab.sees("[1] “The site is deployed on Tuesdays at 14:00 UTC.”");
+        let rows = "[...document.querySelectorAll('.did .rows li')].map(one => one.innerText)";
+        let rows = tab.eval(rows);
+        assert_eq!(rows.as_array().unwrap().len(), 2, "{rows}");
+        assert!(rows[1].as_str().unwrap().starts_with("Bring two large blue umbrellas."), "{rows}");
+        looks(&tab, "support-wide-light", axe.as_deref());
+        tab.call("Page.reload", json!({}));
+        tab.sees("Bring two large blue umbrellas.");
+    }
+    tab.has_no_faults();
+}
+
 /// At an address that is not local nobody comes in but by a link.
 #[test]
 fn a_link_lets_a_browser_in_and_leaves_the_address() {
@@ -698,6 +805,9 @@ fn a_link_lets_a_browser_in_and_leaves_the_address() {
     tab.open(&format!("{address}/#link={code}"));
     tab.sees("Nothing waits for you.");
     assert_eq!(tab.eval("location.hash"), "#/inbox");
+    // Who uses the browser later finds no code in its history.
+    let history = tab.call("Page.getNavigationHistory", json!({})).to_string();
+    assert!(history.contains("#/inbox") && !history.contains(code), "{history}");
     say(&tab, "Hello");
     tab.sees("Hello, you.");
     assert_eq!(tab.eval("document.cookie"), "");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ken_support::{Kind, Support};
-use ken_types::event::{Body, JudgeUse, Judgement};
+use ken_text::head;
+use ken_types::event::{Body, JudgeUse, Judgement, SupportedSentence};
 use ken_types::rule::Law;
 use serde_json::{Value, json};
 
@@ -16,6 +17,11 @@ const JUDGE_TOOL: &str = "judge_text";
 /// The maximum number of violations that a model is told.
 const MAX_VIOLATIONS: usize = 20;
 
+/// The maximum number of sentences of which an event says how they are supported, and of bytes of each passage. Every answer with
+/// sources is stored with them.
+const MAX_SENTENCES: usize = 40;
+const MAX_PASSAGE_BYTES: usize = 200;
+
 /// The comparison of an answer with its sources.
 pub(crate) struct Review {
     pub(crate) support: Support,
@@ -27,7 +33,31 @@ pub(crate) struct Review {
 /// because an answer may say more than its sources.
 pub(crate) fn by_sources(text: &str, evidence: &[(String, String)], review: Review) -> Body {
     let violations = contradictions(text, evidence, &review.support);
-    judged(violations, Value::Null, Some(review.support.score), review.judge)
+    let sentences = sentences(evidence, &review.support);
+    judged(violations, Value::Null, Some(review.support.score), review.judge, sentences)
+}
+
+/// Returns how the sources support each of the first sentences of an answer.
+fn sentences(evidence: &[(String, String)], support: &Support) -> Vec<SupportedSentence> {
+    if evidence.is_empty() {
+        return Vec::new();
+    }
+    let sentences = support.sentences.iter().take(MAX_SENTENCES).map(|sentence| {
+        let found = sentence.passage.and_then(|passage| Some((evidence.get(passage.source)?, passage.span)));
+        SupportedSentence {
+            start: sentence.span.start,
+            end: sentence.span.end,
+            support: rounded(sentence.score),
+            contradicted: sentence.findings.iter().any(|finding| finding.kind == Kind::Contradicted),
+            source: found.map(|((id, _), _)| id.clone()),
+            passage: found.map(|((_, text), span)| head(span.of(text).trim(), MAX_PASSAGE_BYTES).to_owned()),
+        }
+    });
+    sentences.collect()
+}
+
+fn rounded(score: f64) -> f64 {
+    (score * 1_000.0).round() / 1_000.0
 }
 
 /// Returns a violation for each sentence that a source contradicts.
@@ -100,7 +130,8 @@ pub(crate) async fn by_laws(
         Some(_) => Some(review.support.score),
         None => judgement.pointer("/support/score").and_then(Value::as_f64),
     };
-    Ok(judged(violations, scores, support, review.judge))
+    let sentences = sentences(evidence, &review.support);
+    Ok(judged(violations, scores, support, review.judge, sentences))
 }
 
 /// Returns the statements of the answer that a source contradicts.
@@ -117,13 +148,20 @@ fn texts(list: Option<&Value>) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn judged(violations: Vec<String>, scores: Value, support: Option<f64>, judge: Option<Box<JudgeUse>>) -> Body {
+fn judged(
+    violations: Vec<String>,
+    scores: Value,
+    support: Option<f64>,
+    judge: Option<Box<JudgeUse>>,
+    sentences: Vec<SupportedSentence>,
+) -> Body {
     Body::Validation {
         verdict: if violations.is_empty() { Judgement::Pass } else { Judgement::Fail },
         violations,
         scores,
-        support: support.map(|score| (score * 1_000.0).round() / 1_000.0),
+        support: support.map(rounded),
         judge,
+        sentences,
     }
 }
 
@@ -142,6 +180,21 @@ mod tests {
         assert_eq!(faults("The reactor valve opens at 40 bar. Ask for more."), Vec::<String>::new());
         let found = faults("The reactor valve opens at 90 bar.");
         assert_eq!(found, ["kb-1 contradicts: “The reactor valve opens at 90 bar.”"]);
+    }
+
+    #[test]
+    fn each_sentence_has_the_passage_that_says_it() {
+        let evidence = [("kb-1".to_owned(), "Ask Ana. The valve opens at 40 bar.".to_owned())];
+        let text = "Überdruck: the valve opens at 40 bar. The valve opens at 90 bar.";
+        let support = ken_support::support(text, &[&evidence[0].1]);
+        let found = sentences(&evidence, &support);
+        assert_eq!(&text[found[1].start..found[1].end], "The valve opens at 90 bar.");
+        assert!(!found[0].contradicted && found[1].contradicted && found[0].support > found[1].support, "{found:?}");
+        assert_eq!(found[0].passage.as_deref(), Some("The valve opens at 40 bar."));
+        assert_eq!(found[1].source.as_deref(), Some("kb-1"));
+        assert_eq!(sentences(&[], &support), []);
+        let long = ken_support::support(&"The valve opens. ".repeat(50), &[&evidence[0].1]);
+        assert_eq!(sentences(&evidence, &long).len(), MAX_SENTENCES);
     }
 
     #[test]

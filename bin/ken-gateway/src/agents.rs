@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::Mint;
-use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
+use ken_types::limits::{INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
-    Admission, Admit, Admitted, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
+    Admission, Admit, Admitted, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::app::Gateway;
 use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
+use crate::images;
 use crate::store::{CHANGE, failed_change};
 use crate::stream::read;
 use crate::stream::subject::Subject;
@@ -34,18 +35,13 @@ struct Prompt {
     model: Option<String>,
 }
 
-const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
 impl Prompt {
     fn check(self, instance: String, mint: &mut Mint) -> Result<Admit, Error> {
         let message = required("message", self.message)?;
         check_size("message", &message, PROMPT_BYTES)?;
-        if self.images.len() > IMAGES {
-            let text = format!("{} images, at most {IMAGES} are allowed", self.images.len());
-            return Err(Error::invalid("/images", text));
-        }
+        images::check_count(self.images.len(), "/images")?;
         let images = self.images.into_iter().enumerate();
-        let images = images.map(|(index, image)| check_image(index, image));
+        let images = images.map(|(index, image)| images::read(image, &format!("/images/{index}")));
         Ok(Admit {
             instance,
             submission_id: mint.submission(),
@@ -56,38 +52,6 @@ impl Prompt {
             model: self.model,
         })
     }
-}
-
-fn check_image(index: usize, image: Value) -> Result<Image, Error> {
-    let wrong = |field: &str, message: &str| Error::invalid(format!("/images/{index}{field}"), message);
-    let image: Image = ken_types::json::from_value(image).map_err(|error| {
-        let at = format!("/images/{index}{}", error.at.as_deref().unwrap_or_default());
-        error.at(at)
-    })?;
-    if image.kind != "image" {
-        return Err(wrong("/type", "type must be image"));
-    }
-    if !IMAGE_TYPES.contains(&image.mime_type.as_str()) {
-        let message = "mimeType must be image/png, image/jpeg, image/gif or image/webp";
-        return Err(wrong("/mimeType", message));
-    }
-    if image.data.len() > IMAGE_CHARACTERS {
-        let text = format!("an image has {} characters, at most {IMAGE_CHARACTERS} are allowed", image.data.len());
-        return Err(Error::too_large(text).at(format!("/images/{index}/data")));
-    }
-    if !image.data.is_empty() && is_base64(image.data.as_bytes()) {
-        Ok(image)
-    } else {
-        Err(wrong("/data", "data is not base64"))
-    }
-}
-
-/// Whether a text is base64 with padding (RFC 4648, section 4).
-fn is_base64(text: &[u8]) -> bool {
-    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
-    let digits = text.get(..text.len() - padding).unwrap_or_default();
-    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    text.len().is_multiple_of(4) && padding <= 2 && digits.iter().all(is_digit)
 }
 
 /// POST /agents/:name/:id
@@ -213,16 +177,7 @@ fn instance(request: &Request) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64() {
-        for good in ["QQ==", "QUI=", "QUJD", "+/+/"] {
-            assert!(is_base64(good.as_bytes()), "{good}");
-        }
-        for bad in ["Q", "QQ=", "Q===", "Q Q=", "QQ=A", "-_-_"] {
-            assert!(!is_base64(bad.as_bytes()), "{bad}");
-        }
-    }
+    use ken_types::limits::{IMAGE_CHARACTERS, IMAGES};
 
     #[test]
     fn the_limits_of_a_prompt() {

@@ -45,6 +45,10 @@ pub(crate) struct Gateway {
     pub(crate) wait: Duration,
     /// How long a caller of the interface of OpenAI waits for a turn that waits for a decision.
     pub(crate) door_wait: Duration,
+    /// Whether that interface also has the models themselves.
+    pub(crate) raw_models: bool,
+    /// Whether callers over MCP can read what was said to ken.
+    pub(crate) mcp_transcripts: bool,
     /// The configured public URL without a trailing slash, or empty if there is none.
     pub(crate) public_url: String,
     /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.

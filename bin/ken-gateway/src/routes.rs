@@ -7,8 +7,8 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, console, doctor, fork, health, ids, import, inbox, knowledge, mcp, messenger, openai,
-    openapi, runs, schedules, sessions, system, telemetry, undo, workflows,
+    agents, approvals, chat, console, doctor, export, fork, health, ids, import, inbox, knowledge, logs, mcp,
+    messenger, openai, openapi, runs, schedules, sessions, system, telemetry, undo, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -46,7 +46,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /console/token", console::trade)
         .on("GET    /api/system", system::state)
         .on("POST   /api/system/parts/:name/restart", system::restart)
-        .on("GET    /api/logs", system::logs)
+        .on("GET    /api/logs", logs::logs)
         .on("GET    /api/audit", system::audit)
         .on("GET    /api/inbox", inbox::inbox)
         .on("GET    /api/doctor", doctor::doctor)
@@ -64,6 +64,8 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/chat/sessions/:id/cancel", sessions::cancel)
         .on("PATCH  /api/chat/sessions/:id", sessions::update)
         .on("POST   /api/chat/sessions/:id/fork", fork::fork)
+        .on("GET    /api/chat/sessions/:id/export", export::export)
+        .on("GET    /api/chat/sessions/:id/blobs/:digest", export::blob)
         .on("DELETE /api/chat/sessions/:id", sessions::delete)
         .on("POST   /api/knowledge", knowledge::put)
         .on("GET    /api/knowledge", knowledge::list)
@@ -117,10 +119,12 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /runs", runs::list)
         .on("GET    /runs/:runId", runs::read)
         .on("POST   /runs/:runId/abort", runs::abort)
+        .on("POST   /runs/:runId/again", runs::again)
+        .limited(chat_rate)
         .on("GET    /api/events", read::system_events)
         .on("GET    /v1/models", openai::models::list)
         .on("GET    /v1/models/:id", openai::models::get)
-        .on("GET    /v1/models/ken/:agent", openai::models::get)
+        .on("GET    /v1/models/:provider/:name", openai::models::get)
         .on("POST   /v1/chat/completions", openai::chat::complete)
         .limited(chat_rate)
         .on("POST   /v1/responses", openai::responses::create)

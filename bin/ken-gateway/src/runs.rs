@@ -16,6 +16,7 @@ use crate::page;
 use crate::store::{CALL_TIMEOUT, CHANGE};
 use crate::stream::read;
 use crate::stream::subject::Subject;
+use crate::workflows;
 
 /// GET /runs
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -62,6 +63,15 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
         ReplayableResponse::json(200, &json!({"aborted": aborted.aborted}))
     };
     once(&gateway, &request, b"{}", typed, work).await
+}
+
+/// POST /runs/:runId/again: another run of the same workflow with the same payload.
+pub(crate) async fn again(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    body::read::<Value>(&bytes)?;
+    let by = run_args(&request);
+    let record = gateway.store.call::<RunsGet>(&by, CALL_TIMEOUT).await.map_err(|error| missing(error, &by))?;
+    workflows::begin(&gateway, &request, record.workflow_name, record.payload.unwrap_or_default(), b"{}").await
 }
 
 fn run_args(request: &Request) -> ByRun {

@@ -58,6 +58,8 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
         state: start.places.state.clone(),
         wait: Duration::from_millis(start.config.chat.wait_ms.into()),
         door_wait: Duration::from_millis(start.config.doors.wait_ms.into()),
+        raw_models: start.config.doors.raw_models,
+        mcp_transcripts: start.config.doors.mcp_transcripts,
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
         has_secret: secret.is_some(),

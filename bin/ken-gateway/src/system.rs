@@ -1,6 +1,5 @@
 //! The parts of the system, for a person who looks at it: their states, the models, and the restart of a part.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +7,7 @@ use ken_http::{Failure, Request, Response, plain};
 use ken_types::id::Mint;
 use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::AuditVerify;
-use ken_types::ops::kend::{
-    ChangeArgs, LogsArgs, PartStatus, PartsLogs, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor,
-};
+use ken_types::ops::kend::{ChangeArgs, PartStatus, PartsRestart, PartsStatus, StatusArgs, SystemStatus, WaitFor};
 use ken_types::ops::model::{Health, ModelHealth, ModelState};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
@@ -26,9 +23,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 const RESTART_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the check of the audit log may take. All of it is read.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum number of log lines in an answer, and their maximum size together in bytes.
-const MAX_LOG_LINES: u64 = 1_000;
-const MAX_LOG_BYTES: usize = 1 << 20;
 
 /// GET /api/system
 pub(crate) async fn state(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
@@ -111,28 +105,6 @@ pub(crate) async fn restart(gateway: Arc<Gateway>, mut request: Request) -> Resu
         ReplayableResponse::json(200, &part(&restarted))
     };
     once(&gateway, &request, b"{}", plain, work).await
-}
-
-/// GET /api/logs: the last lines of the log of a part, as it wrote them, the newest last.
-pub(crate) async fn logs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let query = request.query()?;
-    let name = query.one("part")?.ok_or_else(|| Error::invalid("?part", "part is missing"))?.to_owned();
-    let lines = u32::try_from(query.number("lines", 1..=MAX_LOG_LINES, 200)?).unwrap_or_default();
-    let args = LogsArgs { name, lines, follow: false };
-    let mut items = gateway.kend.stream::<PartsLogs>(&args, CALL_TIMEOUT).await.map_err(deadline_as_unavailable)?;
-    let (mut kept, mut size) = (VecDeque::new(), 0);
-    while let Some(item) = items.next().await {
-        let line = item?.line;
-        size += line.len();
-        kept.push_back(line);
-        while size > MAX_LOG_BYTES
-            && let Some(oldest) = kept.pop_front()
-        {
-            size -= oldest.len();
-        }
-    }
-    items.reply().await.map_err(deadline_as_unavailable)?;
-    Response::json(200, &json!({"part": args.name, "lines": kept}))
 }
 
 /// GET /api/audit: whether the chain of the audit log holds.

@@ -24,18 +24,30 @@ const START: &str = "-1";
 
 /// POST /workflows/:name
 pub(crate) async fn start(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
-    let waits = waits(&request)?;
+    waits(&request)?;
     let workflow = request.segment("name").to_owned();
     check_name(&gateway, &workflow).await?;
     let bytes = request.body().await?;
     let payload = body::value(&bytes)?;
-    check_payload(&gateway, &workflow, &payload).await?;
+    begin(&gateway, &request, workflow, payload, &bytes).await
+}
+
+/// Starts a run. `body` is what an idempotency key stands for.
+pub(crate) async fn begin(
+    gateway: &Gateway,
+    request: &Request,
+    workflow: String,
+    payload: Value,
+    body: &[u8],
+) -> Result<Response, Failure> {
+    let waits = waits(request)?;
+    check_payload(gateway, &workflow, &payload).await?;
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
         let run = AdmitRun { run_id: mint.run(), workflow, payload };
-        admitted(&gateway, &request, run, waits).await
+        admitted(gateway, request, run, waits).await
     };
-    once(&gateway, &request, &bytes, typed, work).await
+    once(gateway, request, body, typed, work).await
 }
 
 fn unknown(workflow: &str) -> Failure {

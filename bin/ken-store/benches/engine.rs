@@ -211,6 +211,7 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
             received_at: Timestamp::now(),
             context: None,
             raw: None,
+            images: Vec::new(),
         },
         target: Target::Selector(session.0.clone()),
         action: Action::Prompt { submission_id: submission.clone(), policy: Policy::Queue },

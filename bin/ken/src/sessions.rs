@@ -4,15 +4,15 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ken_client::chat::{Chosen, Identity};
-use ken_client::{Gateway, History, source_lines};
+use ken_client::chat::Chosen;
+use ken_client::{Gateway, History, Method};
 use ken_types::places::Places;
-use ken_types::uri::{encode_query, encode_segment};
+use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::globals::Globals;
-use crate::ids::{field, items};
+use crate::ids::field;
 use crate::named_session::find;
 use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr, print_table, print_text};
 use crate::progress::during;
@@ -20,8 +20,6 @@ use crate::{eval, gateway, undo};
 
 /// The beginnings of the ids of sessions.
 const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
-/// The number of exchanges in a page of a transcript.
-const PAGE: u32 = 100;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -158,67 +156,19 @@ fn archive(gateway: &mut Gateway, named: &Named) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pages of a transcript are read from the newest to the oldest, and printed in the other order.
 fn export(gateway: &mut Gateway, args: &Export) -> Outcome {
-    let found = named(gateway, &args.session)?;
-    let identity = found.record.as_ref().and_then(Identity::of).unwrap_or_else(Identity::local);
-    let mut exchanges: Vec<Value> = Vec::new();
-    let mut session;
-    let mut before: Option<String> = None;
-    loop {
-        let mut page = gateway.transcript_before(&identity, &found.id, PAGE, before.as_deref())?;
-        let older = items(&page, "exchanges").to_vec();
-        exchanges.splice(0..0, older);
-        session = page.get_mut("session").map(Value::take);
-        before = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
-        if before.is_none() {
-            break;
-        }
-    }
-    // The record in lists says more than the page, which has only id and name.
-    let session = listed(gateway, &found.id)?.or(session).unwrap_or_default();
-    match args.format {
-        Format::Json => print_json(&json!({"session": session, "exchanges": exchanges}))?,
-        Format::Md => print_text(&markdown(&session, &exchanges))?,
+    let (name, is_json) = match args.format {
+        Format::Md => ("md", false),
+        Format::Json => ("json", true),
+    };
+    let target = format!("{}/export?format={name}", target(&named(gateway, &args.session)?.id));
+    let answer = gateway.call(&Method::GET, &target, &[], &[])?;
+    if is_json {
+        print_json(&answer.json()?)?;
+    } else {
+        print_text(&String::from_utf8_lossy(&answer.body))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the record of a session as lists have it.
-fn listed(gateway: &mut Gateway, id: &str) -> Result<Option<Value>, Error> {
-    for archived in [0, 1] {
-        let page = gateway.get(&format!("/api/chat/sessions?archived={archived}&q={}", encode_query(id)))?;
-        let mut found = items(&page, "sessions").iter().filter(|session| field(session, "sessionId") == id);
-        if let Some(session) = found.next() {
-            return Ok(Some(session.clone()));
-        }
-    }
-    Ok(None)
-}
-
-fn markdown(session: &Value, exchanges: &[Value]) -> String {
-    let title = ["displayName", "title", "id"].map(|name| field(session, name));
-    let title = title.into_iter().find(|title| !title.is_empty()).unwrap_or_default();
-    let mut text = format!("# {title}\n");
-    for exchange in exchanges {
-        let part = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        for (who, at, said) in [
-            ("You", part("/prompt/receivedAt"), part("/prompt/text")),
-            ("ken", part("/assistant/completedAt"), part("/assistant/text")),
-        ] {
-            if !said.is_empty() {
-                text.push_str(&format!("\n## {who}, {at}\n\n{}\n", said.trim_end()));
-            }
-        }
-        let sources = exchange.get("assistant").map(source_lines).unwrap_or_default();
-        for line in sources.lines() {
-            text.push_str(&format!("\n{line}\n"));
-        }
-        if part("/status") != "completed" {
-            text.push_str(&format!("\n*The turn is {}.*\n", part("/status")));
-        }
-    }
-    text
 }
 
 /// Deletes sessions for good. Before the first one is deleted, all are found and the person is asked.

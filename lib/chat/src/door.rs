@@ -4,6 +4,7 @@
 
 use ken_types::event::{CitedSource, TurnResult};
 use ken_types::hex;
+use ken_types::id::SubmissionId;
 use ken_types::live_text::LiveText;
 use ken_types::ops::store::{Scope, SubmissionStatus};
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,12 @@ pub fn waiting(requests: &[String]) -> String {
          then, and the next answer here begins with its answer.*",
         requests.join(", ")
     )
+}
+
+/// Returns the turns whose answers stand before that of a prompt with this context.
+pub fn owed(context: Option<&Value>) -> Vec<SubmissionId> {
+    let given = context.and_then(|context| context.get(OWED));
+    given.and_then(|owed| Vec::deserialize(owed).ok()).unwrap_or_default()
 }
 
 /// Returns the text of an earlier turn, which stands before an answer.

@@ -170,6 +170,7 @@ impl Prepared {
             received_at: mint.at(),
             context: inbound.context,
             raw: inbound.raw,
+            images: Vec::new(),
         };
         Prepared {
             args: Accept { event, target: plan.target, action: plan.action, counted: false },

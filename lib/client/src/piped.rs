@@ -160,6 +160,7 @@ mod tests {
         assert_eq!(text_of_stdin(b"a\nb".to_vec()).unwrap(), "a\nb");
         for (bytes, why) in [(&b"a\0b"[..], "byte 1 is NUL"), (b"ab\xff", "not UTF-8 at byte 2")] {
             let error = text_of_stdin(bytes.to_vec()).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("standard input is not text: {why}; ")), "{error}");
             assert!(error.message.ends_with(why) && error.hint.unwrap().contains("-a -"), "{}", error.message);
         }
     }

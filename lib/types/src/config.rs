@@ -172,11 +172,15 @@ impl Default for Chat {
 pub struct Doors {
     /// How long a request of the interface of OpenAI waits for a turn that waits for a decision, in milliseconds, at most 600,000.
     pub wait_ms: u32,
+    /// Whether the interface of OpenAI also has the models themselves, as `provider/model`.
+    pub raw_models: bool,
+    /// Whether programs that speak the Model Context Protocol can read what was said to ken.
+    pub mcp_transcripts: bool,
 }
 
 impl Default for Doors {
     fn default() -> Doors {
-        Doors { wait_ms: 240_000 }
+        Doors { wait_ms: 240_000, raw_models: false, mcp_transcripts: false }
     }
 }
 

@@ -189,7 +189,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if let Some(at) = self.at.as_ref().filter(|at| !at.is_empty()) {
+        // Standard input has no name but the sign for it, and the message says what is meant.
+        if let Some(at) = self.at.as_ref().filter(|at| !at.is_empty() && *at != "-") {
             write!(f, " (at {at})")?;
         }
         if let Some(hint) = &self.hint {

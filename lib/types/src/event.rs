@@ -225,6 +225,9 @@ pub enum Body {
         /// The model that judged the answer sentence by sentence; absent if none did.
         #[serde(default)]
         judge: Option<Box<JudgeUse>>,
+        /// The first sentences of the answer, if it has sources.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sentences: Vec<SupportedSentence>,
     },
     CompactionStart {
         reason: String,
@@ -596,6 +599,24 @@ fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::
 pub struct ModelName {
     pub provider: String,
     pub id: String,
+}
+
+/// How the sources support a sentence of an answer.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SupportedSentence {
+    /// Where it begins and ends in the answer, in bytes.
+    pub start: usize,
+    pub end: usize,
+    /// An estimate of how many readers would say that the sources support it, 0 (none) to 1 (all).
+    pub support: f64,
+    /// Whether a source says something else about the same thing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contradicted: bool,
+    /// The source that says it best, as the answer names it: `[1]`; and the beginning of its sentence.
+    pub source: Option<String>,
+    pub passage: Option<String>,
 }
 
 /// The result of a prompt: the final text, the usage of all its turns, and the model of the last one.

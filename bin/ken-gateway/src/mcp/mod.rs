@@ -9,6 +9,7 @@ mod client;
 mod message;
 mod prompts;
 mod repeat;
+mod resources;
 pub(crate) mod state;
 mod tools;
 mod version;
@@ -111,7 +112,7 @@ fn initialize(gateway: &Gateway, client: &Client, call: &Call) -> Result<Respons
     let requested = call.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
     let result = json!({
         "protocolVersion": version::negotiated(requested),
-        "capabilities": capabilities(),
+        "capabilities": capabilities(gateway),
         "serverInfo": server_info(),
         "instructions": INSTRUCTIONS,
     });
@@ -119,8 +120,12 @@ fn initialize(gateway: &Gateway, client: &Client, call: &Call) -> Result<Respons
     response.text_header(SESSION, &client.new_session(gateway)?)
 }
 
-fn capabilities() -> Value {
-    json!({"tools": {}, "prompts": {}})
+fn capabilities(gateway: &Gateway) -> Value {
+    if gateway.mcp_transcripts {
+        json!({"tools": {}, "prompts": {}, "resources": {}})
+    } else {
+        json!({"tools": {}, "prompts": {}})
+    }
 }
 
 fn server_info() -> Value {
@@ -129,12 +134,19 @@ fn server_info() -> Value {
 
 async fn short(gateway: &Gateway, client: &Client, call: &Call) -> Result<Value, RpcError> {
     match call.method.as_str() {
-        "server/discover" if client.modern => Ok(cached(client, discovered())),
+        "server/discover" if client.modern => Ok(cached(client, discovered(gateway))),
         "ping" if !client.modern => Ok(json!({})),
         "tools/list" => Ok(cached(client, tools::list(gateway).await)),
         "tools/call" => tools::call(gateway, client, call).await,
         "prompts/list" => prompts::list(gateway).await.map(|list| cached(client, list)),
         "prompts/get" => prompts::get(gateway, call).await,
+        "resources/list" if gateway.mcp_transcripts => {
+            resources::list(gateway, client, call).await.map(|list| cached(client, list))
+        }
+        "resources/templates/list" if gateway.mcp_transcripts => Ok(cached(client, json!({"resourceTemplates": []}))),
+        "resources/read" if gateway.mcp_transcripts => {
+            resources::read(gateway, client, call).await.map(|read| cached(client, read))
+        }
         other => {
             let status = if client.modern { 404 } else { 200 };
             Err(RpcError::new(METHOD_NOT_FOUND, format!("there is no method `{other}`")).status(status))
@@ -142,8 +154,8 @@ async fn short(gateway: &Gateway, client: &Client, call: &Call) -> Result<Value,
     }
 }
 
-fn discovered() -> Value {
-    json!({"supportedVersions": version::supported(), "capabilities": capabilities(), "instructions": INSTRUCTIONS})
+fn discovered(gateway: &Gateway) -> Value {
+    json!({"supportedVersions": version::supported(), "capabilities": capabilities(gateway), "instructions": INSTRUCTIONS})
 }
 
 /// Adds how long a list may be kept, which the version without sessions requires. A skill or a tool can change at any time.

@@ -96,11 +96,13 @@ fn check_metadata(request: &Request, call: &Call) -> Result<(), RpcError> {
     if method != Some(call.method.as_str()) {
         return Err(mismatch("Mcp-Method", method, &call.method));
     }
-    if !matches!(call.method.as_str(), "tools/call" | "prompts/get") {
-        return Ok(());
-    }
-    let (given, name) = (request.header("mcp-name"), call.params.get("name").and_then(Value::as_str));
-    let name = name.ok_or_else(|| RpcError::new(INVALID_PARAMS, "params has no name, a string"))?;
+    let field = match call.method.as_str() {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        _ => return Ok(()),
+    };
+    let (given, name) = (request.header("mcp-name"), call.params.get(field).and_then(Value::as_str));
+    let name = name.ok_or_else(|| RpcError::new(INVALID_PARAMS, format!("params has no {field}, a string")))?;
     if given.and_then(decoded).as_deref() != Some(name) {
         return Err(mismatch("Mcp-Name", given, name));
     }

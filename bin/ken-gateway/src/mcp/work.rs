@@ -124,6 +124,7 @@ fn accept(client: &Client, question: String, session: Option<String>, ids: TurnI
         received_at: ids.at,
         context: Some(context),
         raw: None,
+        images: Vec::new(),
     };
     let target = match session {
         Some(session) => Target::Selector(session),

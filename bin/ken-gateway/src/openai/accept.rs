@@ -60,6 +60,7 @@ pub(super) async fn accept(
             received_at: mint.at(),
             context: input.context(Some(&conversation).filter(|_| is_found), previous, answered.as_ref()),
             raw: None,
+            images: input.images.clone(),
         },
         target,
         action: Action::Prompt { submission_id: mint.submission(), policy: Policy::Queue },
@@ -105,7 +106,7 @@ async fn begun(
     let shortened = shortened && session.created;
     let (event, at) = (accepted.event_id, accepted.received_at);
     let mut turn = Turn::new(gateway.clone(), request, event, at, session.id, submission);
-    turn.owed = accepted.owed;
+    turn.owed = accepted.owed.into();
     Ok((turn, shortened))
 }
 

@@ -1,7 +1,6 @@
 //! One answer of `/v1/responses`: as an object, and as the events of its making. The number of each event follows from what is
 //! stored, so that a caller whose connection broke can go on after the last one it has.
 
-use ken_chat::door::whole_text;
 use ken_http::{Failure, Frames, LongResponse, Response};
 use ken_types::event::{TurnResult, Usage};
 use ken_types::id::SubmissionId;
@@ -104,7 +103,7 @@ impl Answer {
     }
 
     fn object(&self, status: &str, result: Option<&TurnResult>) -> Value {
-        let text = result.map(whole_text).filter(|text| !text.is_empty());
+        let text = result.map(|result| self.turn.text_of(result)).filter(|text| !text.is_empty());
         let message = text.map(|text| self.item(status, Some(&text)));
         let calls = result.map(|result| self.calls(result)).unwrap_or_default();
         let incomplete = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));

@@ -2,65 +2,25 @@
 
 use std::sync::Arc;
 
-use ken_chat::door::{Conversation, behind, waiting, whole_text};
+use ken_chat::door::{Conversation, waiting};
 use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Frames, LongResponse, Request, Response};
-use ken_types::Error;
-use ken_types::event::{TurnResult, Usage};
+use ken_types::event::TurnResult;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::accept::{Begun, SESSION, accept, delivered, noticed};
+use super::completions::{KNOWN, frame, messages, usage};
 use super::error;
-use super::input::{Input, Said, message};
-use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, sort, switch, text};
+use super::input::Input;
+use super::params::{sort, switch, text};
+use super::raw;
 use super::sending::{named_ignored, sent_whole};
 use super::tools::{Tools, call_id};
-use super::turn::{SILENCE, Turn};
+use super::turn::Turn;
 use crate::app::Gateway;
 use crate::body;
 use crate::turn::check_model;
-
-const KNOWN: Known = Known {
-    used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tools", "tool_choice"],
-    ignored: &[
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "max_completion_tokens",
-        "presence_penalty",
-        "frequency_penalty",
-        "logit_bias",
-        "stop",
-        "store",
-        "metadata",
-        "service_tier",
-        "prediction",
-        "reasoning_effort",
-        "verbosity",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "web_search_options",
-        "parallel_tool_calls",
-    ],
-    refused: REFUSED,
-};
-
-const REFUSED: &[Refused] = &[
-    ("n", is_one, "ken gives one answer"),
-    ("logprobs", is_off, "ken has no probabilities of tokens"),
-    ("top_logprobs", is_off, "ken has no probabilities of tokens"),
-    ("seed", never, "the answers of ken cannot be repeated by a seed"),
-    ("audio", never, "ken answers with text"),
-    ("modalities", is_text, "ken answers with text"),
-    ("functions", is_empty, "tools are in `tools`"),
-    ("function_call", is_none, "the choice is in `tool_choice`"),
-];
-
-fn is_none(value: &Value) -> bool {
-    *value == "none"
-}
 
 /// A request for an answer.
 struct Asked {
@@ -90,21 +50,14 @@ impl Asked {
     }
 }
 
-fn messages(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure> {
-    let given = fields.get("messages").and_then(Value::as_array).filter(|given| !given.is_empty());
-    let given =
-        given.ok_or_else(|| Error::invalid("/messages", "messages must be a list with at least one message"))?;
-    let read = |(index, given): (usize, &Value)| {
-        let at = format!("/messages/{index}");
-        let fields = given.as_object().ok_or_else(|| Error::invalid(at.clone(), "a message is an object"))?;
-        message(fields, &at)
-    };
-    given.iter().enumerate().map(read).collect()
-}
-
 /// POST /v1/chat/completions
 pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
+    if gateway.raw_models
+        && let Some(asked) = raw::Asked::read(&bytes)?
+    {
+        return raw::complete(gateway, &request, asked).await;
+    }
     let asked = Asked::read(&bytes)?;
     check_model(&gateway).await?;
     let held = request.hold()?;
@@ -129,13 +82,6 @@ struct Answer {
 impl Answer {
     /// Returns the answer as one document.
     async fn whole(mut self, until: Instant) -> Result<Response, Failure> {
-        let mut owed = Vec::new();
-        for id in std::mem::take(&mut self.turn.owed) {
-            match self.turn.owed_text(&id, until).await? {
-                Ok(text) => owed.push(text),
-                Err(requests) => return self.notice(&requests).await,
-            }
-        }
         let requests = self.turn.end_or_requests(until).await?;
         if !requests.is_empty() {
             return self.notice(&requests).await;
@@ -147,7 +93,7 @@ impl Answer {
                 return Err(failure);
             }
         };
-        let body = self.completion(&behind(&owed, &whole_text(&result)), Some(&result));
+        let body = self.completion(&self.turn.text_of(&result), Some(&result));
         Ok(sent_whole(self.turn, &body))
     }
 
@@ -217,7 +163,7 @@ impl Answer {
 
     async fn stream(mut self, mut frames: Frames, with_usage: bool) {
         frames.send(self.piece(json!({"role": "assistant", "content": ""}), None)).await;
-        let end = match self.send_all(&mut frames).await {
+        let end = match self.send_text(&mut frames).await {
             Ok(()) => self.turn.result().await,
             Err(failure) => Err(failure),
         };
@@ -228,22 +174,6 @@ impl Answer {
         };
         frames.send(last).await;
         delivered(&self.turn.gateway, &self.turn.event).await;
-    }
-
-    /// Sends the answers that the caller is owed, and then the text of the turn.
-    async fn send_all(&mut self, frames: &mut Frames) -> Result<(), Failure> {
-        for id in std::mem::take(&mut self.turn.owed) {
-            let text = loop {
-                match self.turn.owed_text(&id, Instant::now() + SILENCE).await? {
-                    Ok(text) => break text,
-                    Err(_) => frames.send(": waiting\n\n").await,
-                }
-            };
-            if !text.is_empty() {
-                frames.send(self.piece(json!({"content": text + "\n\n"}), None)).await;
-            }
-        }
-        self.send_text(frames).await
     }
 
     /// Sends the text as it is made, and a comment where there is none for long.
@@ -283,19 +213,4 @@ impl Answer {
         }
         last + "data: [DONE]\n\n"
     }
-}
-
-fn frame(piece: &Value) -> String {
-    format!("data: {piece}\n\n")
-}
-
-/// Returns the tokens of all calls of the turn, as the original counts them: those that were cached are among those of the prompt.
-fn usage(usage: &Usage) -> Value {
-    let prompt = usage.input + usage.cache_read + usage.cache_write;
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": usage.output,
-        "total_tokens": prompt + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
-    })
 }

@@ -1,17 +1,21 @@
 //! What a request says: the conversation so far, the new messages, and the instructions of the calling program.
 
+use std::borrow::Cow;
+
 use ken_chat::door::{Conversation, DOOR, INSTRUCTIONS, Prefix};
 use ken_http::Failure;
 use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
 use ken_types::ops::schedules::AGENTS;
-use ken_types::ops::store::{Answered, ImportedExchange, OPENAI, PROGRAM_TOOLS, ProgramResult, Scope};
+use ken_types::ops::store::{Answered, Image, ImportedExchange, OPENAI, PROGRAM_TOOLS, ProgramResult, Scope};
 use serde_json::{Map, Value, json};
 
 use super::error::{unknown_model, unsupported};
 use super::tools::{Tools, of_call_id};
 use crate::body::check_length;
+use crate::idempotency::digest;
+use crate::images::{self, check_count};
 
 /// The name of the model that stands for the usual agent.
 pub(super) const MODEL: &str = "ken";
@@ -21,19 +25,32 @@ const IMPORTED_BYTES: usize = 1 << 20;
 const IMPORTED: usize = 1_000;
 /// Stands for the message that an answer of the caller's history has no message before it.
 const NO_PROMPT: &str = "(no message)";
+/// Stands for the text of a message that has images alone, and for each image of an earlier message: no later turn is shown it.
+const ONLY_IMAGES: &str = "[image]";
 
 /// One message of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) role: Role,
     pub(super) text: String,
+    pub(super) images: Vec<Image>,
     /// The ids of the calls that an answer has made; of a result, that of its call.
     pub(super) calls: Vec<String>,
 }
 
 impl Said {
     pub(super) fn new(role: Role, text: impl Into<String>) -> Said {
-        Said { role, text: text.into(), calls: Vec::new() }
+        Said { role, text: text.into(), images: Vec::new(), calls: Vec::new() }
+    }
+
+    /// Returns what a conversation is found by: the text, and what its images are.
+    fn digested(&self) -> Cow<'_, str> {
+        if self.images.is_empty() {
+            return Cow::Borrowed(&self.text);
+        }
+        let images =
+            self.images.iter().map(|image| format!("\n[{} {}]", image.mime_type, digest(&[image.data.as_bytes()])));
+        Cow::Owned(self.text.clone() + &images.collect::<String>())
     }
 }
 
@@ -77,8 +94,9 @@ pub(super) struct Input {
     pub(super) instructions: String,
     /// The messages up to the last one of the assistant, without instructions.
     before: Vec<Said>,
-    /// The text of the messages behind it.
+    /// The text of the messages behind it, and their images.
     pub(super) prompt: String,
+    pub(super) images: Vec<Image>,
     new: Vec<Said>,
     pub(super) tools: Tools,
 }
@@ -102,10 +120,15 @@ impl Input {
         if !continues || !before.is_empty() {
             check_answers(before.last(), &new)?;
         }
-        let prompt = joined(&new);
+        let mut prompt = joined(&new);
+        let images: Vec<Image> = new.iter().flat_map(|said| said.images.iter().cloned()).collect();
+        check_count(images.len(), "/messages")?;
+        if prompt.trim().is_empty() && !images.is_empty() {
+            ONLY_IMAGES.clone_into(&mut prompt);
+        }
         check_prompt(&prompt, &instructions)?;
-        let mut input =
-            Input { model: model.to_owned(), agent, scope: scope(user)?, instructions, before, prompt, new, tools };
+        let (model, scope) = (model.to_owned(), scope(user)?);
+        let mut input = Input { model, agent, scope, instructions, before, prompt, images, new, tools };
         if let Some(instruction) = input.tools.instruction.take() {
             input.instruct(&instruction);
         }
@@ -119,17 +142,10 @@ impl Input {
         self.instructions.push_str(text);
     }
 
-    /// Adds what the model is told about the form of its answer. `schema` is where the format holds its schema, and `at` its own place.
+    /// Adds what the model is told about the form of its answer; see [`form`].
     pub(super) fn instruct_form(&mut self, format: &Value, schema: &str, at: &str) -> Result<(), Failure> {
-        match format.get("type").and_then(Value::as_str) {
-            Some("text") => {}
-            Some("json_schema") => {
-                let missing = || Error::invalid(format!("{at}{schema}"), "the schema is missing");
-                let schema = format.pointer(schema).ok_or_else(missing)?;
-                let form = "Answer with one JSON value that fits this schema, and with nothing else:";
-                self.instruct(&format!("{form}\n{schema}"));
-            }
-            _ => return Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
+        if let Some(text) = form(format, schema, at)? {
+            self.instruct(&text);
         }
         Ok(())
     }
@@ -151,7 +167,7 @@ impl Input {
 
     /// Returns the digests of the conversation before and after the new messages.
     pub(super) fn conversation(&self, caller: &str) -> Conversation {
-        let add = |prefix: Prefix, said: &Said| prefix.add(said.role.name(), &said.text);
+        let add = |prefix: Prefix, said: &Said| prefix.add(said.role.name(), &said.digested());
         let before = self.before.iter().fold(Prefix::start(caller, &self.scope), add);
         let after = self.new.iter().fold(before.clone(), add);
         Conversation { before: (!self.before.is_empty()).then_some(before), after }
@@ -200,6 +216,20 @@ impl Input {
             }
         }
         (!context.is_empty()).then_some(Value::Object(context))
+    }
+}
+
+/// Returns what a model is told about the form of its answer. `schema` is where the format holds its schema, and `at` its own place.
+pub(super) fn form(format: &Value, schema: &str, at: &str) -> Result<Option<String>, Failure> {
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(None),
+        Some("json_schema") => {
+            let missing = || Error::invalid(format!("{at}{schema}"), "the schema is missing");
+            let schema = format.pointer(schema).ok_or_else(missing)?;
+            let form = "Answer with one JSON value that fits this schema, and with nothing else:";
+            Ok(Some(format!("{form}\n{schema}")))
+        }
+        _ => Err(unsupported(at.to_owned(), "the form of an answer is text or json_schema")),
     }
 }
 
@@ -278,7 +308,7 @@ fn exchanges(said: &[Said]) -> Vec<ImportedExchange> {
         }
         let Some(last) = exchanges.last_mut() else { continue };
         let (to, text) = match said.role {
-            Role::User | Role::System => (&mut last.prompt, said.text.clone()),
+            Role::User | Role::System => (&mut last.prompt, with_marks(said)),
             Role::Assistant => (&mut last.answer, said.text.clone()),
             Role::Tool => (&mut last.answer, result(&said.text)),
         };
@@ -291,6 +321,12 @@ fn exchanges(said: &[Said]) -> Vec<ImportedExchange> {
         NO_PROMPT.clone_into(&mut exchange.prompt);
     }
     exchanges
+}
+
+/// Returns the text of an earlier message, with a mark for each image.
+fn with_marks(said: &Said) -> String {
+    let text = Some(said.text.as_str()).filter(|text| !text.is_empty());
+    text.into_iter().chain(said.images.iter().map(|_| ONLY_IMAGES)).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads one message. `at` is its place.
@@ -306,8 +342,8 @@ pub(super) fn message(message: &Map<String, Value>, at: &str) -> Result<Said, Fa
         None => Value::Null,
         Some(content) => content.clone(),
     };
-    let text = content_text(&content, &format!("{at}/content"))?;
-    Ok(Said { role, text, calls: calls(message, role, at)? })
+    let (text, images) = content_parts(&content, &format!("{at}/content"), role == Role::User)?;
+    Ok(Said { role, text, images, calls: calls(message, role, at)? })
 }
 
 /// Returns the ids of the calls of an answer, or that of the call of a result.
@@ -327,16 +363,37 @@ fn calls(message: &Map<String, Value>, role: Role, at: &str) -> Result<Vec<Strin
     given.into_iter().map(id).collect()
 }
 
-/// Returns the text of a message's content, which is a text or a list of parts.
-pub(super) fn content_text(content: &Value, at: &str) -> Result<String, Failure> {
-    match content {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(parts) => {
-            let texts = parts.iter().enumerate().map(|(index, part)| part_text(part, &format!("{at}/{index}")));
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+/// Returns the text of a message's content and its images. Content is a text or a list of parts.
+fn content_parts(content: &Value, at: &str, with_images: bool) -> Result<(String, Vec<Image>), Failure> {
+    let parts = match content {
+        Value::String(text) => return Ok((text.clone(), Vec::new())),
+        Value::Array(parts) => parts,
+        _ => return Err(Error::invalid(at, "content is neither a string nor a list of parts").into()),
+    };
+    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    for (index, part) in parts.iter().enumerate() {
+        let at = format!("{at}/{index}");
+        match image_url(part).filter(|_| with_images) {
+            Some((url, place)) => images.push(images::of_url(url, &format!("{at}{place}"))?),
+            None => texts.push(part_text(part, &at)?),
         }
-        _ => Err(Error::invalid(at, "content is neither a string nor a list of parts").into()),
     }
+    Ok((texts.join("\n"), images))
+}
+
+/// Returns the text of content that cannot have images.
+pub(super) fn content_text(content: &Value, at: &str) -> Result<String, Failure> {
+    content_parts(content, at, false).map(|(text, _)| text)
+}
+
+/// Returns the URL of a part that is an image, and its place in the part.
+fn image_url(part: &Value) -> Option<(&str, &'static str)> {
+    let place = match part.get("type")?.as_str()? {
+        "image_url" => "/image_url/url",
+        "input_image" => "/image_url",
+        _ => return None,
+    };
+    Some((part.pointer(place).and_then(Value::as_str)?, place))
 }
 
 fn part_text(part: &Value, at: &str) -> Result<String, Failure> {
@@ -345,7 +402,10 @@ fn part_text(part: &Value, at: &str) -> Result<String, Failure> {
         "text" | "input_text" | "output_text" => part.get("text"),
         "refusal" => part.get("refusal"),
         _ => {
-            return Err(unsupported(at.to_owned(), format!("a part of type {kind:?} cannot be taken here, only text")));
+            let message = format!(
+                "a part of type {kind:?} cannot be taken here: only text, and images of the user as data: URLs"
+            );
+            return Err(unsupported(at.to_owned(), message));
         }
     };
     let missing = || Error::invalid(at, format!("a part of type {kind:?} has no text"));

@@ -4,10 +4,12 @@
 mod accept;
 mod answer;
 pub(crate) mod chat;
+mod completions;
 pub(crate) mod error;
 mod input;
 pub(crate) mod models;
 mod params;
+mod raw;
 pub(crate) mod responses;
 mod sending;
 mod tools;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ken_chat::door::owed;
 use ken_http::{Failure, Request, Response};
 use ken_types::Error;
 use ken_types::id::SubmissionId;
@@ -252,7 +253,9 @@ fn of_found(gateway: &Arc<Gateway>, request: &Request, found: FoundAnswer) -> An
     let text = |name: &str| found.context.as_ref().and_then(|context| context.get(name)?.as_str().map(str::to_owned));
     let model = text("agent").map_or_else(|| MODEL.to_owned(), |agent| format!("{MODEL}/{agent}"));
     let previous = text("previous").map(SubmissionId);
-    let turn =
+    let owed = owed(found.context.as_ref());
+    let mut turn =
         Turn::new(gateway.clone(), request, found.event_id, found.received_at, found.session_id, found.admission);
+    turn.owed = owed.into();
     Answer::new(model, turn, previous, None)
 }

@@ -1,9 +1,10 @@
 //! The turn of a request: its events as they are stored, and its outcome.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_chat::door::{StreamedText, owed_text};
+use ken_chat::door::{StreamedText, behind, owed_text, whole_text};
 use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::TurnResult;
@@ -22,7 +23,7 @@ use crate::stream::subject::Subject;
 use crate::turn::{Waited, wait};
 
 /// The same as a duration.
-pub(super) const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
+const SILENCE: Duration = Duration::from_millis(SILENCE_MS);
 /// How long a read waits for events. A stream without text has a comment then, which shows the caller that it is not broken.
 const SILENCE_MS: u64 = 15_000;
 /// How long to wait at least before the next look at a turn.
@@ -35,7 +36,9 @@ pub(super) struct Turn {
     pub(super) session: SessionId,
     pub(super) submission: Admission,
     /// The turns of which the caller was sent a notice, and whose answers stand before this one.
-    pub(super) owed: Vec<SubmissionId>,
+    pub(super) owed: VecDeque<SubmissionId>,
+    /// The answers of those that have ended.
+    before: Vec<String>,
     shutdown: Shutdown,
     offset: Offset,
     text: StreamedText,
@@ -74,7 +77,8 @@ impl Turn {
             received_at,
             session,
             submission,
-            owed: Vec::new(),
+            owed: VecDeque::new(),
+            before: Vec::new(),
             shutdown,
             offset,
             text,
@@ -91,6 +95,19 @@ impl Turn {
     /// Waits for what happens next, at most [`SILENCE_MS`].
     pub(super) async fn progress(&mut self) -> Result<Progress, Failure> {
         let mut progress = Progress::default();
+        if let Some(owed) = self.owed.front().cloned() {
+            match self.owed_text(&owed, Instant::now() + SILENCE).await? {
+                Ok(text) => {
+                    progress
+                        .texts
+                        .extend(Some(&text).filter(|text| !text.is_empty()).map(|text| format!("{text}\n\n")));
+                    self.before.push(text);
+                    self.owed.pop_front();
+                }
+                Err(_) => (progress.is_silent, progress.asks) = (true, true),
+            }
+            return Ok(progress);
+        }
         let events = self.events().await?;
         progress.is_silent = events.is_empty();
         for event in events {
@@ -125,7 +142,8 @@ impl Turn {
                 progress?;
             }
             if Instant::now() >= until && !self.has_ended {
-                let standing = self.standing().await?;
+                // The turns of a session run one after the other.
+                let standing = self.standing_of(self.owed.front().unwrap_or(&self.submission.submission_id)).await?;
                 if !standing.approvals.is_empty() {
                     return Ok(standing.approvals);
                 }
@@ -136,11 +154,7 @@ impl Turn {
 
     /// Returns the text of an earlier turn when it has ended. From a time on, a turn that waits for decisions is not waited for: their
     /// requests are returned.
-    pub(super) async fn owed_text(
-        &self,
-        id: &SubmissionId,
-        until: Instant,
-    ) -> Result<Result<String, Vec<String>>, Failure> {
+    async fn owed_text(&self, id: &SubmissionId, until: Instant) -> Result<Result<String, Vec<String>>, Failure> {
         loop {
             let time = until.saturating_duration_since(Instant::now()).max(LEAST_WAIT);
             match wait(&self.gateway, self.shutdown.clone(), id, Some(time)).await? {
@@ -183,9 +197,17 @@ impl Turn {
 
     /// Returns how the turn stands, without waiting for anything.
     pub(super) async fn standing(&self) -> Result<SubmissionStatus, Failure> {
-        let submission_id = self.submission.submission_id.clone();
-        let args = WaitSubmission { submission_id, wait_ms: 0, or_waiting: false };
+        self.standing_of(&self.submission.submission_id).await
+    }
+
+    async fn standing_of(&self, id: &SubmissionId) -> Result<SubmissionStatus, Failure> {
+        let args = WaitSubmission { submission_id: id.clone(), wait_ms: 0, or_waiting: false };
         Ok(self.gateway.store.call::<SubmissionsWait>(&args, CALL_TIMEOUT).await?)
+    }
+
+    /// Returns the whole text of an answer, with those before it that the caller was owed.
+    pub(super) fn text_of(&self, result: &TurnResult) -> String {
+        behind(&self.before, &whole_text(result))
     }
 
     /// Returns the result of a turn that has ended.

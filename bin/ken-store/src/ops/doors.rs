@@ -1,6 +1,6 @@
 //! Conversations of callers who name no session, but send their messages each time. See `ken_chat::door`.
 
-use ken_chat::door::{Conversation, OWED, StreamedText, owed_text};
+use ken_chat::door::{Conversation, StreamedText, owed, owed_text};
 use ken_types::fence::Outside;
 use ken_types::id::{EventId, SessionId, SubmissionId};
 use ken_types::ops::Nothing;
@@ -10,7 +10,6 @@ use ken_types::ops::store::{
     SubmissionKind,
 };
 use ken_types::{Error, Offset};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::change::Change;
@@ -45,25 +44,18 @@ impl Write for DoorsNotice {
 
 /// Whether no later prompt has gone on with the session.
 fn is_newest(tables: &dyn Tables, found: &SubmissionRow) -> Result<bool, Error> {
-    let newest = tables.exchanges(found.stream, i64::MAX, 1)?;
-    Ok(newest.first().is_none_or(|(key, _)| *key == found.key))
+    Ok(tables.newest_prompt(found.stream)?.is_none_or(|key| key == found.key))
 }
 
 /// Returns the turns whose answers the next prompt of a session owes, and notes that it gives them.
 pub(super) fn take_owed(tables: &dyn Tables, stream: i64) -> Result<Vec<SubmissionId>, Error> {
-    let newest = tables.exchanges(stream, i64::MAX, 1)?;
-    let Some((key, _)) = newest.first() else { return Ok(Vec::new()) };
-    let found = tables.submission_by_key(*key)?;
+    let Some(key) = tables.newest_prompt(stream)? else { return Ok(Vec::new()) };
+    let found = tables.submission_by_key(key)?;
     if !tables.take_event_noticed(found.event)? {
         return Ok(Vec::new());
     }
     let context = tables.event(found.event)?.and_then(|event| event.context);
     Ok(owed(context.as_ref()).into_iter().chain([found.id]).collect())
-}
-
-fn owed(context: Option<&Value>) -> Vec<SubmissionId> {
-    let given = context.and_then(|context| context.get(OWED));
-    given.and_then(|owed| Vec::deserialize(owed).ok()).unwrap_or_default()
 }
 
 impl Read for DoorsFind {

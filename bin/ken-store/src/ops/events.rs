@@ -179,12 +179,17 @@ fn entry_of(args: &Accept) -> Option<Entry> {
     let workflow = context.and_then(|context| context.get("workflow"));
     let origins = [("/forwarded", FORWARD), ("/quoted/author", QUOTE), ("/attached", ATTACHMENT)].into_iter();
     let has = |field: &str| context.is_some_and(|context| context.pointer(field).is_some());
+    let images = args.event.images.first().map(|_| ATTACHMENT);
     Some(Entry {
         id: id.clone(),
         kind,
         policy,
         hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
-        outside: origins.filter(|(field, _)| has(field)).map(|(_, origin)| origin.to_owned()).collect(),
+        outside: origins
+            .filter_map(|(field, origin)| has(field).then_some(origin))
+            .chain(images)
+            .map(str::to_owned)
+            .collect(),
     })
 }
 
@@ -250,7 +255,7 @@ fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &
         received_at: event.received_at,
         context: event.context.as_ref(),
         raw: event.raw.as_deref(),
-        images: &[],
+        images: if answer.refused.is_some() { &[] } else { &event.images },
         answer: &record::write(answer)?,
     })
 }

@@ -266,7 +266,7 @@ fn others(groups: Vec<UsageGroup>) -> Option<OtherGroups> {
 }
 
 fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGroup {
-    groups.entry(key.clone()).or_insert_with(|| UsageGroup { key, runs: 0, usage: Tokens::default(), cost: None })
+    groups.entry(key.clone()).or_insert_with(|| UsageGroup { key, ..UsageGroup::default() })
 }
 
 /// The maximum number of submissions and runs that are exported at a time.

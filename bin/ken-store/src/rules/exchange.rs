@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ken_types::event::{CitedSource, Failure, Output};
+use ken_types::event::{CitedSource, Failure, Output, SupportedSentence};
 use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::{Approval, Decision};
 use ken_types::ops::store::State;
@@ -83,6 +83,9 @@ pub struct Assistant {
     /// The sources that the text names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<CitedSource>,
+    /// How the sources support its sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sentences: Vec<SupportedSentence>,
 }
 
 /// What the event of an operation says of its result.
@@ -262,6 +265,9 @@ struct EventFields<'a> {
     duration_ms: Option<u64>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
+    /// Of a validation.
+    #[serde(default)]
+    sentences: Vec<SupportedSentence>,
 }
 
 impl EventFields<'_> {
@@ -328,6 +334,7 @@ fn is_used(event: &str) -> bool {
             | "approval_requested"
             | "approval_decided"
             | "message_end"
+            | "validation"
     )
 }
 
@@ -339,7 +346,8 @@ impl Fold {
     /// The exchange of an answer that has no events.
     pub fn of_answer(id: SubmissionId, text: &str, completed_at: Timestamp) -> Fold {
         let message = format!("{id}:message:0");
-        let assistant = Assistant { id: message, text: text.to_owned(), completed_at, sources: Vec::new() };
+        let assistant =
+            Assistant { id: message, text: text.to_owned(), completed_at, sources: Vec::new(), sentences: Vec::new() };
         Fold { assistant: Some(assistant), ..Fold::of(id) }
     }
 
@@ -365,6 +373,11 @@ impl Fold {
                 let result = seen.result.and_then(|result| serde_json::from_str::<ResultFields>(result.get()).ok());
                 if let (Some(assistant), Some(result)) = (&mut self.assistant, result) {
                     assistant.sources = result.sources;
+                }
+            }
+            "validation" => {
+                if let Some(assistant) = &mut self.assistant {
+                    assistant.sentences = seen.sentences;
                 }
             }
             "operation_start" => {
@@ -469,6 +482,7 @@ impl Fold {
                 text,
                 completed_at: seen.timestamp,
                 sources: Vec::new(),
+                sentences: Vec::new(),
             });
         }
     }

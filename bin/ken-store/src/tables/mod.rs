@@ -492,6 +492,8 @@ pub trait Exchanges {
     fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error>;
     /// Returns the prompts of a stream before a key, newest first. Settled ones have a body.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
+    /// Returns the key of the newest prompt of a stream, in any state.
+    fn newest_prompt(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// Returns the context usage that the newest turn has reported, as JSON. Turns that reported none are skipped.
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;

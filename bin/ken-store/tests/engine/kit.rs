@@ -126,6 +126,7 @@ impl Kit {
                 received_at: START.parse().unwrap(),
                 context: None,
                 raw: None,
+                images: Vec::new(),
             },
             target,
             action,

@@ -18,6 +18,7 @@ use ken_client::chat::{Identity, Prompt};
 use ken_trusted::Folders;
 use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
 use crate::gateway;
@@ -30,8 +31,6 @@ use turn::TurnUpdates;
 const VERSION: u64 = 1;
 /// The maximum number of requests that are answered at the same time.
 const MAX_REQUESTS: usize = 64;
-/// The number of exchanges of a page of a transcript.
-const PAGE: u32 = 100;
 
 const ABOUT: &str = "An editor starts this command; see ken-acp(1) for its configuration.";
 
@@ -139,7 +138,7 @@ impl Agent {
         Ok(folder.to_owned())
     }
 
-    /// Tells the editor what was said in a session.
+    /// Tells the editor what was said and done in a session.
     fn load(&self, params: &Value) -> Result<Value, Error> {
         let folder = self.workspace(params)?;
         let mut gateway = self.gateway.clone();
@@ -148,31 +147,32 @@ impl Agent {
             let own = session.workspace.unwrap_or_default();
             return Err(Error::invalid("/cwd", format!("the session works in {own}, not in {}", folder.display())));
         }
-        let mut pages = Vec::new();
-        let mut before = None;
-        loop {
-            let page = gateway.transcript_before(&Identity::local(), &session.id, PAGE, before.as_deref())?;
-            before = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
-            pages.push(page);
-            if before.is_none() {
-                break;
+        let target = format!("/api/chat/sessions/{}/export?format=json", encode_segment(&session.id));
+        let whole = gateway.get(&target)?;
+        for exchange in whole.get("exchanges").and_then(Value::as_array).into_iter().flatten() {
+            self.replay(&session.id, "user_message_chunk", exchange.pointer("/prompt/text"));
+            let activities = exchange.get("activities").and_then(Value::as_array).into_iter().flatten();
+            // A task is an activity of its own, beside the call that has begun it.
+            for activity in activities.filter(|activity| activity["kind"] != "tool" || activity["name"] != "task") {
+                match activity.get("kind").and_then(Value::as_str) {
+                    Some("thinking") => self.replay(&session.id, "agent_thought_chunk", activity.get("preview")),
+                    Some("tool" | "task" | "approval") => self.update(&session.id, &turn::past_call(activity)),
+                    _ => {}
+                }
             }
-        }
-        for page in pages.iter().rev() {
-            let exchanges = page.get("exchanges").and_then(Value::as_array).into_iter().flatten();
-            for exchange in exchanges {
-                self.replay(&session.id, "user_message_chunk", exchange.pointer("/prompt/text"));
-                self.replay(&session.id, "agent_message_chunk", exchange.pointer("/assistant/text"));
-            }
+            self.replay(&session.id, "agent_message_chunk", exchange.pointer("/assistant/text"));
         }
         Ok(json!({}))
     }
 
     fn replay(&self, session: &str, kind: &str, text: Option<&Value>) {
         if let Some(text) = text.and_then(Value::as_str) {
-            let update = json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}});
-            self.peer.notify("session/update", &json!({"sessionId": session, "update": update}));
+            self.update(session, &json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
         }
+    }
+
+    fn update(&self, session: &str, update: &Value) {
+        self.peer.notify("session/update", &json!({"sessionId": session, "update": update}));
     }
 
     fn prompt(&self, params: &Value) -> Result<Value, Error> {

@@ -199,6 +199,20 @@ fn tool_end(event: &Value) -> Value {
     })
 }
 
+/// A call of an earlier turn, from its activity in the transcript.
+pub(super) fn past_call(activity: &Value) -> Value {
+    let shown = ["preview", "error"].map(|name| text(activity, name)).into_iter().find(|text| !text.is_empty());
+    let content = shown.map(|text| json!({"type": "content", "content": {"type": "text", "text": text}}));
+    json!({
+        "sessionUpdate": "tool_call",
+        "toolCallId": text(activity, "id"),
+        "title": text(activity, "name"),
+        "kind": kind(text(activity, "name")),
+        "status": if text(activity, "status") == "completed" { "completed" } else { "failed" },
+        "content": Vec::from_iter(content),
+    })
+}
+
 /// The kind of a tool or an action, by which an editor chooses a picture.
 fn kind(name: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));

@@ -488,6 +488,9 @@ pub struct InboundEvent {
     /// Data of the connector that is stored with the event. It is JSON in a string, so that it can be nested as deeply
     /// as a request body and still fit into a line of the wire.
     pub raw: Option<String>,
+    /// The images beside the text. Only the turn of this message is shown them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
 }
 
 /// The session of an incoming message.

@@ -280,7 +280,7 @@ pub struct OtherGroups {
     pub cost: Option<f64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageGroup {
     /// The day, the model or the session. `-` for work without a model or session.
@@ -290,6 +290,8 @@ pub struct UsageGroup {
     pub usage: Tokens,
     /// The cost in US dollars. Null if no price is known.
     pub cost: Option<f64>,
+    /// How long a turn has taken on average, in milliseconds. Null for workflows alone, which wait for other things than models.
+    pub mean_ms: Option<u64>,
 }
 
 /// What happened to a message.

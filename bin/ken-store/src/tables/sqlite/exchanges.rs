@@ -71,6 +71,12 @@ impl Exchanges for Database {
         all(self, sql, params![stream, before, limit], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
+    fn newest_prompt(&self, stream: i64) -> Result<Option<i64>, Error> {
+        let sql =
+            "SELECT submission FROM submissions WHERE kind = 'prompt' AND stream = ?1 ORDER BY submission DESC LIMIT 1";
+        first(self, sql, [stream], |row| row.get(0))
+    }
+
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error> {
         let sql = "SELECT context_usage FROM exchanges
                    WHERE stream = ?1 AND turn IS NOT NULL AND context_usage IS NOT NULL ORDER BY turn DESC LIMIT 1";

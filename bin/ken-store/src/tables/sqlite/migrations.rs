@@ -47,10 +47,28 @@ pub(crate) const STEPS: &[&str] = &[
     PURGE_PASS,
     FEWER_INDEX_ENTRIES,
     DOORS,
+    DURATIONS,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// How long each submission has taken, in milliseconds; NULL for a workflow. Averages over the summaries would read all of them.
+const DURATIONS: &str = "
+ALTER TABLE usage ADD COLUMN duration INTEGER;
+DROP TRIGGER usage_of_summary;
+CREATE TRIGGER usage_of_summary AFTER INSERT ON telemetry BEGIN
+  INSERT OR REPLACE INTO usage
+    SELECT new.submission, date(new.settled_at / 1000, 'unixepoch'), coalesce(new.body ->> '$.model', '-'),
+      iif(kind = 'workflow', NULL, stream), coalesce(new.body ->> '$.usage.input', 0), coalesce(new.body ->> '$.usage.output', 0),
+      coalesce(new.body ->> '$.usage.cacheRead', 0), coalesce(new.body ->> '$.usage.cacheWrite', 0),
+      coalesce(new.body ->> '$.usage.totalTokens', 0), new.body ->> '$.cost',
+      iif(kind = 'workflow', NULL, new.settled_at - round(unixepoch(new.body ->> '$.started_at', 'subsec') * 1000))
+    FROM submissions WHERE submission = new.submission;
+END;
+-- The trigger computes it for what there is already.
+INSERT OR REPLACE INTO telemetry SELECT * FROM telemetry;
+";
 
 /// Each turn changes the time of its session, and that is an entry in two indexes: those of the sessions that lists show, or, until a session
 /// has a title or a name, those of the others. No query ever read the index of usage by stream: there are at most 10,000 rows.
@@ -877,6 +895,28 @@ mod tests {
         assert_eq!(used(), [row(1, Some(4), 30), row(2, None, 20)]);
         database.execute_batch("DELETE FROM telemetry WHERE submission = 1").unwrap();
         assert_eq!(used(), [row(2, None, 20)]);
+    }
+
+    #[test]
+    fn the_time_of_a_turn_is_that_from_its_start_to_its_end() {
+        let database = before(DURATIONS);
+        database.pragma_update(None, "foreign_keys", false).unwrap();
+        let submission = |number: u32, kind: &str, body: &str| {
+            format!(
+                "INSERT INTO submissions (submission, id, stream, event, kind, hidden, state, open, place, recorded_from)
+                   VALUES ({number}, 's{number}', 4, {number}, '{kind}', 0, 'completed', 0, 0, 0);
+                 INSERT INTO telemetry VALUES ({number}, 86401500, '{body}');"
+            )
+        };
+        let started = r#"{"started_at":"1970-01-02T00:00:00.123Z"}"#;
+        let old =
+            submission(1, "prompt", started) + &submission(2, "workflow", started) + &submission(3, "prompt", "{}");
+        database.execute_batch(&old).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {DURATIONS} COMMIT")).unwrap();
+        database.execute_batch(&submission(4, "compact", started)).unwrap();
+        let mut durations = database.prepare("SELECT duration FROM usage ORDER BY submission").unwrap();
+        let durations = durations.query_map([], |row| row.get::<_, Option<i64>>(0)).unwrap();
+        assert_eq!(durations.map(Result::unwrap).collect::<Vec<_>>(), [Some(1377), None, None, Some(1377)]);
     }
 
     #[test]

@@ -307,7 +307,8 @@ impl Telemetry for Database {
         };
         let sql = format!(
             "SELECT coalesce(CAST({key} AS TEXT), '-') AS key, count(*) AS runs, sum(input) AS input, sum(output) AS output,
-               sum(cache_read) AS cache_read, sum(cache_write) AS cache_write, sum(total) AS total, sum(cost) AS cost
+               sum(cache_read) AS cache_read, sum(cache_write) AS cache_write, sum(total) AS total, sum(cost) AS cost,
+               round(avg(duration)) AS duration
              FROM usage WHERE ?1 IS NULL OR stream = ?1 GROUP BY {key}"
         );
         all(self, &sql, [session], |row| {
@@ -318,7 +319,14 @@ impl Telemetry for Database {
                 cache_write: count(row, "cache_write")?,
                 total_tokens: count(row, "total")?,
             };
-            Ok(UsageGroup { key: row.get("key")?, runs: count(row, "runs")?, usage, cost: row.get("cost")? })
+            let mean = row.get::<_, Option<f64>>("duration")?;
+            Ok(UsageGroup {
+                key: row.get("key")?,
+                runs: count(row, "runs")?,
+                usage,
+                cost: row.get("cost")?,
+                mean_ms: mean.map(|mean| mean as u64),
+            })
         })
     }
 
