@@ -454,7 +454,7 @@ class Turn extends Component {
 
 function Said({ turn, onEdit }) {
   return turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
-    <p class="note">${turn.at && when(turn.at)}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
+    <p class="note">${turn.at && when(turn.at)}${turn.images > 0 && ` · ${plural(turn.images, "image")}`}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
 }
 
 function Answer({ turn, app, session }) {

@@ -104,6 +104,9 @@ fn attachments(tab: &Tab) {
     tab.press("Enter");
     tab.sees("Hello, you.");
     tab.wait("!document.body.innerText.includes('photo.png')");
+    tab.sees("1 image");
+    tab.call("Page.reload", json!({}));
+    tab.sees("1 image");
 }
 
 const ANSWER: &str = "document.querySelector('.turn:last-of-type .answer').innerText";
