@@ -454,7 +454,7 @@ class Turn extends Component {
 
 function Said({ turn, onEdit }) {
   return turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
-    <p class="note">${turn.at && when(turn.at)}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
+    <p class="note">${turn.at && when(turn.at)}${turn.images > 0 && ` · ${plural(turn.images, "image")}`}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
 }
 
 function Answer({ turn, app, session }) {
@@ -514,10 +514,10 @@ function Support({ turn: { items, sentences } }) {
   const text = new TextEncoder().encode(items.findLast(item => item.kind === "text")?.text ?? "");
   const said = ({ start, end }) => oneLine(new TextDecoder().decode(text.slice(start, end)));
   const weak = sentences.filter(one => one.contradicted).length;
-  return html`<details class="did"><summary class=${weak ? "bad" : ""}>Support by sentence${weak > 0 && `, ${weak} contradicted`}</summary>
+  return html`<div class="did"><details><summary class=${weak ? "bad" : ""}>Support by sentence${weak > 0 && `, ${weak} contradicted`}</summary>
     <ol class="rows">${sentences.map(one => html`<li key=${one.start}><span dir="auto">${said(one)}</span>
       <span class="note"> ${one.support.toFixed(2)}</span>${one.contradicted && html` <span class="bad">contradicted</span>`}
-      ${one.passage && html`<br /><span class="note" dir="auto">${oneLine(one.source)} “${oneLine(one.passage)}”</span>`}</li>`)}</ol></details>`;
+      ${one.passage && html`<br /><span class="note" dir="auto">${oneLine(one.source)} “${oneLine(one.passage)}”</span>`}</li>`)}</ol></details></div>`;
 }
 
 function Cost({ turn: { status, tokens, cost, model, durationMs } }) {
@@ -546,8 +546,9 @@ class Why extends Component {
     this.setState({ cause: why?.cause });
   }
 
-  render({ app }, { silent = 0, cause }) {
+  render({ app, turn }, { silent = 0, cause }) {
     const [problem] = app.state.problems;
+    if (turn.items.some(item => item.kind === "approval" && !item.stamp)) return html`<p class="working">It waits for a decision.</p>`;
     return html`<p class="working"><span class="dot" aria-hidden="true"></span>${silent < SILENT_MS ? "Working …"
       : html`Nothing for ${duration(silent)}. ${cause && oneLine(cause)}
         ${problem && html` <span class="bad">${oneLine(problem.what)}: ${oneLine(problem.why)}</span>`}`}</p>`;
@@ -589,8 +590,8 @@ class Output extends Component {
   }
 
   render({ output }, { text, error }) {
-    return html`<details class="did" onToggle=${event => this.open(event)}><summary>Whole output, ${bytes(output.bytes)}</summary>
+    return html`<div class="did"><details onToggle=${event => this.open(event)}><summary>Whole output, ${bytes(output.bytes)}</summary>
       <${Failed} error=${error} />${text !== undefined && html`<pre tabindex="0" aria-label="Whole output"><${Long} text=${visible(text)} /></pre>`}
-      <button type="button" class="small" onClick=${() => this.save()}>Save as a file</button></details>`;
+      <button type="button" class="small" onClick=${() => this.save()}>Save as a file</button></details></div>`;
   }
 }

@@ -58,7 +58,7 @@ export class Inbox extends Component {
     return html`<main class="page inbox" id="main" tabindex="-1">
       <h1>Inbox</h1>
       <${Failed} error=${error ?? app.state.error} />
-      ${isEmpty && html`<p class="empty">Nothing waits for you.</p>`}
+      ${isEmpty && html`<div class="empty"><p>Nothing waits for you.</p><a class="button" href="#/chat/new">Start a conversation</a></div>`}
       ${this.seen.length > 0 && html`<section aria-label="Approvals">
         <h2>${waiting.length ? `${plural(waiting.length, "approval")} to decide` : "Approvals"}</h2>
         ${Approval && this.seen.map(id => html`<${Approval} key=${id} id=${id} stamp=${stamps[id]} link />`)}</section>`}

@@ -5,7 +5,7 @@ export function ofExchange(exchange) {
   const items = exchange.activities.filter(one => one.kind !== "operation").map(ofActivity).filter(Boolean);
   if (exchange.assistant) items.push({ kind: "text", text: exchange.assistant.text, done: true });
   return {
-    id: exchange.submissionId, status: exchange.status, prompt: exchange.prompt?.text, at: exchange.prompt?.receivedAt,
+    id: exchange.submissionId, status: exchange.status, prompt: exchange.prompt?.text, images: exchange.prompt?.images, at: exchange.prompt?.receivedAt,
     items, sources: exchange.assistant?.sources, sentences: exchange.assistant?.sentences, error: exchange.error?.message,
   };
 }
@@ -39,7 +39,9 @@ function takeOfWorker(turn, event) {
 
 const TAKE = {
   message_start(turn, { message }) {
-    if (message.role === "user") turn.prompt ??= textOf(message);
+    if (message.role !== "user") return;
+    turn.prompt ??= textOf(message);
+    turn.images = message.content?.filter(block => block.type === "image").length;
   },
   text_delta(turn, { text }) {
     add(turn, "text", text);

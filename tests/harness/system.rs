@@ -49,6 +49,7 @@ pub struct Builder {
     env: Vec<(String, String)>,
     files: Vec<(String, String)>,
     user: Option<u32>,
+    programs: Option<PathBuf>,
 }
 
 impl Builder {
@@ -85,6 +86,12 @@ impl Builder {
         self
     }
 
+    /// Runs the programs of this folder instead of those that were built.
+    pub fn programs(mut self, folder: &Path) -> Builder {
+        self.programs = Some(folder.to_owned());
+        self
+    }
+
     /// Runs it as this user. Only root can.
     pub fn user(mut self, uid: u32) -> Builder {
         self.user = Some(uid);
@@ -115,7 +122,8 @@ impl Builder {
             let changed = Command::new("chown").args(["-R", &owner]).arg(home.path()).status().expect("chown");
             assert!(changed.success());
         }
-        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None, user: self.user };
+        let programs = self.programs;
+        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None, user: self.user, programs };
         system.up();
         system
     }
@@ -129,6 +137,7 @@ pub struct System {
     cognitive_port: u16,
     up: Option<Child>,
     user: Option<u32>,
+    programs: Option<PathBuf>,
 }
 
 impl System {
@@ -179,7 +188,8 @@ impl System {
 
     /// A `ken` command for this home, which writes its errors as JSON.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary("ken"));
+        let program = self.programs.as_ref().map_or_else(|| binary("ken"), |folder| folder.join("ken"));
+        let mut command = Command::new(program);
         command.env_clear().env("KEN_ERRORS", "json").envs(self.env.iter().cloned()).env("PATH", "/usr/bin:/bin");
         command.arg("--home").arg(self.home()).args(arguments).stdin(Stdio::null());
         if let Some(uid) = self.user {

@@ -104,6 +104,9 @@ fn attachments(tab: &Tab) {
     tab.press("Enter");
     tab.sees("Hello, you.");
     tab.wait("!document.body.innerText.includes('photo.png')");
+    tab.sees("1 image");
+    tab.call("Page.reload", json!({}));
+    tab.sees("1 image");
 }
 
 const ANSWER: &str = "document.querySelector('.turn:last-of-type .answer').innerText";
@@ -242,6 +245,7 @@ fn an_approval_is_shown_whole_and_decided_once() {
         tab.sees("Nothing waits for you.");
     }
     say(&one, "the note");
+    one.sees("It waits for a decision.");
     // In the conversation, and in the inbox of the other tab, without a reload.
     for tab in [&one, &two] {
         tab.sees("+Adds numbers.");
@@ -832,6 +836,7 @@ fn it_is_small_and_can_be_read_by_everybody() {
             tab.sees("Nothing waits for you.");
             if size == "wide" && !is_dark {
                 first_load(&tab);
+                first_paint(&tab, &system.url());
                 tab.open(&system.url());
                 tab.sees("Nothing waits for you.");
             }
@@ -893,22 +898,30 @@ fn first_load(tab: &Tab) {
          if (/api/.test(name)) continue; const text = await (await fetch(name)).blob(); \
          all += (await new Response(text.stream().pipeThrough(new CompressionStream('gzip'))).blob()).size; } return all; })()",
     );
-    let paint = |tab: &Tab| {
-        tab.wait("performance.getEntriesByName('first-contentful-paint')[0]");
-        tab.eval("Math.round(performance.getEntriesByName('first-contentful-paint')[0]?.startTime)")
-    };
-    let own = paint(tab);
     let long = tab.eval(
         "new Promise(done => { const found = []; new PerformanceObserver(list => found.push(...list.getEntries().map(e => Math.round(e.duration)))) \
          .observe({type: 'longtask', buffered: true}); setTimeout(() => done(found.join(' + ')), 300); })",
     );
-    tab.eval("void (location.href = '/health')");
-    tab.sees("true");
-    let empty = paint(tab);
-    println!(
-        "first load: {} requests, {sizes} bytes compressed, first paint after {own} ms, of an empty page {empty} ms; long tasks: {long} ms",
-        urls.len()
-    );
+    println!("first load: {} requests, {sizes} bytes compressed; long tasks: {long} ms", urls.len());
     assert!(urls.len() <= 12, "{urls:#?}");
     assert!(sizes.as_u64().unwrap() <= 150_000, "{sizes}");
+}
+
+/// The first paint is compared with that of an empty page of the same server; what else the machine does makes either late.
+fn first_paint(tab: &Tab, url: &str) {
+    tab.call("Network.setCacheDisabled", json!({"cacheDisabled": true}));
+    let mut paint = |target: &str, seen: &str| {
+        tab.open(target);
+        tab.sees(seen);
+        let entry = "performance.getEntriesByName('first-contentful-paint')[0]";
+        tab.wait(entry);
+        tab.eval(&format!("Math.ceil({entry}.startTime)")).as_u64().unwrap()
+    };
+    let (mut own, mut empty) = (u64::MAX, u64::MAX);
+    for _ in 0..5 {
+        own = own.min(paint(url, "Nothing waits for you."));
+        empty = empty.min(paint(&format!("{url}/health"), "true"));
+    }
+    println!("first paint after {own} ms, of an empty page after {empty} ms");
+    assert!(own <= 4 * empty, "{own} ms, {empty} ms");
 }

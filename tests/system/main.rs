@@ -11,5 +11,6 @@ mod kills;
 mod reload;
 mod secrets;
 mod stalls;
+mod upgrade;
 mod walls;
 mod wire;

@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Logs(Logs),
     /// Read the configuration again; unchanged parts keep running
     Reload,
+    /// Let the programs take over that are installed now, without an interruption
+    Upgrade,
     /// Start a part and the parts it requires
     Start(Change),
     /// Stop a part

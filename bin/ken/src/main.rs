@@ -99,6 +99,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Open(open) => open::run(globals, open),
         Command::Acp(args) => acp::run(globals, args),
         Command::Reload => parts::reload(&globals.places()?),
+        Command::Upgrade => parts::upgrade(&globals.places()?),
         Command::Start(change) => parts::start::<PartsStart>(&globals.places()?, change),
         Command::Stop(stop) => parts::stop(&globals.places()?, stop),
         Command::Restart(change) => parts::start::<PartsRestart>(&globals.places()?, change),

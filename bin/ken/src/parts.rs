@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use ken_types::Code;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KendReload, KillArgs, PartStatus, PartsKill, PartsStop, StopArgs, Stopped, WaitFor,
+    ChangeArgs, Changed, KendReload, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady, StopArgs,
+    Stopped, WaitFor, WaitReadyArgs,
 };
 use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
@@ -16,6 +17,9 @@ use crate::client::{GRACE, KEND, call, kend, parse_reply};
 use crate::duration::duration;
 use crate::output::{Outcome, print_line, print_note};
 use crate::progress::during;
+
+/// Each part may finish what it has begun.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The timeout of calls that kend answers at once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -111,6 +115,20 @@ pub(crate) fn reload(places: &Places) -> Outcome {
         if !names.is_empty() {
             print_line(&format!("{what}: {}", names.join(" ")))?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the programs take over that are installed now, and returns when all parts run them.
+pub(crate) fn upgrade(places: &Places) -> Outcome {
+    let call_upgrade = || call::<KendUpgrade>(places, KEND, &Nothing {}, Some(CALL_TIMEOUT));
+    let done = during("asking the new kend", call_upgrade)?;
+    let wait = WaitReadyArgs { timeout_ms: Some(millis(UPGRADE_TIMEOUT)) };
+    let all_ready = || call::<PartsWaitReady>(places, KEND, &wait, Some(UPGRADE_TIMEOUT));
+    let status = during("waiting for the parts", all_ready)?;
+    print_line(&format!("kend {} has taken over, pid {}", done.version, status.pid))?;
+    if !done.parts.is_empty() {
+        print_line(&format!("restarted: {}", done.parts.join(" ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

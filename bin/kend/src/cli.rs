@@ -27,6 +27,9 @@ pub(crate) struct Cli {
     /// Run in a new session, without output after all parts are ready
     #[arg(long)]
     pub(crate) background: bool,
+    /// Take the place of the kend that has run in this process until now; with --check, say only whether that is possible
+    #[arg(long, value_name = "FD", conflicts_with_all = ["home", "config", "port", "cognitive_port", "announce", "background"])]
+    pub(crate) takeover: Option<i32>,
 }
 
 #[cfg(test)]

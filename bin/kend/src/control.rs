@@ -1,6 +1,6 @@
 //! The control socket, `kend.sock`, with its connections and their open requests.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,6 +34,11 @@ impl Control {
             Ok(listener)
         })?;
         Ok(Control { listener, connections: Vec::new() })
+    }
+
+    /// Goes on with a socket that is bound already.
+    pub(crate) fn over(listener: OwnedFd) -> Control {
+        Control { listener: UnixListener::from(listener), connections: Vec::new() }
     }
 
     /// Whether another connection can be accepted. At the limit, callers wait in the queue of the socket.

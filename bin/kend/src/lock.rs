@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -40,6 +40,16 @@ impl Locks {
         let _ = kend.set_len(0);
         let parts = take_over(parts_path)?;
         Ok(Locks { kend, parts, paths })
+    }
+
+    /// The locks that an earlier program of this process has taken.
+    pub(crate) fn over(run: &Path, [kend, parts]: [OwnedFd; 2]) -> Locks {
+        let paths = [run.join("kend.lock"), run.join("parts.lock")];
+        Locks { kend: File::from(kend), parts: File::from(parts), paths }
+    }
+
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.kend.as_fd(), self.parts.as_fd()]
     }
 
     /// Writes the pid and the addresses of this kend into the lock file, so that a second kend can report them.

@@ -138,6 +138,18 @@ impl Log {
         Ok(Log { out: Rotating::new(path, max, keep), read: File::from(read), write, last: Vec::new() })
     }
 
+    /// The log over a pipe that exists already.
+    pub(crate) fn over(ends: [OwnedFd; 2], is_in_a_line: bool, path: PathBuf, max: u64, keep: u32) -> Log {
+        let [read, write] = ends;
+        let mut out = Rotating::new(path, max, keep);
+        out.midline = is_in_a_line;
+        Log { out, read: File::from(read), write, last: Vec::new() }
+    }
+
+    pub(crate) fn is_in_a_line(&self) -> bool {
+        self.out.midline
+    }
+
     /// Returns the write end of the pipe, for standard output and error of the part. kend keeps it open, so that the
     /// read end does not reach end of file between two processes.
     pub(crate) fn writer(&self) -> BorrowedFd<'_> {

@@ -10,8 +10,11 @@ mod config;
 mod connection;
 mod control;
 mod cursor;
+#[allow(unsafe_code)] // for descriptors that are known by their number
+mod descriptor;
 mod files;
 mod group;
+mod handover;
 mod journal;
 mod launch;
 mod lock;
@@ -34,6 +37,7 @@ mod source;
 mod spawn;
 mod status;
 mod system;
+mod upgrade;
 mod watch;
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Readiness by sd_notify(3): reports of the parts to kend, and of kend to systemd.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -40,6 +40,11 @@ impl Notify {
             Ok(socket)
         })?;
         Ok(Notify { socket })
+    }
+
+    /// Goes on with a socket that is bound already.
+    pub(crate) fn over(socket: OwnedFd) -> Notify {
+        Notify { socket: UnixDatagram::from(socket) }
     }
 
     /// Returns the reports that have arrived, each with the leader of its sender's process group.

@@ -25,13 +25,14 @@ use crate::status::measure;
 use crate::system::System;
 
 /// The names of all operations, sorted.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "kend.config",
     "kend.diff",
     "kend.doctor",
     "kend.reload",
     "kend.stop",
     "kend.undo",
+    "kend.upgrade",
     "parts.kill",
     "parts.logs",
     "parts.restart",
@@ -96,6 +97,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
             })?;
             answer(&done)
         }
+        "kend.upgrade" => read_args(args).and_then(|Nothing {}| answer(&system.upgrade(now)?)),
         "kend.stop" => {
             let Nothing {} = read_args(args)?;
             if !system.stopping {
@@ -259,7 +261,7 @@ pub(crate) fn settle(
     now: Instant,
 ) -> Option<Result<Value, Error>> {
     match pending {
-        Pending::AllReady => system.is_ready().then(|| written(&system.status(now))),
+        Pending::AllReady => (system.is_ready() && system.upgrade.is_over()).then(|| written(&system.status(now))),
         Pending::Ready { name, after } => ready(system, name, *after, now),
         Pending::Stopped { name, also } => stopped(system, name, also, now),
         Pending::Command { number, kind } => {

@@ -1,14 +1,20 @@
 //! One part: whether it should run, its process, and how its earlier processes ended.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ken_types::config;
-use ken_types::ops::kend::{Death, PartState};
+use ken_types::ops::kend::{Death, PartState as PublicState};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::descriptor::adopt;
+use crate::handover::{PartState, ProcessState, ProgramFile};
 use crate::launch::Launch;
 use crate::logs::Log;
 use crate::notify::Report;
@@ -59,6 +65,8 @@ pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     pub(crate) mark: u64,
     pub(crate) guard: OwnedFd,
+    /// The program as it was when it was started.
+    pub(crate) program: Option<ProgramFile>,
 }
 
 /// The process of a part.
@@ -73,8 +81,9 @@ pub(crate) struct Process {
     /// The deadline for the next watchdog message.
     alive_by: Option<Instant>,
     pub(crate) ending: Option<Ending>,
+    pub(crate) program: Option<ProgramFile>,
     /// kend's end of a socket pair. The part reads end of file on the other end when kend has ended.
-    _guard: OwnedFd,
+    guard: OwnedFd,
 }
 
 /// How a process is being ended.
@@ -105,6 +114,55 @@ pub(crate) enum Alarm {
     NotEnded,
 }
 
+const REQUESTED: &str = "requested";
+const BY_ITSELF: &str = "by itself";
+
+impl Process {
+    fn pack(&self, now: Instant) -> ProcessState {
+        let ending = self.ending.as_ref().map(|ending| {
+            let why = match &ending.why {
+                Why::Requested => REQUESTED,
+                Why::ByItself => BY_ITSELF,
+                Why::Fault(fault) => fault,
+            };
+            (why.to_owned(), ending.kill_at.map(|at| millis(at.saturating_duration_since(now))))
+        });
+        ProcessState {
+            pid: self.pid.as_raw(),
+            mark: self.mark,
+            guard: self.guard.as_raw_fd(),
+            program: self.program.clone(),
+            age_ms: millis(now.duration_since(self.since)),
+            ready_ms_ago: self.ready.map(|since| millis(now.duration_since(since))),
+            ending,
+        }
+    }
+
+    fn unpack(state: ProcessState, part: &Part, now: Instant) -> Result<Process, Errno> {
+        let before = |ms: u64| now.checked_sub(Duration::from_millis(ms)).unwrap_or(now);
+        let ready = state.ready_ms_ago.map(before);
+        let ending = state.ending.map(|(why, kill_ms)| Ending {
+            why: match why.as_str() {
+                REQUESTED => Why::Requested,
+                BY_ITSELF => Why::ByItself,
+                _ => Why::Fault(why),
+            },
+            kill_at: kill_ms.map(|ms| now + Duration::from_millis(ms)),
+        });
+        Ok(Process {
+            pid: Pid::from_raw(state.pid),
+            mark: state.mark,
+            since: before(state.age_ms),
+            ready,
+            ready_by: (ready.is_none() && ending.is_none()).then(|| now + part.start_time()),
+            alive_by: None,
+            ending,
+            program: state.program,
+            guard: adopt(state.guard)?,
+        })
+    }
+}
+
 impl Part {
     pub(crate) fn new(spec: config::Part, launch: Launch, log: Log) -> Part {
         Part {
@@ -122,6 +180,69 @@ impl Part {
             status_text: None,
             deaths: VecDeque::new(),
         }
+    }
+
+    /// What the next program of this process needs to know of the part.
+    pub(crate) fn pack(&self, now: Instant) -> PartState {
+        let (delay_ms, started_ms_ago) = self.policy.pack(now);
+        PartState {
+            wanted: self.wanted,
+            restart_wanted: self.restart_wanted,
+            process: self.process().map(|process| process.pack(now)),
+            backoff_ms: match &self.state {
+                State::Backoff { until } => Some(millis(until.saturating_duration_since(now))),
+                _ => None,
+            },
+            failed: match &self.state {
+                State::Failed { cause } => Some(cause.clone()),
+                _ => None,
+            },
+            delay_ms,
+            started_ms_ago,
+            starts: self.starts,
+            ever_ready: self.ever_ready,
+            setbacks: self.setbacks,
+            status_text: self.status_text.clone(),
+            deaths: self.deaths.iter().cloned().collect(),
+            log_read: self.log.as_fd().as_raw_fd(),
+            log_write: self.log.writer().as_raw_fd(),
+            is_in_a_line: self.log.is_in_a_line(),
+        }
+    }
+
+    /// A part as an earlier program of this process has left it. The deadlines begin anew.
+    pub(crate) fn unpack(
+        spec: config::Part,
+        launch: Launch,
+        log: Log,
+        state: PartState,
+        now: Instant,
+    ) -> Result<Part, Errno> {
+        let mut part = Part::new(spec, launch, log);
+        (part.wanted, part.restart_wanted, part.starts) = (state.wanted, state.restart_wanted, state.starts);
+        (part.ever_ready, part.setbacks, part.status_text) = (state.ever_ready, state.setbacks, state.status_text);
+        part.deaths = state.deaths.into();
+        part.policy = Policy::unpack(state.delay_ms, &state.started_ms_ago, now);
+        part.state = match (state.process, state.backoff_ms, state.failed) {
+            (Some(process), ..) => State::Up(Process::unpack(process, &part, now)?),
+            (None, Some(ms), _) => State::Backoff { until: now + Duration::from_millis(ms) },
+            (None, None, Some(cause)) => State::Failed { cause },
+            (None, None, None) => State::Down,
+        };
+        part.restart_deadlines(now);
+        Ok(part)
+    }
+
+    /// The descriptors that the next program of this process needs.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let guard = self.process().map(|process| process.guard.as_fd());
+        [self.log.as_fd(), self.log.writer()].into_iter().chain(guard)
+    }
+
+    /// Whether its process runs another program than the one that is installed now.
+    pub(crate) fn is_outdated(&self) -> bool {
+        let installed = ProgramFile::of(Path::new(OsStr::from_bytes(self.launch.program.as_bytes())));
+        self.process().is_some_and(|process| process.program != installed)
     }
 
     pub(crate) fn process(&self) -> Option<&Process> {
@@ -207,15 +328,15 @@ impl Part {
     }
 
     /// Returns the state that is shown to a person.
-    pub(crate) fn public_state(&self) -> PartState {
+    pub(crate) fn public_state(&self) -> PublicState {
         match &self.state {
-            State::Down if self.wanted => PartState::Waiting,
-            State::Down => PartState::Stopped,
-            State::Backoff { .. } => PartState::Backoff,
-            State::Failed { .. } => PartState::Failed,
-            State::Up(process) if process.ending.is_some() => PartState::Stopping,
-            State::Up(process) if process.ready.is_some() => PartState::Ready,
-            State::Up(_) => PartState::Starting,
+            State::Down if self.wanted => PublicState::Waiting,
+            State::Down => PublicState::Stopped,
+            State::Backoff { .. } => PublicState::Backoff,
+            State::Failed { .. } => PublicState::Failed,
+            State::Up(process) if process.ending.is_some() => PublicState::Stopping,
+            State::Up(process) if process.ready.is_some() => PublicState::Ready,
+            State::Up(_) => PublicState::Starting,
         }
     }
 
@@ -234,7 +355,8 @@ impl Part {
             ready_by: Some(now + self.start_time()),
             alive_by: None,
             ending: None,
-            _guard: spawned.guard,
+            program: spawned.program,
+            guard: spawned.guard,
         });
         if ready {
             self.set_ready(now);

@@ -37,6 +37,17 @@ impl Policy {
         }
     }
 
+    /// Returns the last delay and the times of the starts, in milliseconds before now.
+    pub(crate) fn pack(&self, now: Instant) -> (u64, Vec<u64>) {
+        let ago = self.starts.iter().map(|start| now.duration_since(*start).as_millis() as u64);
+        (self.delay.as_millis() as u64, ago.collect())
+    }
+
+    pub(crate) fn unpack(delay_ms: u64, starts_ms_ago: &[u64], now: Instant) -> Policy {
+        let starts = starts_ms_ago.iter().filter_map(|ago| now.checked_sub(Duration::from_millis(*ago)));
+        Policy { delay: Duration::from_millis(delay_ms), starts: starts.collect() }
+    }
+
     /// Forgets the previous starts and deaths, because a person has intervened.
     pub(crate) fn reset(&mut self) {
         *self = Policy::default();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{IsTerminal, Write, stderr, stdout};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,9 @@ use crate::cli::Cli;
 use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::control::Control;
+use crate::descriptor::adopt;
 use crate::group;
+use crate::handover::{self, Handover, Upgrade};
 use crate::journal::Journal;
 use crate::lock::Locks;
 use crate::logs::{CHUNK, Rotating};
@@ -41,6 +43,9 @@ use crate::watch::Watch;
 const NOFILE: u64 = 4096;
 
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    if let Some(fd) = cli.takeover {
+        return take_over(fd, cli.check);
+    }
     let places = places(&cli)?;
     let source = ConfigSource {
         config: places.config.clone(),
@@ -72,18 +77,63 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     if let Err(why) = grouped {
         system.journal.warn(None, &why);
     }
-    let terminal = !cli.background && std::io::stdin().is_terminal();
-    let mut turn = Loop {
-        signals,
-        notify,
-        watch: watch(&mut system),
-        terminal,
-        background: cli.background,
-        reported_ready: false,
-        watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
-    };
+    let mut turn = Loop::new(&mut system, signals, notify, cli.background);
     turn.run(&mut system, &mut control);
     finish(system, control, &places, &folders, &earlier)
+}
+
+/// Goes on with the system of the kend that has run in this process until now. With `check`, says only whether that is possible.
+fn take_over(fd: RawFd, check: bool) -> Result<ExitCode, Failure> {
+    let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
+    let state = Handover::read(fd).map_err(wrong)?;
+    let places = state.places();
+    let source = ConfigSource {
+        config: state.config.clone(),
+        named: state.named,
+        port: state.port,
+        cognitive_port: state.cognitive_port,
+    };
+    let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
+    check_walls(&loaded)?;
+    if let Some(name) = state.parts.keys().find(|name| !loaded.config.part.contains_key(*name)) {
+        let line = format!("the part {name} is unknown to this kend; upgrade by `ken down; ken up -d`");
+        return Err(Failure::new(Code::Conflict, line));
+    }
+    if check {
+        let written = writeln!(stdout(), "{}", env!("CARGO_PKG_VERSION"));
+        return written.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(Code::Unavailable, error.to_string()));
+    }
+    let signals = become_supervisor()?;
+    handover::unblock_signals();
+    let background = state.background;
+    let (mut system, mut control, notify) =
+        restore(state, &places, source, loaded).map_err(|message| Failure::new(Code::Internal, message))?;
+    let mut turn = Loop { reported_ready: true, ..Loop::new(&mut system, signals, notify, background) };
+    turn.run(&mut system, &mut control);
+    finish(system, control, &places, &Folders { made: Vec::new() }, &[])
+}
+
+/// Makes the system anew of what was handed over.
+fn restore(mut state: Handover, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
+    let now = Instant::now();
+    let lost = |errno: nix::Error| format!("a descriptor was not handed over: {}", errno.desc());
+    let [kend, parts] = state.locks;
+    let locks = Locks::over(&places.run, [adopt(kend).map_err(lost)?, adopt(parts).map_err(lost)?]);
+    let control = Control::over(adopt(state.control).map_err(lost)?);
+    let notify = Notify::over(adopt(state.notify).map_err(lost)?);
+    let sockets = Sockets::unpack(std::mem::take(&mut state.sockets)).map_err(lost)?;
+    let mut system = assemble(places, source, loaded, (sockets, locks))?;
+    system.spawner = Spawner::after(state.next_mark);
+    system.restore_parts(state.parts, now)?;
+    let text =
+        format!("kend {} has taken over from {}, pid {}", env!("CARGO_PKG_VERSION"), state.version, std::process::id());
+    system.journal.note(None, &text);
+    // A socket of the new configuration that is not bound yet; the others are the same.
+    if let Err(why) = system.sockets.open(&system.loaded.config, places) {
+        system.journal.warn(None, &why);
+    }
+    system.begin_replacing();
+    Ok((system, control, notify))
 }
 
 /// Fails if the kernel lacks walls that the configuration requires.
@@ -247,10 +297,28 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         locks.remove();
     })?;
     locks.describe(&sockets.listeners(&loaded.config));
+    let mut system = assemble(places, source, loaded, (sockets, locks))?;
+    system.announcing = cli.announce;
+    // The parts start in the state directory. kend also moves there so that it does not keep its start directory in
+    // use.
+    std::env::set_current_dir(&places.state).map_err(|error| format!("{}: {error}", places.state.display()))?;
+    system.make_parts()?;
+    let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    system.journal.note(None, &text);
+    Ok((system, control, notify))
+}
+
+/// A system without parts.
+fn assemble(
+    places: &Places,
+    source: ConfigSource,
+    loaded: Loaded,
+    (sockets, locks): (Sockets, Locks),
+) -> Result<System, String> {
     let kend = &loaded.config.kend;
     let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
     let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-    let mut system = System {
+    Ok(System {
         places: places.clone(),
         source,
         journal: Journal { out: log },
@@ -263,18 +331,12 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         spawner: Spawner::new(),
         commands: Commands::default(),
         chunk: vec![0; CHUNK],
-        announcing: cli.announce,
+        announcing: false,
         fatal: None,
         stopping: false,
         killed: Vec::new(),
-    };
-    // The parts start in the state directory. kend also moves there so that it does not keep its start directory in
-    // use.
-    std::env::set_current_dir(&places.state).map_err(|error| format!("{}: {error}", places.state.display()))?;
-    system.make_parts()?;
-    let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
-    system.journal.note(None, &text);
-    Ok((system, control, notify))
+        upgrade: Upgrade::of_this_program(),
+    })
 }
 
 /// If kend wakes up this much later than planned, the whole system was suspended, as in a paused container. The parts
@@ -304,6 +366,33 @@ enum Source {
 }
 
 impl Loop {
+    fn new(system: &mut System, signals: Signals, notify: Notify, background: bool) -> Loop {
+        Loop {
+            signals,
+            notify,
+            watch: watch(system),
+            terminal: !background && std::io::stdin().is_terminal(),
+            background,
+            reported_ready: false,
+            watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
+        }
+    }
+
+    /// Lets the new program go on in this process. Returns only if that fails.
+    fn hand_over(&self, system: &mut System, control: &Control) {
+        let program = system.upgrade.program.clone();
+        let state = Handover {
+            background: self.background,
+            control: control.as_fd().as_raw_fd(),
+            notify: self.notify.as_fd().as_raw_fd(),
+            ..system.handover(Instant::now())
+        };
+        let own = [control.as_fd(), self.notify.as_fd()];
+        let kept: Vec<BorrowedFd<'_>> = system.fds().into_iter().chain(own).collect();
+        let error = handover::exec(&program, &state, &kept);
+        system.journal.warn(None, &format!("not upgraded: {error}"));
+    }
+
     fn run(&mut self, system: &mut System, control: &mut Control) {
         // A child from before that has ended already was reported when nobody listened yet.
         system.reap(Instant::now());
@@ -366,6 +455,9 @@ impl Loop {
         // Again, because callers may have requested starts and stops.
         system.advance(now);
         self.notify_watchdog(now);
+        if std::mem::take(&mut system.upgrade.is_due) {
+            self.hand_over(system, control);
+        }
     }
 
     fn wait(&self, system: &System, control: &Control, due: Option<Instant>) -> Vec<(Source, PollFlags)> {

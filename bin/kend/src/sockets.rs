@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -11,9 +11,12 @@ use std::path::Path;
 use ken_types::config::{Config, Socket};
 use ken_types::ops::kend::Listener;
 use ken_types::places::Places;
+use nix::errno::Errno;
 use nix::sys::socket::{Backlog, listen};
 
 use crate::check::{Address, address};
+use crate::descriptor::adopt;
+use crate::handover::HeldSocket;
 
 /// The names of a part and of its socket.
 type Key = (String, String);
@@ -71,6 +74,37 @@ impl Sockets {
             }
         }
         Ok(owners)
+    }
+
+    /// What the next program of this process needs to know of the sockets.
+    pub(crate) fn pack(&self) -> Vec<HeldSocket> {
+        let rows = self.held.iter().map(|((part, name), held)| {
+            let (path, address) = match &held.address {
+                Address::Unix(path) => (Some(path.clone()), None),
+                Address::Tcp(address) => (None, Some(*address)),
+            };
+            let fd = held.fd.as_ref().map(AsRawFd::as_raw_fd);
+            HeldSocket { part: part.clone(), name: name.clone(), path, address, local: held.local, fd }
+        });
+        rows.collect()
+    }
+
+    pub(crate) fn unpack(rows: Vec<HeldSocket>) -> Result<Sockets, Errno> {
+        let mut held = BTreeMap::new();
+        for row in rows {
+            let address = match (row.path, row.address) {
+                (Some(path), _) => Address::Unix(path),
+                (None, Some(address)) => Address::Tcp(address),
+                (None, None) => continue,
+            };
+            let fd = row.fd.map(adopt).transpose()?;
+            held.insert((row.part, row.name), Held { address, local: row.local, fd });
+        }
+        Ok(Sockets { held })
+    }
+
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.held.values().filter_map(|held| held.fd.as_ref()).map(AsFd::as_fd)
     }
 
     /// Binds the closed sockets of a part before it starts.

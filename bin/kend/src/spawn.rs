@@ -70,6 +70,15 @@ impl Spawner {
         }
     }
 
+    /// Goes on after the marks that an earlier program of this process has used.
+    pub(crate) fn after(mark: u64) -> Spawner {
+        Spawner { next_mark: mark, ..Spawner::new() }
+    }
+
+    pub(crate) fn last_mark(&self) -> u64 {
+        self.next_mark
+    }
+
     /// Whether a mark can be one of this kend.
     pub(crate) fn is_own(&self, mark: u64) -> bool {
         mark < self.marks_end

@@ -1,10 +1,13 @@
 //! All parts together: decides which may start, which must stop, and what follows when one has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::kend::{Death, Listener, Reloaded};
@@ -20,6 +23,8 @@ use nix::unistd::Pid;
 
 use crate::commands::Commands;
 use crate::config::Loaded;
+use crate::descriptor::adopt;
+use crate::handover::{PartState, ProgramFile, Upgrade};
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
@@ -67,6 +72,7 @@ pub(crate) struct System {
     pub(crate) stopping: bool,
     /// Parts that had to be killed when everything was stopped.
     pub(crate) killed: Vec<String>,
+    pub(crate) upgrade: Upgrade,
 }
 
 impl System {
@@ -76,6 +82,31 @@ impl System {
         for (name, spec) in &config.part {
             let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
             let part = Part::new(spec.clone(), launch, self.new_log(name)?);
+            self.parts.insert(name.clone(), part);
+        }
+        Ok(())
+    }
+
+    /// Makes the parts of the configuration, as an earlier program of this process has left them.
+    pub(crate) fn restore_parts(
+        &mut self,
+        mut states: BTreeMap<String, PartState>,
+        now: Instant,
+    ) -> Result<(), String> {
+        let config = self.loaded.config.clone();
+        let kend = &config.kend;
+        let lost = |errno: Errno| format!("a descriptor was not handed over: {}", errno.desc());
+        for (name, spec) in &config.part {
+            let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
+            let part = match states.remove(name) {
+                None => Part::new(spec.clone(), launch, self.new_log(name)?),
+                Some(state) => {
+                    let ends = [adopt(state.log_read).map_err(lost)?, adopt(state.log_write).map_err(lost)?];
+                    let path = self.places.log(name);
+                    let log = Log::over(ends, state.is_in_a_line, path, kend.log_max_bytes, kend.log_keep);
+                    Part::unpack(spec.clone(), launch, log, state, now).map_err(lost)?
+                }
+            };
             self.parts.insert(name.clone(), part);
         }
         Ok(())
@@ -93,6 +124,7 @@ impl System {
 
     /// Starts all parts that can be started, and ends all that must be ended now.
     pub(crate) fn advance(&mut self, now: Instant) {
+        self.replace_next();
         while let Some(name) = self.next_start() {
             self.start(&name, now);
         }
@@ -193,9 +225,10 @@ impl System {
         let walls = part.launch.walls.as_ref().map_or(Ok(None), ruleset).map_err(|why| format!("walls: {why}"))?;
         let mark = self.spawner.next_mark();
         let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
+        let program = ProgramFile::of(Path::new(OsStr::from_bytes(part.launch.program.as_bytes())));
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
-        Ok(Spawned { pid, mark, guard })
+        Ok(Spawned { pid, mark, guard, program })
     }
 
     /// Collects ended children. Parts are restarted according to their policy, and the processes that they left behind
@@ -444,6 +477,7 @@ impl System {
             self.fatal.get_or_insert(Failure::new(Code::Cancelled, line));
         }
         self.stopping = true;
+        self.upgrade.give_up();
         self.commands.kill_all();
         self.parts.values_mut().for_each(Part::stop_wanting);
     }

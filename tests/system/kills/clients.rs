@@ -110,8 +110,20 @@ fn update(door: &mut Door) {
         "from": {"id": USER, "is_bot": false, "first_name": "Ada"}, "chat": {"id": USER, "type": "private"}}});
     let secret = [("X-Telegram-Bot-Api-Secret-Token", SECRET)];
     door.accept(&label, &post("/channels/messenger/webhook", &secret, body));
-    std::thread::sleep(std::time::Duration::from_millis(150));
+    // A session has a limited number of waiting prompts; a further one is refused in the chat.
+    let health = Request { method: "GET", target: HEALTH, headers: Vec::new(), body: Value::Null };
+    while !door.is_over() {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        let outbox = door.ask(&health).at("/outbox");
+        let count = |name: &str| outbox[name].as_u64().unwrap_or_default();
+        if count("sent") + count("unknown") + count("failed") + MAX_UNANSWERED >= id as u64 {
+            return;
+        }
+    }
 }
+
+const HEALTH: &str = "/api/connectors/messenger/health";
+const MAX_UNANSWERED: u64 = 20;
 
 fn append(door: &mut Door) {
     let label = door.label();

@@ -14,7 +14,7 @@ use super::door::Shared;
 const EVERY: Duration = Duration::from_millis(300);
 const PARTS: [&str; 9] =
     ["store", "model", "tools", "approver", "agent", "scheduler", "messenger", "gateway", "cognitive"];
-/// Each disturbance of this number is of kend itself, and each of the four ways has its turn.
+/// Each disturbance of this number is of kend itself, and each of the five ways has its turn.
 const KEND_EVERY: u64 = 10;
 /// How long a process may outlive its kend (kend(8)).
 const OUTLIVES: Duration = Duration::from_secs(1);
@@ -25,19 +25,19 @@ pub(crate) struct Disturbed {
     kills: usize,
     stops: usize,
     restarts: usize,
-    kend: [usize; 4],
+    kend: [usize; 5],
     took: Duration,
     pub(crate) faults: Vec<String>,
 }
 
 impl Display for Disturbed {
     fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
-        let [killed, power, stopped, restarted] = self.kend;
+        let [killed, power, stopped, restarted, upgraded] = self.kend;
         let all = self.kills + self.stops + self.restarts + self.kend.iter().sum::<usize>();
         write!(
             to,
             "{all} disturbances in {:.0} s: parts {} killed, {} stopped, {} restarted; kend {killed} killed, {stopped} stopped, \
-             {restarted} restarted; everything killed at once {power} times",
+             {restarted} restarted, {upgraded} upgraded; everything killed at once {power} times",
             self.took.as_secs_f64(),
             self.kills,
             self.stops,
@@ -106,10 +106,7 @@ fn disturb_part(system: &System, kend: i32, random: &mut Random, stopped: &mut V
     let running = children_of(kend).into_iter().find(|(_, name)| *name == format!("ken-{part}"));
     match (random.below(10), running) {
         (0, _) => {
-            // It is not waited for: a part that it needs can be stopped.
-            let mut restart = system.command(&["restart", part]);
-            let mut child = restart.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn();
-            std::thread::spawn(move || child.as_mut().map(std::process::Child::wait).is_ok());
+            begin(system, &["restart", part]);
             done.restarts += 1;
         }
         (1 | 2, Some((pid, _))) => {
@@ -125,6 +122,13 @@ fn disturb_part(system: &System, kend: i32, random: &mut Random, stopped: &mut V
     }
 }
 
+/// Begins a command of ken. It is not waited for: a part that it needs can be stopped.
+fn begin(system: &System, words: &[&str]) {
+    let mut command = system.command(words);
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn();
+    std::thread::spawn(move || child.as_mut().map(std::process::Child::wait).is_ok());
+}
+
 /// Returns the pid of kend, which is another one if it was killed.
 fn disturb_kend(
     system: &mut System,
@@ -134,10 +138,14 @@ fn disturb_kend(
     stopped: &mut Vec<Stopped>,
     done: &mut Disturbed,
 ) -> i32 {
-    let how = done.kend.iter().sum::<usize>() % 4;
+    let how = done.kend.iter().sum::<usize>() % 5;
     done.kend[how] += 1;
     if how == 2 {
         stopped.push(stop(kend, random));
+        return kend;
+    }
+    if how == 4 {
+        begin(system, &["upgrade"]);
         return kend;
     }
     shared.epoch.fetch_add(1, Ordering::SeqCst);

@@ -65,11 +65,18 @@ pub struct Prompt {
     text: String,
     received_at: Timestamp,
     visibility: &'static str,
+    /// The number of images beside the text.
+    #[serde(skip_serializing_if = "is_zero")]
+    images: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Prompt {
     pub fn visible(id: String, text: String, received_at: Timestamp) -> Prompt {
-        Prompt { id, text, received_at, visibility: "user" }
+        Prompt { id, text, received_at, visibility: "user", images: 0 }
     }
 }
 
@@ -222,6 +229,8 @@ pub struct Fold {
     id: SubmissionId,
     activities: Vec<Activity>,
     assistant: Option<Assistant>,
+    /// The number of images of the prompt.
+    images: usize,
 }
 
 /// The fields of an event that the fold uses.
@@ -340,7 +349,7 @@ fn is_used(event: &str) -> bool {
 
 impl Fold {
     pub fn of(id: SubmissionId) -> Fold {
-        Fold { id, activities: Vec::new(), assistant: None }
+        Fold { id, activities: Vec::new(), assistant: None, images: 0 }
     }
 
     /// The exchange of an answer that has no events.
@@ -474,6 +483,9 @@ impl Fold {
         let MessageField::Message(message) = seen.message else {
             return;
         };
+        if message.role == "user" {
+            self.images = message.content.iter().filter(|block| block.kind == "image").count();
+        }
         let texts = message.content.iter().filter(|block| block.kind == "text");
         let text: String = texts.map(|block| block.text.as_ref()).collect();
         if message.role == "assistant" && !text.trim().is_empty() {
@@ -492,7 +504,7 @@ impl Fold {
             id: self.id.clone(),
             submission_id: self.id,
             status,
-            prompt,
+            prompt: prompt.map(|prompt| Prompt { images: self.images, ..prompt }),
             activities: self.activities,
             assistant: self.assistant,
             error: None,

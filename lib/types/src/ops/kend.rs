@@ -33,6 +33,9 @@ crate::operations! {
     KendDiff, "kend.diff": RunOfFiles => Value;
     /// Puts back what a run has changed in the workspace, as `ken undo --json`. Repeated, it finds nothing left to do.
     KendUndo, "kend.undo": RunOfFiles => Value;
+    /// Replies, and then lets the programs take over that are installed now: kend's own at once, and those of the parts one after
+    /// the other. `parts.wait_ready` returns when all of them have.
+    KendUpgrade, "kend.upgrade": Nothing => Upgraded;
     /// Stops every part, replies, and ends kend.
     KendStop, "kend.stop": Nothing => Stopped;
 }
@@ -144,6 +147,15 @@ pub struct SystemStatus {
     pub listeners: Vec<Listener>,
     pub config: ConfigStatus,
     pub parts: Vec<PartStatus>,
+}
+
+/// Reply of `kend.upgrade`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// The version of the kend that takes over.
+    pub version: String,
+    /// The parts whose programs have been replaced, in the order in which they start anew.
+    pub parts: Vec<String>,
 }
 
 /// What is wrong, from the gravest on.

@@ -1,0 +1,97 @@
+//! The upgrade of a running system: kend hands over to the program that is installed now, and then the parts whose programs have
+//! been replaced start anew, one after the other.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
+
+use ken_types::ops::kend::Upgraded;
+use ken_types::{Code, Error};
+
+use crate::handover::{self, Handover};
+use crate::order;
+use crate::part::Part;
+use crate::system::System;
+
+impl System {
+    /// Asks the program that is installed now whether it can take over. If so, it does when the reply is sent.
+    pub(crate) fn upgrade(&mut self, now: Instant) -> Result<Upgraded, Error> {
+        if self.stopping || self.announcing {
+            return Err(Error::unavailable("the system is being started or stopped"));
+        }
+        let is_busy = !self.upgrade.is_over() || self.commands.processes().next().is_some();
+        if is_busy || self.parts.values().any(|part| part.removed) {
+            return Err(Error::busy("another upgrade, a change or a report is under way", 1_000));
+        }
+        // The parts then have the settings that the new program reads.
+        self.reload().map_err(|errors| Error::new(Code::Invalid, errors.join("\n")).hint("nothing has changed"))?;
+        let version = handover::check(&self.upgrade.program, &self.handover(now))?;
+        self.upgrade.is_due = true;
+        Ok(Upgraded { version, parts: self.outdated() })
+    }
+
+    /// What the next program needs to know, but for the sockets of kend itself.
+    pub(crate) fn handover(&self, now: Instant) -> Handover {
+        let (places, source) = (self.places.clone(), &self.source);
+        Handover {
+            form: Handover::form(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            home: places.home,
+            config: places.config,
+            state: places.state,
+            run: places.run,
+            named: source.named,
+            port: source.port,
+            cognitive_port: source.cognitive_port,
+            background: false,
+            next_mark: self.spawner.last_mark(),
+            locks: self.locks.fds().map(|fd| fd.as_raw_fd()),
+            control: -1,
+            notify: -1,
+            sockets: self.sockets.pack(),
+            parts: self.parts.iter().map(|(name, part)| (name.clone(), part.pack(now))).collect(),
+        }
+    }
+
+    /// The descriptors that the next program needs, but for the sockets of kend itself.
+    pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let parts = self.parts.values().flat_map(Part::fds);
+        self.locks.fds().into_iter().chain(self.sockets.fds()).chain(parts).collect()
+    }
+
+    /// The parts whose programs have been replaced, those first that the fewest others need: the store comes last.
+    fn outdated(&self) -> Vec<String> {
+        let parts = self.parts.iter().filter(|(_, part)| part.wanted && part.is_outdated());
+        let mut names: Vec<String> = parts.map(|(name, _)| name.clone()).collect();
+        names.sort_by_key(|name| order::requirers_of(&self.loaded.config.part, name).len());
+        names
+    }
+
+    /// Called after a handover.
+    pub(crate) fn begin_replacing(&mut self) {
+        self.upgrade.left = self.outdated().into();
+    }
+
+    /// Starts the next part anew when the last one is ready. If one does not get ready, the others go on with the programs that they
+    /// have.
+    pub(crate) fn replace_next(&mut self) {
+        if let Some((name, starts)) = self.upgrade.current.take() {
+            let part = self.parts.get(&name).filter(|part| part.wanted);
+            if part.is_some_and(Part::cannot_become_ready) {
+                self.upgrade.give_up();
+                let text = "does not get ready with its new program; the parts that are left keep theirs";
+                return self.journal.warn(Some(&name), text);
+            }
+            if part.is_some_and(|part| !part.is_ready() || part.starts <= starts) {
+                self.upgrade.current = Some((name, starts));
+                return;
+            }
+        }
+        while let Some(name) = self.upgrade.left.pop_front() {
+            if let Some(part) = self.parts.get_mut(&name).filter(|part| part.wanted && part.is_outdated()) {
+                (part.restart_wanted, part.setbacks) = (true, 0);
+                self.upgrade.current = Some((name.clone(), part.starts));
+                return self.journal.note(Some(&name), "is started anew, because its program has been replaced");
+            }
+        }
+    }
+}

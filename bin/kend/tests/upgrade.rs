@@ -1,0 +1,161 @@
+//! The program of kend and those of its parts are replaced while the system runs.
+
+mod common;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Home, Kend, until};
+use serde_json::{Value, json};
+
+/// A new file with the content of a program, put in its place as a package manager does it.
+fn install(from: &Path, to: &Path) {
+    let new = to.with_extension("new");
+    assert!(Command::new("cp").args([from, &new]).status().unwrap().success());
+    std::fs::rename(new, to).unwrap();
+}
+
+/// Starts a copy of kend, which can be replaced.
+fn start(home: &Home) -> (Kend<'_>, PathBuf) {
+    let program = home.path("kend");
+    install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+    let mut command = home.command(&["--announce"]);
+    let mut copy = Command::new(&program);
+    copy.args(command.get_args()).stdin(std::process::Stdio::null());
+    copy.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    std::mem::swap(&mut command, &mut copy);
+    (home.start_with(&mut command), program)
+}
+
+fn upgrade(kend: &Kend<'_>) -> Value {
+    let done = kend.call("kend.upgrade", json!({})).unwrap();
+    kend.call("parts.wait_ready", json!({"timeout_ms": 20_000})).unwrap();
+    done
+}
+
+fn pids(kend: &Kend<'_>, names: &[&str]) -> Vec<i32> {
+    names.iter().map(|name| kend.part_pid(name).as_raw()).collect()
+}
+
+const PARTS: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"say:one\", \"status:busy\", \"hang\"]\n\
+    [part.b]\ncommand = [\"PROBE\", \"ready\", \"child:DIR/children\", \"hang\"]\nrequires = [\"a\"]\nwatchdog_ms = 0\n\
+    [part.down]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = false\n";
+
+#[test]
+fn kend_is_replaced_and_no_part_notices() {
+    let home = Home::new(PARTS);
+    let (kend, program) = start(&home);
+    let before = pids(&kend, &["a", "b"]);
+    let restarts = kend.part("a")["restarts"].clone();
+    for round in 0..3 {
+        install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+        let done = upgrade(&kend);
+        assert_eq!((&done["version"], &done["parts"]), (&json!(env!("CARGO_PKG_VERSION")), &json!([])));
+        let status = kend.call("parts.status", json!({})).unwrap();
+        assert_eq!(status["pid"], kend.pid().as_raw());
+        assert_eq!(pids(&kend, &["a", "b"]), before, "round {round}");
+    }
+    assert_eq!((&kend.part("a")["restarts"], kend.state("down").as_str()), (&restarts, "stopped"));
+    assert_eq!(kend.part("a")["status_text"], "busy");
+    // Everything works as before: deaths, orphans, logs, stops, and the lock against a second kend.
+    let orphan = home.numbers("children")[0];
+    common::kill9(kend.part_pid("b"));
+    until("b is back", || kend.state("b") == "ready" && pids(&kend, &["b"]) != before[1..]);
+    until("its child is gone", || !common::is_running(orphan));
+    assert_eq!(kend.restart_part("a")["state"], "ready");
+    until("its lines are in the log", || kend.logs("a") == ["one", "one"]);
+    home.run(&[]).assert_stderr_contains("kend already runs there");
+    let end = kend.stop();
+    assert!(end.status.success(), "{end:?}");
+    assert!(!home.path("run/kend.sock").exists());
+}
+
+#[test]
+fn a_program_that_cannot_take_over_changes_nothing() {
+    let home = Home::new(PARTS);
+    let (kend, program) = start(&home);
+    let before = pids(&kend, &["a", "b"]);
+    let script = home.path("script");
+    for (text, why) in
+        [("echo 'of form 2' >&2; exit 2", "of form 2"), ("exit 0 |", "cannot take over"), ("sleep 60", "signal")]
+    {
+        std::fs::write(&script, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        install(&script, &program);
+        let error = kend.call("kend.upgrade", json!({})).unwrap_err();
+        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+    }
+    std::fs::remove_file(&program).unwrap();
+    let error = kend.call("kend.upgrade", json!({})).unwrap_err();
+    assert!(error["message"].as_str().unwrap().contains("No such file"), "{error}");
+    // A program that agrees and then cannot be executed, and a configuration that the new program would not take.
+    home.configure("[part.a]\nnonsense = 1\n");
+    assert_eq!(kend.call("kend.upgrade", json!({})).unwrap_err()["code"], "invalid");
+    home.configure(PARTS);
+    assert_eq!(pids(&kend, &["a", "b"]), before);
+    install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+    upgrade(&kend);
+    assert_eq!(pids(&kend, &["a", "b"]), before);
+}
+
+/// 10,000 connects while kend and then the programs of all parts are replaced: none is refused, and the parts start anew one by one.
+#[test]
+fn parts_with_new_programs_start_anew_one_by_one_and_nobody_is_refused() {
+    let names = ["gateway", "agent", "store"];
+    let entry = |(name, requires): (&str, &str)| {
+        format!(
+            "[part.{name}]\ncommand = [\"DIR/{name}\", \"ready\", \"accept\"]\nrequires = [{requires}]\nsockets = {{ tcp = {{ tcp = \"127.0.0.1:0\" }} }}\n"
+        )
+    };
+    let rows = [("gateway", "\"agent\""), ("agent", "\"store\""), ("store", "")];
+    let home = Home::new(&rows.map(entry).concat());
+    names.iter().for_each(|name| install(&common::probe(), &home.path(name)));
+    let (kend, program) = start(&home);
+    let listeners = kend.call("parts.status", json!({})).unwrap()["listeners"].clone();
+    let addresses: Vec<String> = listeners
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["url"].as_str().unwrap()["http://".len()..].to_owned())
+        .collect();
+    assert_eq!(addresses.len(), 3);
+    let (connects, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let longest = std::thread::scope(|scope| {
+        let callers = addresses.iter().map(|address| {
+            let (connects, over) = (&connects, &over);
+            scope.spawn(move || {
+                let mut longest = Duration::ZERO;
+                while !over.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    let mut stream = TcpStream::connect(address).expect("refused");
+                    // A connection that a process has accepted before it was told to stop may end without an answer.
+                    _ = stream.read_to_string(&mut String::new());
+                    longest = longest.max(begun.elapsed());
+                    connects.fetch_add(1, Ordering::Relaxed);
+                }
+                longest
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        let mut rounds = 0;
+        while connects.load(Ordering::Relaxed) < 10_000 || rounds < 5 {
+            install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+            names.iter().for_each(|name| install(&common::probe(), &home.path(name)));
+            let before = pids(&kend, &names);
+            let done = upgrade(&kend);
+            assert_eq!(done["parts"], json!(names), "the store last");
+            assert!(pids(&kend, &names).iter().zip(&before).all(|(now, before)| now != before));
+            rounds += 1;
+        }
+        over.store(true, Ordering::Relaxed);
+        println!("{rounds} upgrades");
+        callers.into_iter().map(|caller| caller.join().unwrap()).max().unwrap()
+    });
+    println!("{} connects, none refused; the longest took {longest:?}", connects.load(Ordering::Relaxed));
+    assert_eq!(kend.state("store"), "ready");
+}
