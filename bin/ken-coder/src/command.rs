@@ -122,7 +122,7 @@ impl Operation for Run {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let scope = settings.layout.scope(&self.cwd);
-        let is_read_only = policy::of_command(settings, &self.line(&self.argv()?), &scope).is_read_only;
+        let is_read_only = policy::of_command(settings, &self.line(settings, &self.argv()?), &scope).is_read_only;
         let mounts = is_read_only || self.can_protect_git(settings)?;
         let preview =
             run_confined(settings, Access::Read, || self.preview_in(settings, &Tree::open(settings)?, mounts))?;
@@ -132,7 +132,7 @@ impl Operation for Run {
     fn run(&self, settings: &Settings) -> Result<RunResult, Error> {
         let argv = self.argv()?;
         let scope = settings.layout.scope(&self.cwd);
-        let allowed = policy::of_command(settings, &self.line(&argv), &scope);
+        let allowed = policy::of_command(settings, &self.line(settings, &argv), &scope);
         let write = if allowed.is_read_only { &[][..] } else { &scope };
         let network = self.network(settings)?;
         let mounts = allowed.is_read_only || self.can_protect_git(settings)?;
@@ -168,7 +168,8 @@ impl Run {
         let argv = self.argv()?;
         tree.folder(&self.cwd)?;
         let scope = settings.layout.scope(&self.cwd);
-        let CommandRequirement { mut verdict, is_read_only } = policy::of_command(settings, &self.line(&argv), &scope);
+        let CommandRequirement { mut verdict, is_read_only } =
+            policy::of_command(settings, &self.line(settings, &argv), &scope);
         // A command that only reads executes none of the files that it names.
         let inputs = if is_read_only { Inputs::default() } else { Inputs::of(settings, tree, &self.cwd, &argv)? };
         if !mounts && !is_read_only && verdict.approval == Approval::None {
@@ -235,8 +236,9 @@ impl Run {
         Ok(argv)
     }
 
-    fn line<'a>(&'a self, argv: &'a [String]) -> CommandLine<'a> {
-        CommandLine { argv, stdin: self.stdin.as_deref(), cwd: &self.cwd, has_network: self.network }
+    fn line<'a>(&'a self, settings: &Settings, argv: &'a [String]) -> CommandLine<'a> {
+        let (stdin, is_path_safe) = (self.stdin.as_deref(), policy::is_path_safe(settings));
+        CommandLine { argv, stdin, cwd: &self.cwd, has_network: self.network, is_path_safe }
     }
 
     fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
@@ -245,7 +247,7 @@ impl Run {
 
     fn timeout(&self, settings: &Settings, argv: &[String], is_read_only: bool) -> Result<Duration, Error> {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
-        let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(argv));
+        let is_unapproved = is_read_only && !policy::is_listed(settings, &self.line(settings, argv));
         let most = if is_unapproved { MAX_UNAPPROVED_TIMEOUT } else { MAX_TIMEOUT };
         if seconds > 0.0 && seconds <= MAX_TIMEOUT {
             Ok(Duration::from_secs_f64(seconds.min(most)))

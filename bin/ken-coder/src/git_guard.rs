@@ -395,7 +395,216 @@ fn config_of(values: &[(String, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
+    use crate::journal::tests::{entry, journal, place};
+
+    /// A workspace on disk.
+    struct World {
+        root: tempfile::TempDir,
+        _state: tempfile::TempDir,
+        journal: Journal,
+        settings: Settings,
+        tree: Tree,
+    }
+
+    impl World {
+        fn new() -> World {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir(root.path().join("repos")).unwrap();
+            let (state, journal) = journal();
+            let settings = Settings::of_folders(root.path(), state.path()).unwrap();
+            let tree = Tree::open(&settings).unwrap();
+            World { root, _state: state, journal, settings, tree }
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn read(&self, path: &str) -> Option<String> {
+            fs::read_to_string(self.root.path().join(path)).ok()
+        }
+
+        /// Makes those of the files and folders of a repository.
+        fn repository(&self, path: &str, names: &[&str]) {
+            for name in names {
+                match *name {
+                    "objects" | "refs" => fs::create_dir_all(self.root.path().join(path).join(name)).unwrap(),
+                    name => self.write(&format!("{path}/{name}"), ""),
+                }
+            }
+        }
+
+        fn find(&self, scope: &[RelPath]) -> GitFolders {
+            GitFolders::find(&self.settings, &self.tree, scope)
+        }
+    }
+
+    fn places(paths: &[&str]) -> BTreeSet<RelPath> {
+        paths.iter().map(|path| place(path)).collect()
+    }
+
+    const WHOLE: [&str; 4] = ["HEAD", "objects", "refs", "config"];
+
+    #[test]
+    fn repositories_are_found_by_the_names_of_their_files_and_by_what_leads_to_them() {
+        let world = World::new();
+        world.repository("repos/a/.git", &WHOLE);
+        world.write(
+            "repos/a/.git/config",
+            "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = \"../inc\"\n\tother = ../no",
+        );
+        for file in ["hooks/pre-commit", "info/attributes", "objects/info/alternates", "logs/HEAD"] {
+            world.write(&format!("repos/a/.git/{file}"), "");
+        }
+        for file in ["tools/hooks/x", "inc", "no", "src"] {
+            world.write(&format!("repos/a/{file}"), "");
+        }
+        world.write("repos/a/sub/.git", "gitdir: ../.git/modules/sub\n");
+        world.repository("repos/a/.git/modules/sub", &["config"]);
+        world.repository("repos/bare", &WHOLE);
+        for (name, files) in [("one", ["HEAD", "objects"]), ("two", ["HEAD", "refs"]), ("three", ["objects", "refs"])] {
+            world.repository(&format!("repos/part/{name}"), &files);
+        }
+        world.write("repos/tree/commondir", "../far\n");
+        world.write("repos/far/config", "");
+        // To the folders of all repositories, and out of them.
+        world.write("repos/up/commondir", "..");
+        world.write("repos/out/commondir", "../../outside");
+        world.write("outside/config", "");
+        world.write("repos/case/.GIT/config", "");
+        let found = world.find(&[place("repos")]);
+        let folders = ["a/.git", "a/.git/modules/sub", "bare", "tree", "far", "up", "out", "case/.GIT"]
+            .map(|name| format!("repos/{name}"));
+        assert_eq!(found.folders, places(&folders.each_ref().map(String::as_str)));
+        let files = [
+            "a/.git/config",
+            "a/.git/hooks/pre-commit",
+            "a/.git/info/attributes",
+            "a/.git/objects/info/alternates",
+            "a/tools/hooks/x",
+            "a/inc",
+            "a/sub/.git",
+            "a/.git/modules/sub/config",
+            "bare/config",
+            "tree/commondir",
+            "far/config",
+            "up/commondir",
+            "out/commondir",
+            "case/.GIT/config",
+        ]
+        .map(|name| format!("repos/{name}"));
+        assert_eq!(found.files, places(&files.each_ref().map(String::as_str)));
+        assert_eq!(found.named, places(&["repos/a/tools/hooks", "repos/a/inc"]));
+        for (name, is) in
+            [("tools/hooks/x", true), ("tools/hooks", true), ("inc", true), ("no", false), ("tools", false)]
+        {
+            let name = place(&format!("repos/a/{name}"));
+            assert_eq!(is_executed_by_git(&world.settings, &world.tree, &name), is, "{name}");
+        }
+        // What lies elsewhere is not that of a command that cannot change it.
+        let found = world.find(&[place("repos/tree"), place("repos/bare")]);
+        assert_eq!(found.files, places(&["repos/tree/commondir", "repos/bare/config"]));
+        assert_eq!(found.folders, places(&["repos/tree", "repos/bare"]));
+    }
+
+    /// What a command has changed is put back, what it has added is put aside, and a repository that it has made keeps what can
+    /// run nothing.
+    #[test]
+    fn what_git_would_run_is_as_it_was() {
+        let world = World::new();
+        let scope = [place("repos")];
+        world.repository("repos/a/.git", &WHOLE);
+        for file in ["config", "hooks/changed", "hooks/kept", "hooks/folder", "info/gone"] {
+            world.write(&format!("repos/a/.git/{file}"), file);
+        }
+        let before = world.find(&scope);
+        let kept = before.keep(&world.tree, &world.journal).unwrap();
+        assert_eq!(kept.len(), 5);
+        world.write("repos/a/.git/config", "evil");
+        world.write("repos/a/.git/hooks/changed", "evil");
+        world.write("repos/a/.git/hooks/new", "evil");
+        fs::remove_file(world.root.path().join("repos/a/.git/hooks/folder")).unwrap();
+        world.write("repos/a/.git/hooks/folder/x", "evil");
+        fs::remove_dir_all(world.root.path().join("repos/a/.git/info")).unwrap();
+        world.write("repos/a/.git/info", "evil");
+        // A repository of its own, with and without something to run, and one that `.git` as a file leads to.
+        world.repository("repos/good/.git", &["HEAD", "objects", "refs", "hooks/one.sample"]);
+        world.write("repos/good/.git/config", "good");
+        world.repository(
+            "repos/bad/.git",
+            &["HEAD", "objects", "refs", "hooks/one.sample", "hooks/two", "config.worktree"],
+        );
+        world.write("repos/bad/.git/config", "bad");
+        world.write("repos/unread/.git/config", "unread");
+        world.write("repos/led/.git", "gitdir: ../led.git");
+        world.repository("repos/led.git", &["HEAD"]);
+        let parsed = BTreeMap::from([
+            (b"good".to_vec(), "core.bare\nfalse\0user.name\nAda\0".to_owned()),
+            (b"bad".to_vec(), "core.bare\nfalse\0core.fsmonitor\nevil\0remote.o.url\nhttps://x/\"y\0".to_owned()),
+        ]);
+        let new = before.new_configs(&world.settings, &world.tree, &scope);
+        assert_eq!(new, [b"bad".to_vec(), b"good".to_vec(), b"unread".to_vec()].into());
+        let changed = before.put_back(&world.settings, &world.tree, &world.journal, (&scope, &kept), &parsed);
+        let names = ["config", "hooks/changed", "hooks/folder", "hooks/new", "info", "info/gone"];
+        let mut wanted: BTreeSet<String> = names.iter().map(|name| format!("repos/a/.git/{name}")).collect();
+        wanted.extend(["repos/bad/.git", "repos/unread/.git"].map(str::to_owned));
+        let changed: BTreeSet<String> = changed.iter().map(|place| place.as_str().to_owned()).collect();
+        assert_eq!(changed, wanted);
+        for file in ["config", "hooks/changed", "hooks/kept", "hooks/folder", "info/gone"] {
+            assert_eq!(world.read(&format!("repos/a/.git/{file}")).as_deref(), Some(file));
+        }
+        let aside = |path: &str| world.root.path().join(format!("{path}.{ASIDE}-0")).exists();
+        assert!(aside("repos/a/.git/hooks/new") && !world.root.path().join("repos/a/.git/hooks/new").exists());
+        assert_eq!(world.read("repos/good/.git/config").as_deref(), Some("good"));
+        assert!(world.root.path().join("repos/good/.git/hooks").exists());
+        let config = "[core]\n\tbare = \"false\"\n[remote \"o\"]\n\turl = \"https://x/\\\"y\"\n";
+        assert_eq!(world.read("repos/bad/.git/config").as_deref(), Some(config));
+        assert!(["hooks", "config.worktree", "config"].iter().all(|name| aside(&format!("repos/bad/.git/{name}"))));
+        assert_eq!(world.read("repos/unread/.git/config").as_deref(), Some(""));
+        assert_eq!(world.read("repos/led/.git").as_deref(), Some("gitdir: ../led.git"));
+    }
+
+    /// A folder that no call can name gets a name if it holds a repository, so that the next search finds it.
+    #[test]
+    fn a_repository_cannot_hide_behind_its_name() {
+        let world = World::new();
+        let scope = [place("repos")];
+        let odd = |name: &[u8]| world.root.path().join("repos").join(OsStr::from_bytes(name));
+        fs::create_dir_all(odd(b"old\xff").join("deep/.git")).unwrap();
+        let before = world.find(&scope);
+        fs::create_dir_all(odd(b"one\xff").join("deep/.GIT")).unwrap();
+        fs::create_dir_all(odd(b"two\xff").join("commondir")).unwrap();
+        fs::create_dir_all(odd(b"none\xff").join("deep/git")).unwrap();
+        fs::write(odd(b"file\xff"), "x").unwrap();
+        fs::set_permissions(odd(b"one\xff"), fs::Permissions::from_mode(0)).unwrap();
+        before.uncover(&world.settings, &world.tree, &scope);
+        let there = [&b"old\xff"[..], b"one\xff", b"two\xff", b"none\xff", b"file\xff"].map(|name| odd(name).exists());
+        assert_eq!(there, [true, false, false, true, true]);
+        let names = entries(&world.root.path().join("repos"), &mut BTreeSet::new());
+        let named: Vec<_> = names.keys().filter(|name| name.starts_with(ASIDE)).collect();
+        assert_eq!(named.len(), 2, "{names:?}");
+        assert_eq!(odd(b"none\xff").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        for (name, holds) in [(&b"old\xff"[..], true), (b"none\xff", false)] {
+            assert_eq!(holds_git(&odd(name)), holds);
+        }
+    }
+
+    #[test]
+    fn of_an_interrupted_command_the_record_is_known() {
+        let kept = ["repos/a/.git/config", "repos/a/.git/hooks/config.x", "repos/b/config"]
+            .map(|path| entry(path, Some("x"), None));
+        let known = GitFolders::of_record(&kept);
+        assert_eq!(known.folders, places(&["repos/a/.git", "repos/b"]));
+        assert_eq!(known.files.len(), 3);
+    }
 
     #[test]
     fn of_the_settings_of_a_repository_only_those_that_run_nothing_are_kept() {

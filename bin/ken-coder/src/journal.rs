@@ -488,7 +488,7 @@ pub(crate) mod tests {
         let (folder, journal) = journal();
         assert!(keep(&journal, "one") && !keep(&journal, "one") && keep(&journal, "two"));
         let wanted = digest(b"one");
-        assert!(journal.has(&wanted) && !journal.has(&digest(b"three")));
+        assert!(journal.has(&wanted) && !journal.has(&digest(b"three")) && !journal.has("x"));
         assert_eq!(journal.content(&wanted).unwrap(), b"one");
         assert_eq!(journal.content(&digest(b"three")).unwrap_err().code, ken_types::Code::NotFound);
         fs::write(journal.object(&wanted), "onf").unwrap();
@@ -549,6 +549,10 @@ pub(crate) mod tests {
         let left = ["ended", "pending", "index", "guarded", "after", "nobody"]
             .map(|text| journal.has(&digest(text.as_bytes())));
         assert_eq!(left, [true, true, true, true, false, false]);
+        // What a change under way needs stays, however little may be kept.
+        assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (1, 2));
+        assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (0, 0));
+        assert!(journal.has(&digest(b"pending")) && journal.has(&digest(b"guarded")));
     }
 
     #[test]

@@ -304,6 +304,40 @@ mod tests {
         assert_eq!((files[2].old.as_deref(), files[2].new.as_deref()), (Some("p"), Some("q")));
     }
 
+    /// What git writes without a hunk: only its own header says what becomes of a file.
+    #[test]
+    fn a_header_alone_is_a_change_if_it_is_one_of_git() {
+        let head = "diff --git a/x b/x\n";
+        for (text, expected) in [
+            ("new file mode 100644\n", Some((None, Some("x"), Some(0o644)))),
+            ("deleted file mode 100644\n", Some((Some("x"), None, None))),
+            ("old mode 100644\nnew mode 100755\n", Some((Some("x"), Some("x"), Some(0o755)))),
+            ("rename from p q\nrename to r\n", Some((Some("p q"), Some("r"), None))),
+            ("index 1..2\n", None),
+        ] {
+            let all = format!("{head}{text}{head}{text}Some words\n");
+            let files = parse(&all).unwrap_or_default();
+            let found: Vec<_> =
+                files.iter().map(|file| (file.old.as_deref(), file.new.as_deref(), file.mode)).collect();
+            assert_eq!(
+                found,
+                expected.iter().copied().cycle().take(2 * usize::from(expected.is_some())).collect::<Vec<_>>()
+            );
+            assert!(files.iter().all(|file| file.hunks.is_empty()));
+            // Words around a diff that only look like a header.
+            assert!(parse(text).is_err(), "{text}");
+        }
+        for (names, expected) in [
+            ("a/x b/x", (Some("x"), Some("x"))),
+            ("a/p q b/p q", (Some("p q"), Some("p q"))),
+            ("a/one b/two", (None, None)),
+            ("a/one b/three", (None, None)),
+        ] {
+            let (old, new) = super::git_names(names);
+            assert_eq!((old.as_deref(), new.as_deref()), expected, "{names}");
+        }
+    }
+
     #[test]
     fn what_is_no_patch_is_refused() {
         for wrong in [

@@ -57,11 +57,13 @@ pub(crate) struct CommandLine<'a> {
     pub(crate) stdin: Option<&'a str>,
     pub(crate) cwd: &'a RelPath,
     pub(crate) has_network: bool,
+    /// Whether a program that is named without a path is one of the system ([`is_path_safe`]).
+    pub(crate) is_path_safe: bool,
 }
 
 /// Decides on a command that can change the folders of `scope`.
 pub(crate) fn of_command(settings: &Settings, line: &CommandLine<'_>, scope: &[RelPath]) -> CommandRequirement {
-    let is_read_only = !line.has_network && is_read_only(line.argv) && is_path_safe(settings);
+    let is_read_only = !line.has_network && is_read_only(line.argv) && line.is_path_safe;
     let forbidden = scope.iter().find(|folder| denied_below(&settings.workspace, folder));
     let verdict = match forbidden {
         _ if is_read_only => without_approval("the command only reads"),
@@ -81,11 +83,11 @@ pub(crate) fn is_listed(settings: &Settings, line: &CommandLine<'_>) -> bool {
     };
     let is_known = rule.commands.iter().any(|known| known.allows(line.argv, line.stdin, line.has_network));
     let has_path = line.argv.first().is_some_and(|program| program.contains('/'));
-    is_known && (has_path || is_path_safe(settings))
+    is_known && (has_path || line.is_path_safe)
 }
 
 /// Whether PATH has no folder in the workspace, where a program named without a path could have been replaced.
-fn is_path_safe(settings: &Settings) -> bool {
+pub(crate) fn is_path_safe(settings: &Settings) -> bool {
     leads_elsewhere(&std::env::var_os("PATH").unwrap_or_default(), &settings.root)
 }
 
@@ -179,10 +181,19 @@ mod tests {
             let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
             for (folder, expected) in [("repos/a", of_a), ("repos/no", of_no), ("repos/b", of_b)] {
                 let cwd = RelPath::parse(folder).unwrap();
-                let line = CommandLine { argv: &argv, stdin, cwd: &cwd, has_network };
-                let found = of_command(&settings, &line, std::slice::from_ref(&cwd));
-                assert_eq!(found.verdict.approval, expected, "{argv:?} {stdin:?} {has_network} {folder}");
-                assert_eq!(found.is_read_only, argv[0] == "ls" && !has_network);
+                for is_path_safe in [true, false] {
+                    let line = CommandLine { argv: &argv, stdin, cwd: &cwd, has_network, is_path_safe };
+                    let found = of_command(&settings, &line, std::slice::from_ref(&cwd));
+                    let about = format!("{argv:?} {stdin:?} {has_network} {folder} {is_path_safe}");
+                    // Where PATH leads into the workspace, only a program that is named with its path is free.
+                    let is_free = expected == Approval::None && (is_path_safe || argv[0].contains('/'));
+                    let denied = if folder == "repos/no" { Approval::Deny } else { Approval::Ask };
+                    let wanted = if expected == Approval::None && !is_free { denied } else { expected };
+                    assert_eq!(found.verdict.approval, wanted, "{about}");
+                    assert_eq!(found.is_read_only, argv[0] == "ls" && !has_network && is_path_safe, "{about}");
+                    let says_network = found.verdict.reason.contains("reaches the network");
+                    assert_eq!(says_network, wanted == Approval::Ask && has_network, "{about}");
+                }
             }
         }
     }

@@ -71,7 +71,7 @@ impl Program {
                 if !self.long.split(' ').any(|known| known == name) {
                     return false;
                 }
-            } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
+            } else if let Some(short) = word.strip_prefix('-') {
                 match self.short(short) {
                     None => return false,
                     // The next word is the value, even if it looks like an option.
@@ -119,6 +119,7 @@ mod tests {
             "tail -c100 a",
             "wc -l a b",
             "cat -- -n",
+            "cat -",
             "diff -u a b",
             "stat -c %s a",
             "true",
@@ -146,6 +147,8 @@ mod tests {
             "find . -delete",
             "find . -exec rm {} ;",
             "tail -f a",
+            "cat -20 a",
+            "wc -5 a",
             "tail --follow a",
             "grep --rec x .",
             "grep --color=always x",

@@ -612,6 +612,12 @@ mod tests {
         assert_eq!(found("runs"), Err(ken_types::Code::Invalid));
         put("runs", elsewhere, Layout::Workspace, changes());
         assert_eq!(found("none"), Err(ken_types::Code::NotFound));
+        for count in 0..=MAX_LISTED {
+            put(&format!("many{count}"), root.path(), Layout::Workspace, vec![]);
+            let Err(error) = find(&settings, &journal, "many") else { continue };
+            let lines = error.message.lines().count() - 1;
+            assert_eq!((lines, error.message.ends_with("and more")), (count + 1, count == MAX_LISTED));
+        }
         // The newest that has changed something, here or in a trusted folder.
         assert_eq!(found(LAST).as_deref(), Ok("runsc"));
         let here = |word: &str| find_here(&settings, &journal, word).map(|(run, _)| run).map_err(|error| error.code);

@@ -144,3 +144,99 @@ impl Caller {
         Ok([TimeSpec::new(access, 0), TimeSpec::new(modification, 0)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::ffi::CString;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use super::*;
+
+    /// This process, as the caller whose memory and files are looked at.
+    fn caller() -> Caller {
+        Caller(std::process::id())
+    }
+
+    fn inode(path: &Path) -> u64 {
+        std::fs::symlink_metadata(path).unwrap().ino()
+    }
+
+    #[test]
+    fn a_path_is_found_as_its_caller_would_find_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("a"), folder.path().join("link"));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("a", &link).unwrap();
+        let opened = File::open(folder.path()).unwrap();
+        let (number, here) = (opened.as_raw_fd() as u64, libc::AT_FDCWD as u64);
+        let (empty, nofollow) = (libc::AT_EMPTY_PATH as u64, libc::AT_SYMLINK_NOFOLLOW as u64);
+        let root = inode(Path::new("/"));
+        let cwd = inode(&std::env::current_dir().unwrap());
+        for (directory, path, flags, expected) in [
+            (number, "a", 0, Ok(inode(&file))),
+            (number, "link", 0, Ok(inode(&file))),
+            (number, "link", nofollow, Ok(inode(&link))),
+            (number, "b", 0, Err(Errno::ENOENT)),
+            // An absolute path does not depend on the folder, not even on one that is not open.
+            (number, file.to_str().unwrap(), 0, Ok(inode(&file))),
+            (99_999, file.to_str().unwrap(), 0, Ok(inode(&file))),
+            (99_999, "a", 0, Err(Errno::ENOENT)),
+            (here, "/", 0, Ok(root)),
+            (here, ".", 0, Ok(cwd)),
+            (number, "", empty, Ok(inode(folder.path()))),
+            (number, "", 0, Err(Errno::ENOENT)),
+            // For the supervisor, `/proc/self` is itself.
+            (here, "/proc/self/cwd", 0, Ok(cwd)),
+            (here, "/proc/self/root", 0, Ok(root)),
+        ] {
+            let text = CString::new(path).unwrap();
+            let found = caller().path(directory, text.as_ptr() as u64, flags);
+            assert_eq!(found.map(|file| file.metadata().unwrap().ino()), expected, "{directory} {path:?} {flags}");
+        }
+    }
+
+    /// A text may end in the page in which it begins, or in the next one, or nowhere.
+    #[test]
+    fn a_text_is_read_up_to_its_nul_and_no_further_than_a_path_may_be() {
+        let page = MAX_PATH_BYTES;
+        let mut memory = vec![b'x'; 4 * page];
+        let start = memory.as_ptr() as usize;
+        let first = page - start % page;
+        for (from, length, expected) in [
+            (first, 0, Some(0)),
+            (first, 5, Some(5)),
+            (first, page - 1, Some(page - 1)),
+            (first, page, None),
+            (first + page - 1, 0, Some(0)),
+            (first + page - 1, 1, Some(1)),
+            (first + page - 3, 10, Some(10)),
+            (first + 7, page - 1, Some(page - 1)),
+            (first + 7, page, None),
+        ] {
+            memory.fill(b'x');
+            memory[from + length] = 0;
+            let read = caller().text((start + from) as u64).map(|text| text.as_os_str().len());
+            assert_eq!(read.ok(), expected, "{from} {length}");
+        }
+        assert_eq!(caller().text(8).err(), Some(Errno::EFAULT));
+    }
+
+    #[test]
+    fn times_that_are_not_given_are_now() {
+        let words = [1i64, 2, 3, 4];
+        let place = words.as_ptr() as u64;
+        let spec = TimeSpec::new;
+        assert_eq!(caller().times(0, 1).unwrap(), [TimeSpec::UTIME_NOW; 2]);
+        assert_eq!(caller().times(place, 1_000).unwrap(), [spec(1, 2_000), spec(3, 4_000)]);
+        assert_eq!(caller().times(place, i64::MAX).err(), Some(Errno::EINVAL));
+        #[cfg(target_arch = "x86_64")]
+        {
+            assert_eq!(caller().seconds(0).unwrap(), [TimeSpec::UTIME_NOW; 2]);
+            assert_eq!(caller().seconds(place).unwrap(), [spec(1, 0), spec(2, 0)]);
+        }
+    }
+}

@@ -224,3 +224,33 @@ impl Refusal {
         ExitCode::from(self.status)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_without_network_may_use_a_loopback_of_its_own() {
+        use Sockets::{Loopback, Named, None, Public};
+        for (wanted, with, without) in [(None, Loopback, None), (Named, Named, Named), (Public, Public, Public)] {
+            assert_eq!((wanted.with(true), wanted.with(false)), (with, without));
+            assert_eq!(wanted.are_supervised(), wanted != None);
+        }
+    }
+
+    #[test]
+    fn what_is_named_below_a_folder_lies_below_it() {
+        for (text, is_ok) in [
+            ("3:a/b", true),
+            ("0:.git", true),
+            ("3:../a", false),
+            ("3:a/../../b", false),
+            ("3:/a", false),
+            ("3:./a", false),
+            ("x:a", false),
+            ("a", false),
+        ] {
+            assert_eq!(below(text).is_ok(), is_ok, "{text}");
+        }
+    }
+}

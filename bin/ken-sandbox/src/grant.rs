@@ -176,3 +176,77 @@ pub(crate) fn check_kept_out(job: &Job, grant: &Grant) -> Result<(), Refusal> {
 pub(crate) fn refused(what: impl AsRef<Path>, why: impl std::fmt::Display) -> Refusal {
     Refusal::step(&what.as_ref().display().to_string(), why).with_status(CANNOT_CONFINE)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn job(keep_out: &[&Path], except: &[&Path]) -> Job {
+        let option = |name: &str, paths: &[&Path]| -> Vec<std::ffi::OsString> {
+            paths.iter().flat_map(|path| [name.into(), path.as_os_str().to_owned()]).collect()
+        };
+        let mut words = vec!["ken-sandbox".into()];
+        words.extend(option("--keep-out", keep_out));
+        words.extend(option("--except", except));
+        words.push("true".into());
+        crate::cli::parse(words.into_iter()).unwrap()
+    }
+
+    /// A grant neither contains what is kept out nor lies in it, whatever path leads there, unless an exception is between them.
+    #[test]
+    fn what_is_kept_out_is_in_no_grant_and_around_none() {
+        let around = tempfile::tempdir().unwrap();
+        let at = |name: &str| around.path().join(name);
+        for name in ["own/state/run", "own/skills/one", "work/src", "other"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::fs::write(at("own/state/file"), "x").unwrap();
+        std::os::unix::fs::symlink(at("own/state"), at("link")).unwrap();
+        let own = at("own");
+        let (state, skills, absent) = (at("own/state"), at("own/skills"), at("absent"));
+        for (keep_out, except, granted, is_refused) in [
+            (&[&*own][..], &[][..], at("work"), false),
+            (&[&*own], &[], at("own"), true),
+            (&[&*own], &[], at("own/state/run"), true),
+            (&[&*own], &[], at("own/state/file"), true),
+            (&[&*own], &[], at("link"), true),
+            (&[&*own], &[], around.path().to_owned(), true),
+            (&[&*own], &[&*skills], at("own/skills"), false),
+            (&[&*own], &[&*skills], at("own/skills/one"), false),
+            (&[&*own], &[&*skills], at("own/state"), true),
+            (&[&*own], &[&*absent], at("own/state"), true),
+            (&[&*state], &[], at("own"), true),
+            (&[&*state], &[], at("own/skills"), false),
+            (&[&*absent, &*state], &[], at("own/state"), true),
+            (&[&*absent], &[], at("own"), false),
+        ] {
+            let grant = Grant::open(&granted).unwrap();
+            let found = check_kept_out(&job(keep_out, except), &grant);
+            assert_eq!(found.is_err(), is_refused, "{keep_out:?} {except:?} {granted:?}");
+        }
+        // Down to the root, each folder once.
+        let depth = |path: &Path| Grant::open(path).unwrap().upwards().unwrap().len();
+        assert_eq!(depth(Path::new("/")), 1);
+        assert_eq!(
+            (depth(&own), depth(&at("own/state/file"))),
+            (own.components().count(), own.components().count() + 2)
+        );
+    }
+
+    /// A descriptor that can be read or written would let its holder do so whatever the rules say.
+    #[test]
+    fn only_a_descriptor_that_is_a_path_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = File::open(folder.path()).unwrap();
+        assert!(Grant::inherited(opened.as_raw_fd()).is_err());
+        let path = Grant::open(folder.path()).unwrap();
+        assert!(Grant::inherited(path.0.as_raw_fd()).is_ok());
+        assert!(Grant::inherited(99_999).is_err());
+        assert!(
+            Grant::open(&folder.path().join("absent")).is_err()
+                && Grant::find(&folder.path().join("absent")).unwrap().is_none()
+        );
+    }
+}

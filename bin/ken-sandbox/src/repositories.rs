@@ -46,7 +46,7 @@ const MAX_PATH_BYTES: usize = 3_000;
 type Expected = [(&'static str, Content)];
 
 /// Where a folder is that is looked into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Within {
     Tree,
     Modules,
@@ -212,7 +212,8 @@ type Failure = (PathBuf, Errno);
 impl Search<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let mut open = vec![(PathBuf::new(), Within::Tree)];
-        // A repository that a symbolic link leads to is found twice.
+        // What a symbolic link leads to is looked at as a folder of the tree, and as the repository that the link says it is: a
+        // command may have removed what the folder itself would be recognized by.
         let mut seen = HashSet::new();
         while let Some((path, within)) = open.pop() {
             self.folders += 1;
@@ -220,7 +221,7 @@ impl Search<'_> {
                 return Err((PathBuf::new(), Errno::E2BIG));
             }
             let below = self.folder(&path, within).map_err(|errno| (path.clone(), errno))?;
-            open.extend(below.into_iter().filter(|(path, _)| seen.insert(path.clone())));
+            open.extend(below.into_iter().filter(|found| seen.insert(found.clone())));
         }
         Ok(())
     }
@@ -363,6 +364,70 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Everything below a writable folder that decides what git runs, in a tree with a repository of each kind.
+    #[test]
+    fn what_decides_what_git_runs_is_held_and_what_was_made_for_it_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        let write = |path: &str, text: &str| {
+            std::fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            std::fs::write(at(path), text).unwrap();
+        };
+        for name in ["a/.git/objects/info", "a/.git/refs", "a/.git/worktrees/w", "plain/objects"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["a/.git/HEAD", "a/.git/config", "a/.git/modules/sub/config", "plain/HEAD", "plain/config"] {
+            write(name, "x");
+        }
+        write("a/.git/worktrees/w/commondir", "../..\n");
+        write("b/.git", "gitdir: ../a/.git/modules/sub\n");
+        write("store/config", "x");
+        std::fs::create_dir_all(at("c")).unwrap();
+        std::os::unix::fs::symlink("../store", at("c/.git")).unwrap();
+        // A path of exactly the length up to which it is looked into, and one of a byte more.
+        let path = |length: usize| {
+            let mut path = format!("{}/", "d".repeat(100)).repeat(length / 101);
+            path.push_str(&"e".repeat(length - path.len()));
+            path
+        };
+        let (fits, long) = (path(MAX_PATH_BYTES - 5), path(MAX_PATH_BYTES - 4));
+        std::fs::create_dir_all(at(&format!("{fits}/.git"))).unwrap();
+        std::fs::create_dir_all(at(&format!("{long}/.git"))).unwrap();
+        let root = Grant::open(folder.path()).unwrap();
+        let mut protection = Protection::default();
+        Search { root: &root, index: 0, protection: &mut protection, folders: 0 }.run().unwrap();
+        let hold = |path: &str| protection.held.get(&(0, PathBuf::from(path))).copied();
+        for (path, expected) in [
+            ("a/.git", Some(Hold::InPlace)),
+            ("a/.git/config", Some(Hold::ReadOnly)),
+            ("a/.git/hooks", Some(Hold::ReadOnly)),
+            ("a/.git/HEAD", None),
+            ("a/.git/modules/sub", Some(Hold::InPlace)),
+            ("a/.git/modules/sub/config", Some(Hold::ReadOnly)),
+            ("a/.git/worktrees/w/commondir", Some(Hold::ReadOnly)),
+            ("a/.git/worktrees/w/config", None),
+            ("b/.git", Some(Hold::ReadOnly)),
+            ("c/.git", Some(Hold::ReadOnly)),
+            ("store/config", Some(Hold::ReadOnly)),
+            ("plain/config", None),
+            (&format!("{fits}/.git/config"), Some(Hold::ReadOnly)),
+            (&format!("{long}/.git"), Some(Hold::ReadOnly)),
+            (&format!("{long}/.git/config"), None),
+        ] {
+            assert_eq!(hold(path), expected, "{}", &path[path.len().saturating_sub(60)..]);
+        }
+        assert!(at("a/.git/hooks").is_dir() && at("a/.git/config.worktree").is_file());
+        // What somebody outside has written meanwhile is kept.
+        write("a/.git/commondir", "changed");
+        write("a/.git/hooks/x", "made");
+        drop(protection);
+        let left =
+            ["config", "config.worktree", "commondir", "hooks", "info"].map(|name| at("a/.git").join(name).exists());
+        assert_eq!(left, [true, false, true, true, false]);
+        assert_eq!(std::fs::read_to_string(at("a/.git/config")).unwrap(), "x");
+        assert!(!at("store/hooks").exists() && !at("a/.git/modules/sub/hooks").exists());
     }
 
     #[test]

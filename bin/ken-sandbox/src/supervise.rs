@@ -100,7 +100,7 @@ fn program(job: &Job, grants: &Grants) -> Result<(PathBuf, Option<Grant>), Refus
     if job.walls {
         return Ok((name, None));
     }
-    let is_relative = name.is_relative() && name.components().count() > 1 || name.starts_with(".");
+    let is_relative = is_relative(&name);
     let path = if is_relative {
         grants.cwd.path().ok().map(|cwd| cwd.join(&name)).and_then(find_program)
     } else {
@@ -113,6 +113,11 @@ fn program(job: &Job, grants: &Grants) -> Result<(PathBuf, Option<Grant>), Refus
     let found = Grant::open(&path)?;
     grant::check_kept_out(job, &found)?;
     Ok((if is_relative { name } else { path }, Some(found)))
+}
+
+/// Whether a program is named by a path from the working directory, and not by its name alone.
+fn is_relative(name: &Path) -> bool {
+    name.is_relative() && name.components().count() > 1 || name.starts_with(".")
 }
 
 fn text(text: &OsStr) -> Result<CString, Refusal> {
@@ -137,14 +142,18 @@ fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
             variables.extend(passed(wanted))
         }
     }
-    // The last setting of a name counts.
+    keep_last(&mut variables);
+    variables.iter().map(|variable| text(variable)).collect()
+}
+
+/// Keeps the last setting of each name.
+fn keep_last(variables: &mut Vec<OsString>) {
     let mut seen = std::collections::HashSet::new();
     variables.reverse();
     variables.retain(|variable| {
         let name = variable.as_bytes().split(|byte| *byte == b'=').next();
         seen.insert(name.unwrap_or_default().to_vec())
     });
-    variables.iter().map(|variable| text(variable)).collect()
 }
 
 fn join(name: &OsStr, value: &OsStr) -> OsString {
@@ -363,5 +372,32 @@ impl Ending {
         let signal = if !std::mem::replace(&mut self.is_terminated, true) { Signal::SIGTERM } else { Signal::SIGKILL };
         let _ = kill(init, signal);
         Some(Instant::now() + GRACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_up_by_its_name_or_from_the_folder() {
+        for (name, is) in [
+            ("make", false),
+            ("/bin/make", false),
+            ("./configure", true),
+            (".", true),
+            ("bin/make", true),
+            ("../make", true),
+            (".configure", false),
+        ] {
+            assert_eq!(is_relative(Path::new(name)), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_setting_of_a_name_counts() {
+        let mut variables: Vec<OsString> = ["A=1", "B=1", "A=2", "AB=1", "A=", "B"].map(OsString::from).to_vec();
+        keep_last(&mut variables);
+        assert_eq!(variables, ["B", "A=", "AB=1"]);
     }
 }

@@ -8,7 +8,7 @@ use ken_types::ops::schedules::{
 use serde_json::Value;
 
 /// The definition of a schedule: what a user sets, without its progress.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub(crate) settings: Settings,
     pub(crate) prompt: String,

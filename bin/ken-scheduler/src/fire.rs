@@ -52,7 +52,7 @@ async fn fire(scheduler: &Scheduler) {
         let advance = Advance {
             now: scheduler.clock.now(),
             fires: std::mem::take(&mut fires),
-            timed_out: times.passed_ids(),
+            timed_out: times.passed_ids(Instant::now()),
             due_until,
         };
         let advanced = match scheduler.change::<SchedulesAdvance>(&advance).await {
@@ -71,14 +71,15 @@ async fn fire(scheduler: &Scheduler) {
         }
         // The next time comes from the store after each call, because other schedulers and clients create and change
         // schedules too.
-        let first = upcoming.front().map(|first: &UpcomingFire| first.at);
-        let fetch_at = advanced.next_fire.map(|next| next - FETCH_AHEAD_MS);
-        if first != advanced.next_fire && fetch_at.is_some_and(|at| at <= clock.now) {
-            due_until = Some(clock.now + FETCH_AHEAD_MS);
-            continue;
-        }
-        let wake_at = first.filter(|_| first == advanced.next_fire).or(fetch_at);
-        let is_close = wake_at.is_some_and(|at| at - clock.now <= QUIET_MS);
+        let prepared = upcoming.front().map(|first: &UpcomingFire| first.at);
+        let wake_at = match next_step(prepared, advanced.next_fire, clock.now) {
+            NextStep::Fetch => {
+                due_until = Some(clock.now + FETCH_AHEAD_MS);
+                continue;
+            }
+            NextStep::Sleep(wake_at) => wake_at,
+        };
+        let is_close = is_close(wake_at, clock.now);
         let retry = advanced.retry_in_ms.map(millis_from_now);
         let until = times.next().into_iter().chain(retry).min();
         tokio::select! {
@@ -90,9 +91,39 @@ async fn fire(scheduler: &Scheduler) {
             _ = changes.changed(), if !is_close => {}
         }
         let clock = scheduler.clock();
-        let due_count = upcoming.iter().take_while(|next| next.at <= clock.now).count();
-        fires.extend(upcoming.drain(..due_count).map(|next| next.fire(clock)));
+        fires.extend(take_due(&mut upcoming, clock));
     }
+}
+
+/// What to do until the next schedule fires.
+#[derive(Debug, PartialEq, Eq)]
+enum NextStep {
+    /// Fetch the schedules that fire soon.
+    Fetch,
+    /// Sleep until this time, or until something changes.
+    Sleep(Option<i64>),
+}
+
+/// `prepared` is when the first of the fetched schedules fires, and `stored` when the next of all does.
+fn next_step(prepared: Option<i64>, stored: Option<i64>, now: i64) -> NextStep {
+    if prepared == stored {
+        return NextStep::Sleep(prepared);
+    }
+    match stored.map(|next| next - FETCH_AHEAD_MS) {
+        Some(fetch_at) if fetch_at <= now => NextStep::Fetch,
+        fetch_at => NextStep::Sleep(fetch_at),
+    }
+}
+
+/// Whether the time to wake is so near that changes have to wait.
+fn is_close(wake_at: Option<i64>, now: i64) -> bool {
+    wake_at.is_some_and(|at| at - now <= QUIET_MS)
+}
+
+/// Takes the schedules that fire now.
+fn take_due(upcoming: &mut VecDeque<UpcomingFire>, clock: Clock) -> Vec<Fire> {
+    let count = upcoming.iter().take_while(|next| next.at <= clock.now).count();
+    upcoming.drain(..count).map(|next| next.fire(clock)).collect()
 }
 
 /// A schedule that fires soon, and the prepared record of it.
@@ -152,8 +183,7 @@ impl AttemptDeadlines {
         self.0.values().min().copied()
     }
 
-    fn passed_ids(&self) -> Vec<String> {
-        let now = Instant::now();
+    fn passed_ids(&self, now: Instant) -> Vec<String> {
         let over = self.0.iter().filter(|(_, until)| **until <= now);
         over.map(|((run, _), _)| run.clone()).collect()
     }
@@ -240,6 +270,68 @@ mod tests {
         }
         assert_eq!(outcomes(0, HOUR - 1, HOUR), [(HOUR, SlotOutcome::Run)]);
         assert_eq!(outcomes(0, HOUR - 1, HOUR + 1), [(HOUR, late)]);
+    }
+
+    /// The clock is stepped over the times at which a schedule is fetched and at which changes have to wait for it.
+    #[test]
+    fn a_schedule_is_fetched_a_second_before_it_fires_and_then_slept_for() {
+        use NextStep::{Fetch, Sleep};
+        for (prepared, stored, now, expected) in [
+            (None, None, 0, Sleep(None)),
+            (None, Some(HOUR), HOUR - FETCH_AHEAD_MS - 1, Sleep(Some(HOUR - FETCH_AHEAD_MS))),
+            (None, Some(HOUR), HOUR - FETCH_AHEAD_MS, Fetch),
+            (None, Some(HOUR), HOUR + 1, Fetch),
+            (Some(HOUR), Some(HOUR), HOUR - FETCH_AHEAD_MS, Sleep(Some(HOUR))),
+            (Some(HOUR), Some(HOUR), HOUR + 1, Sleep(Some(HOUR))),
+            // Somebody has changed the schedules meanwhile.
+            (Some(HOUR), Some(HOUR - 1), HOUR - 1, Fetch),
+            (Some(HOUR), Some(2 * HOUR), HOUR, Sleep(Some(2 * HOUR - FETCH_AHEAD_MS))),
+            (Some(HOUR), None, HOUR, Sleep(None)),
+        ] {
+            assert_eq!(next_step(prepared, stored, now), expected, "{prepared:?} {stored:?} {now}");
+        }
+        for (wake_at, is) in
+            [(None, false), (Some(HOUR), true), (Some(HOUR + QUIET_MS), true), (Some(HOUR + QUIET_MS + 1), false)]
+        {
+            assert_eq!(is_close(wake_at, HOUR), is, "{wake_at:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_due_is_taken() {
+        let due = |number: i64| DueSchedule {
+            id: number.to_string(),
+            generation: 1,
+            settings: settings(ScheduleKind::Every, "1h", "UTC"),
+            progress: Progress {
+                anchor: number,
+                mark: number,
+                next: Some(NextSlot { slot: HOUR + number, fire: HOUR + number }),
+            },
+        };
+        let start = Clock { now: 0, started: 0 };
+        let mut upcoming: VecDeque<_> = [1, 2, 3].map(|number| UpcomingFire::new(due(number), start)).into();
+        let taken = take_due(&mut upcoming, Clock { now: HOUR + 2, started: 0 });
+        assert_eq!(taken.into_iter().map(|fire| fire.id).collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(upcoming.len(), 1);
+    }
+
+    /// An attempt keeps the deadline that it got first, and the next attempt of a run gets its own.
+    #[test]
+    fn an_attempt_has_one_deadline() {
+        let run = |attempt, left_ms| Running { run_id: "r".to_owned(), attempt, left_ms };
+        let mut times = AttemptDeadlines::default();
+        times.replace(&[run(1, 10_000)]);
+        let first = times.next().unwrap();
+        times.replace(&[run(1, 90_000)]);
+        assert_eq!(times.next(), Some(first));
+        let millisecond = Duration::from_millis(1);
+        let passed = [first - millisecond, first].map(|now| times.passed_ids(now).len());
+        assert_eq!(passed, [0, 1]);
+        times.replace(&[run(2, 90_000)]);
+        assert!(times.next().unwrap() > first && times.passed_ids(first).is_empty());
+        times.replace(&[]);
+        assert_eq!(times.next(), None);
     }
 
     #[test]

@@ -152,11 +152,7 @@ impl Scheduler {
                 continue;
             }
             let definition = Definition::of(old.schedule.clone()).with(fields.clone())?;
-            let unchanged = definition.settings == old.schedule.settings
-                && definition.enabled == old.schedule.enabled
-                && definition.prompt == old.schedule.prompt
-                && definition.payload == old.schedule.payload;
-            if unchanged {
+            if definition == Definition::of(old.schedule.clone()) {
                 return Ok(old.schedule);
             }
             let put = self.changed(old, definition, owner.cloned())?;
@@ -219,7 +215,7 @@ impl Scheduler {
     /// Records the slots of a schedule that are due, before the schedule is changed. Returns true if there were any.
     async fn catch_up(&self, state: &ScheduleState) -> Result<bool, Error> {
         let clock = self.clock();
-        if state.progress.next.is_none_or(|next| next.fire > clock.now) {
+        if !is_due(state.progress.next, clock.now) {
             return Ok(false);
         }
         let due = DueSchedule {
@@ -253,6 +249,38 @@ fn mark(mark: i64, now: i64) -> i64 {
     if mark > now + WRONG_CLOCK_MS { now } else { mark.max(now) }
 }
 
+fn is_due(next: Option<NextSlot>, now: i64) -> bool {
+    next.is_some_and(|next| next.fire <= now)
+}
+
 fn contended(slug: &str) -> Error {
     Error::busy(format!("the schedule {slug:?} is being changed by others"), 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_due_from_its_time_on() {
+        let next = |fire| Some(NextSlot { slot: 1, fire });
+        for (next, is) in [(None, false), (next(10), true), (next(9), true), (next(11), false)] {
+            assert_eq!(is_due(next, 10), is, "{next:?}");
+        }
+    }
+
+    /// A changed schedule fires nothing a second time, unless the clock was a day ahead when it fired.
+    #[test]
+    fn a_changed_schedule_goes_on_after_its_last_slot() {
+        let now = 1_000_000_000;
+        for (last, expected) in [
+            (now - 1, now),
+            (now, now),
+            (now + 1, now + 1),
+            (now + WRONG_CLOCK_MS, now + WRONG_CLOCK_MS),
+            (now + WRONG_CLOCK_MS + 1, now),
+        ] {
+            assert_eq!(mark(last, now), expected, "{}", last - now);
+        }
+    }
 }

@@ -30,6 +30,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 const GRACE: Duration = Duration::from_millis(500);
 /// How long a streamed call, whose own time may be ten minutes, waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long nobody may listen at the socket of a part until a change whose outcome is unknown waits no more for it. A part that was
+/// started without kend is back sooner.
+const CLOSED_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of unused connections that a pool keeps for streamed calls.
 const MAX_UNUSED: usize = 16;
 
@@ -356,9 +359,10 @@ impl Pool {
 
     /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`. The
     /// change is not made if it has not begun within `try_time` of the arrival of a call; then the error is certain. An error whose outcome
-    /// is unknown means that `time` has passed without an answer.
+    /// is unknown means that `time` has passed without an answer, or that the part has been stopped.
     pub async fn change<O: Op>(&self, args: &O::Args, try_time: Duration, time: Duration) -> Result<O::Reply, Error> {
         let deadline = Instant::now() + time;
+        let mut closed_since = None;
         let mut result = self.call::<O>(args, try_time.min(time)).await;
         while let Err(unknown) = &result
             && unknown.is_outcome_unknown()
@@ -368,10 +372,22 @@ impl Pool {
             if left.is_zero() {
                 break;
             }
+            // kend closes the socket of a part that is stopped. Nobody knows when it comes back, and while the system stops, it does
+            // not.
+            closed_since = if self.is_closed().await { closed_since.or_else(|| Some(Instant::now())) } else { None };
+            if closed_since.is_some_and(|since| since.elapsed() > CLOSED_TIME) {
+                break;
+            }
             let again = self.call::<O>(args, try_time.min(left)).await;
             result = again.map_err(|error| keep_unknown_outcome(unknown, error));
         }
         result
+    }
+
+    /// Whether nobody listens at the socket.
+    async fn is_closed(&self) -> bool {
+        let refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+        UnixStream::connect(&*self.socket).await.is_err_and(|error| refused.contains(&error.kind()))
     }
 
     /// Calls an operation that streams, on a connection of its own, so that a caller that reads its items slowly does not delay other

@@ -508,6 +508,23 @@ async fn a_change_is_repeated_if_its_connection_is_lost() {
     assert!(nobody.code == Code::Unavailable && !nobody.is_outcome_unknown(), "{nobody:?}");
 }
 
+/// A part has died with a change that it may have made, and is then stopped: nobody waits for it.
+#[tokio::test]
+async fn a_change_does_not_wait_for_a_part_that_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("stopped.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let pool = Pool::new(&socket);
+    let began = Instant::now();
+    let change = tokio::spawn(async move { pool.change::<ServicePing>(&Nothing {}, 20 * SECOND, 60 * SECOND).await });
+    let (mut caller, _) = listener.accept().await.unwrap();
+    tokio::io::AsyncReadExt::read_u8(&mut caller).await.unwrap();
+    drop((caller, listener));
+    let error = change.await.unwrap().unwrap_err();
+    assert!(error.code == Code::Unavailable && error.is_outcome_unknown(), "{error:?}");
+    assert!(began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn a_call_is_repeated_once_if_the_part_dies() {
     let dir = tempfile::tempdir().unwrap();

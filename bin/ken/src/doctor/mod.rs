@@ -1,4 +1,5 @@
-//! `ken doctor`: reports what is wrong, or soon will be, and how to fix it. It changes nothing.
+//! `ken doctor`: reports what is wrong, or soon will be, and how to fix it. Only with `--fix` it changes anything: modes of files, and
+//! sockets that were left behind, never what a file contains.
 
 mod data;
 mod host;
@@ -11,6 +12,10 @@ mod tools;
 mod units;
 mod work;
 
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -19,6 +24,7 @@ use ken_types::config::Config;
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::config;
 use crate::globals::Globals;
@@ -30,6 +36,9 @@ pub(crate) struct Doctor {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+    /// First mend what needs no decision, and print each change: modes of files and folders, and sockets that were left behind
+    #[arg(long)]
+    pub(crate) fix: bool,
 }
 
 /// One problem.
@@ -44,6 +53,30 @@ struct Finding {
     why: String,
     /// A command to run, or what to change.
     fix: String,
+    #[serde(skip)]
+    repair: Option<Repair>,
+}
+
+/// What `--fix` does about a problem. Done again, it finds nothing left to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Repair {
+    /// Set the mode of a file or folder.
+    Mode(PathBuf, u32),
+    Remove(PathBuf),
+}
+
+impl Repair {
+    /// Does it, and returns what has changed.
+    fn make(&self) -> io::Result<String> {
+        match self {
+            Repair::Mode(path, mode) => {
+                let before = std::fs::metadata(path)?.mode() & 0o7777;
+                std::fs::set_permissions(path, Permissions::from_mode(*mode))?;
+                Ok(format!("mode {before:04o} -> {mode:04o}"))
+            }
+            Repair::Remove(path) => std::fs::remove_file(path).map(|()| "removed".to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,7 +116,14 @@ impl Findings {
     }
 
     fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
-        self.0.push(Finding { id, severity, place, why, fix });
+        self.0.push(Finding { id, severity, place, why, fix, repair: None });
+    }
+
+    /// The problem that was found last can be mended without a decision.
+    fn repair(&mut self, repair: Repair) {
+        if let Some(last) = self.0.last_mut() {
+            last.repair = Some(repair);
+        }
     }
 }
 
@@ -91,6 +131,9 @@ impl Findings {
 pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
     let places = globals.places()?;
     let mut findings = examine(&places)?;
+    if args.fix && mend(&findings, args.json)? {
+        findings = examine(&places)?;
+    }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     for finding in &findings {
         if args.json {
@@ -109,6 +152,22 @@ pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
         Some(Severity::Warning) => ExitCode::from(1),
         Some(Severity::Error) => ExitCode::from(2),
     })
+}
+
+/// Mends what can be mended. Returns whether anything has changed.
+fn mend(findings: &[Finding], json: bool) -> Result<bool, Error> {
+    let mut has_changed = false;
+    for Finding { id, place, repair, .. } in findings {
+        let Some(repair) = repair else { continue };
+        let done = repair.make().map_err(|error| Error::unavailable(format!("{place}: {error}")))?;
+        has_changed = true;
+        if json {
+            print_json(&json!({"fixed": id, "where": place, "change": done}))?;
+        } else {
+            print_line(&format!("fixed   {id}: {place}: {done}"))?;
+        }
+    }
+    Ok(has_changed)
 }
 
 fn examine(places: &Places) -> Result<Vec<Finding>, Error> {

@@ -10,7 +10,7 @@ use ken_types::config::{Config, Gateway, TrustLoopback};
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
-use super::{Findings, ask};
+use super::{Findings, Repair, ask};
 use crate::config;
 
 /// Checks the configuration files, and the permissions of the folders that hold state and sockets.
@@ -37,6 +37,7 @@ fn check_private(path: &Path, findings: &mut Findings) {
     if meta.mode() & 0o022 == 0 && meta.mode() & 0o055 != 0 {
         let why = format!("has mode {:04o}: others can read it", meta.mode() & 0o7777);
         findings.warning("folder-open", path.display(), why, format!("chmod go-rwx {}", path.display()));
+        findings.repair(Repair::Mode(path.to_owned(), meta.mode() & 0o7700));
     }
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         let Ok(socket) = entry.metadata() else { continue };
@@ -83,6 +84,7 @@ fn check_secrets(path: &Path, findings: &mut Findings) -> bool {
     if meta.mode() & 0o077 != 0 {
         let why = format!("has mode {:04o}: others can read it", meta.mode() & 0o777);
         findings.error("secrets-mode", place, why, format!("chmod 600 {place}"));
+        findings.repair(Repair::Mode(path.to_owned(), 0o600));
     }
     for (name, value) in config::secrets(path) {
         if value.is_empty() {
@@ -109,9 +111,11 @@ fn check_folder(path: &Path, findings: &mut Findings) {
     if meta.mode() & 0o022 != 0 {
         let why = format!("has mode {:04o}: others can write in it", meta.mode() & 0o7777);
         findings.error("folder-mode", place, why, format!("chmod go-w {place}"));
+        findings.repair(Repair::Mode(path.to_owned(), meta.mode() & 0o7755));
     }
     if meta.mode() & 0o200 == 0 {
         findings.error("folder-read-only", place, "cannot be written", format!("chmod u+w {place}"));
+        findings.repair(Repair::Mode(path.to_owned(), meta.mode() & 0o7777 | 0o200));
     }
 }
 

@@ -11,7 +11,7 @@ use ken_types::ops::kend::PartState;
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 
-use super::{Findings, ask, is_enabled};
+use super::{Findings, Repair, ask, is_enabled};
 use crate::client::call;
 use crate::gateway::status;
 
@@ -98,6 +98,7 @@ fn check_socket(places: &Places, findings: &mut Findings) {
     if socket.exists() {
         let why = "nobody listens on it: kend did not end as it should";
         findings.warning("stale-socket", socket.display(), why, "ken up -d");
+        findings.repair(Repair::Remove(socket));
     }
 }
 

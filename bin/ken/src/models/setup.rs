@@ -98,7 +98,7 @@ pub(crate) fn run(globals: &Globals, args: &Setup) -> Outcome {
     }
     change.write(&places)?;
     print_line(&running::sentence(&places, Some(&full)))?;
-    doctor::run(globals, &doctor::Doctor { json: false })
+    doctor::run(globals, &doctor::Doctor { json: false, fix: false })
 }
 
 /// Returns what will be written, or that nothing will.

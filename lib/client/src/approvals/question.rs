@@ -50,7 +50,13 @@ pub struct Questions {
     /// The command `ken` with the options that select the same system.
     ken: String,
     print: Box<dyn Fn(&str)>,
-    /// The requests that wait, the one that was asked about first.
+    requests: Requests,
+}
+
+/// The requests of a turn that are not decided yet.
+#[derive(Debug, Default)]
+struct Requests {
+    /// The ones to ask about, in the order in which they came.
     pending: VecDeque<Request>,
     /// Whether the first of them is asked about at the moment.
     is_open: bool,
@@ -58,37 +64,61 @@ pub struct Questions {
     put_off: Vec<Request>,
 }
 
-impl Questions {
-    /// `ken` is the command of this system as a person types it, and `print` prints a text without adding a line end.
-    pub fn new(gateway: Gateway, asking: Asking, ken: String, print: impl Fn(&str) + 'static) -> Questions {
-        Questions {
-            gateway,
-            asking,
-            ken,
-            print: Box::new(print),
-            pending: VecDeque::new(),
-            is_open: false,
-            put_off: Vec::new(),
-        }
+impl Requests {
+    fn all(&self) -> impl Iterator<Item = &Request> {
+        self.pending.iter().chain(&self.put_off)
     }
 
-    /// Returns what the turn waits for, if it waits for a decision.
-    pub fn waiting(&self) -> Option<String> {
-        let first = self.pending.front().or(self.put_off.first())?;
-        Some(match self.pending.len() + self.put_off.len() {
+    fn find(&self, id: &str) -> Option<&Request> {
+        self.all().find(|known| known.id == id)
+    }
+
+    /// Returns the request that is asked about.
+    fn open(&self) -> Option<&Request> {
+        self.pending.front().filter(|_| self.is_open)
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.is_open &= self.pending.front().is_none_or(|first| first.id != id);
+        self.pending.retain(|known| known.id != id);
+        self.put_off.retain(|known| known.id != id);
+    }
+
+    /// Closes the question and returns its request, which then waits for a decision elsewhere.
+    fn put_off_first(&mut self) -> Option<&Request> {
+        self.is_open = false;
+        self.put_off.push(self.pending.pop_front()?);
+        self.put_off.last()
+    }
+
+    fn waiting(&self) -> Option<String> {
+        let first = self.all().next()?;
+        Some(match self.all().count() {
             1 => format!("waiting for a decision: {}", first.summary),
             count => format!("waiting for {count} decisions: {}, …", first.summary),
         })
     }
+}
+
+impl Questions {
+    /// `ken` is the command of this system as a person types it, and `print` prints a text without adding a line end.
+    pub fn new(gateway: Gateway, asking: Asking, ken: String, print: impl Fn(&str) + 'static) -> Questions {
+        Questions { gateway, asking, ken, print: Box::new(print), requests: Requests::default() }
+    }
+
+    /// Returns what the turn waits for, if it waits for a decision.
+    pub fn waiting(&self) -> Option<String> {
+        self.requests.waiting()
+    }
 
     /// Whether a question stands on the terminal.
     pub fn is_open(&self) -> bool {
-        self.is_open
+        self.requests.is_open
     }
 
     /// Returns how long the caller may wait for events before it calls [`Questions::read_line`].
     pub fn tick(&self, otherwise: Duration) -> Duration {
-        if self.is_open { TICK.min(otherwise) } else { otherwise }
+        if self.is_open() { TICK.min(otherwise) } else { otherwise }
     }
 
     /// Whether an event is about an approval. Its text is then printed by [`Questions::take`].
@@ -107,7 +137,7 @@ impl Questions {
 
     fn requested(&mut self, event: &Value) {
         let id = text(event, "requestId");
-        if self.pending.iter().chain(&self.put_off).any(|known| known.id == id) {
+        if self.requests.find(id).is_some() {
             return;
         }
         // If the request cannot be had, the person still learns that there is one, and cannot approve it here.
@@ -120,40 +150,36 @@ impl Questions {
         if self.asking == Asking::Nobody {
             self.tell(&request);
         }
-        self.pending.push_back(request);
+        self.requests.pending.push_back(request);
         self.ask();
     }
 
     fn decided(&mut self, event: &Value) {
         let id = text(event, "requestId");
-        let is_meant = |known: &Request| known.id == id;
-        let all = self.pending.iter().chain(&self.put_off);
-        let Some(summary) = all.into_iter().find(|known| is_meant(known)).map(|known| known.summary.clone()) else {
+        let Some(summary) = self.requests.find(id).map(|known| known.summary.clone()) else {
             return;
         };
         // The record also says who that is as ken knows it.
         let known = self.gateway.approval(id).ok().and_then(|record| Request::of(&record)?.outcome);
         let outcome = known.unwrap_or_else(|| decided(text(event, "status"), text(event, "decidedBy")));
-        let line_end = if self.is_open { "\n" } else { "" };
+        let line_end = if self.is_open() { "\n" } else { "" };
         (self.print)(&format!("{line_end}{outcome}: {summary}\n"));
-        self.is_open &= !self.pending.front().is_some_and(is_meant);
-        self.pending.retain(|known| !is_meant(known));
-        self.put_off.retain(|known| !is_meant(known));
+        self.requests.remove(id);
         self.ask_again();
         self.ask();
     }
 
     /// Asks about the first request, unless that is done already.
     fn ask(&mut self) {
-        if self.is_open || self.asking == Asking::Nobody {
+        if self.is_open() || self.asking == Asking::Nobody {
             return;
         }
-        if let Some(request) = self.pending.front() {
+        if let Some(request) = self.requests.pending.front() {
             let text = format!("A decision is needed: {}", request.text());
-            if text.lines().count() <= PAGE_LINES || !page(&text) {
+            if !is_long(&text) || !page(&text) {
                 (self.print)(&format!("\n{text}"));
             }
-            self.is_open = true;
+            self.requests.is_open = true;
             // What was typed before the request was shown is no answer to it.
             _ = tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH);
             self.ask_again();
@@ -162,26 +188,13 @@ impl Questions {
 
     /// Prints the open question again. The caller calls it after it has printed something else.
     pub fn ask_again(&self) {
-        if let Some(request) = self.pending.front().filter(|_| self.is_open) {
-            let approve = match (request.is_cut, &request.digest) {
-                (true, _) => "it is not shown whole, so it can only be denied: ",
-                (false, Some(_)) => "[a]pprove once, ",
-                (false, None) => "[a]pprove once, for this [s]ession, ",
-            };
-            (self.print)(&format!("{}:\n{approve}[d]eny REASON, or [l]ater? ", request.summary));
+        if let Some(request) = self.requests.open() {
+            (self.print)(&question(request));
         }
     }
 
     fn tell(&self, request: &Request) {
-        let Request { id, summary, risk, .. } = request;
-        let ken = &self.ken;
-        let decide = match &request.digest {
-            None => format!("`{ken} approve {id}` or `{ken} deny {id}` decides"),
-            Some(_) => format!("and how to approve it; `{ken} deny {id}` denies it"),
-        };
-        let text = format!("waiting for a decision: {summary} ({risk} risk): `{ken} approvals {id}` shows it");
-        let comma = if request.digest.is_some() { " " } else { ", " };
-        (self.print)(&format!("{text}{comma}{decide}\n"));
+        (self.print)(&elsewhere(request, &self.ken));
     }
 
     /// Reads the answer to the open question if a line has been typed.
@@ -189,7 +202,7 @@ impl Questions {
     /// # Errors
     /// `invalid` if standard input cannot be read, `unavailable` if the gateway cannot be reached.
     pub fn read_line(&mut self) -> Result<(), Error> {
-        if !self.is_open || !has_input() {
+        if !self.is_open() || !has_input() {
             return Ok(());
         }
         let mut line = [0; LINE_BYTES];
@@ -208,23 +221,20 @@ impl Questions {
 
     /// Leaves the first request for a decision elsewhere, and asks about the next one.
     fn later(&mut self) {
-        self.is_open = false;
-        if let Some(request) = self.pending.pop_front() {
-            (self.print)("\n");
-            self.tell(&request);
-            self.put_off.push(request);
+        if let Some(request) = self.requests.put_off_first() {
+            (self.print)(&format!("\n{}", elsewhere(request, &self.ken)));
         }
         self.ask();
     }
 
     /// Sends a decision. The event that follows it prints the outcome.
     fn decide(&mut self, approved: bool, for_session: bool, reason: Option<String>) {
-        let Some(request) = self.pending.front().filter(|request| !approved || !request.is_cut) else {
+        let Some(request) = self.requests.pending.front().filter(|request| may_decide(request, approved)) else {
             return self.ask_again();
         };
         let decision = Decision { approved, by: user(), reason, for_session, digest: request.digest.clone() };
         match self.gateway.decide(&request.id, &decision) {
-            Ok(_) => self.is_open = false,
+            Ok(_) => self.requests.is_open = false,
             // It may have been decided elsewhere at the same time. If not, it is asked about again.
             Err(error) => {
                 (self.print)(&format!("{error}\n"));
@@ -232,6 +242,35 @@ impl Questions {
             }
         }
     }
+}
+
+fn is_long(text: &str) -> bool {
+    text.lines().count() > PAGE_LINES
+}
+
+/// Whether a person can decide so. What is not shown whole can only be denied.
+fn may_decide(request: &Request, approved: bool) -> bool {
+    !approved || !request.is_cut
+}
+
+/// The line that asks, with the answers that there are.
+fn question(request: &Request) -> String {
+    let approve = match (request.is_cut, &request.digest) {
+        (true, _) => "it is not shown whole, so it can only be denied: ",
+        (false, Some(_)) => "[a]pprove once, ",
+        (false, None) => "[a]pprove once, for this [s]ession, ",
+    };
+    format!("{}:\n{approve}[d]eny REASON, or [l]ater? ", request.summary)
+}
+
+/// Says how a request can be decided elsewhere.
+fn elsewhere(request: &Request, ken: &str) -> String {
+    let Request { id, summary, risk, .. } = request;
+    let decide = match &request.digest {
+        None => format!(", `{ken} approve {id}` or `{ken} deny {id}` decides"),
+        Some(_) => format!(" and how to approve it; `{ken} deny {id}` denies it"),
+    };
+    format!("waiting for a decision: {summary} ({risk} risk): `{ken} approvals {id}` shows it{decide}\n")
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -291,6 +330,77 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn request(id: &str) -> Request {
+        let record =
+            serde_json::json!({"requestId": id, "request": {"id": id, "summary": format!("Do {id}"), "risk": "low"}});
+        Request::of(&record).unwrap()
+    }
+
+    fn requests(pending: &[&str], put_off: &[&str], is_open: bool) -> Requests {
+        let of = |ids: &[&str]| ids.iter().map(|id| request(id)).collect::<Vec<_>>();
+        Requests { pending: of(pending).into(), is_open, put_off: of(put_off) }
+    }
+
+    fn ids(requests: &Requests) -> (Vec<&str>, Vec<&str>) {
+        (
+            requests.pending.iter().map(|request| request.id.as_str()).collect(),
+            requests.put_off.iter().map(|request| request.id.as_str()).collect(),
+        )
+    }
+
+    /// A question stands until its own request is decided, here or elsewhere, and not when another one is.
+    #[test]
+    fn a_decided_request_closes_its_own_question_only() {
+        for (decided, is_open, left) in [
+            ("a", false, (vec!["b", "c"], vec!["x", "y"])),
+            ("b", true, (vec!["a", "c"], vec!["x", "y"])),
+            ("y", true, (vec!["a", "b", "c"], vec!["x"])),
+            ("z", true, (vec!["a", "b", "c"], vec!["x", "y"])),
+        ] {
+            let mut waiting = requests(&["a", "b", "c"], &["x", "y"], true);
+            assert_eq!(waiting.find(decided).is_some(), decided != "z");
+            waiting.remove(decided);
+            assert_eq!((waiting.is_open, ids(&waiting)), (is_open, left), "{decided}");
+            assert_eq!(waiting.open().map(|request| request.id.as_str()), is_open.then_some("a"), "{decided}");
+        }
+        let mut none = requests(&[], &["x"], false);
+        none.remove("x");
+        assert!(!none.is_open && none.open().is_none() && none.waiting().is_none());
+    }
+
+    #[test]
+    fn what_is_put_off_still_waits() {
+        let mut waiting = requests(&["a", "b"], &[], true);
+        assert_eq!(waiting.waiting().as_deref(), Some("waiting for 2 decisions: Do a, …"));
+        assert_eq!(waiting.put_off_first().map(|request| request.id.clone()).as_deref(), Some("a"));
+        assert_eq!((waiting.is_open, ids(&waiting)), (false, (vec!["b"], vec!["a"])));
+        assert_eq!(waiting.waiting().as_deref(), Some("waiting for 2 decisions: Do b, …"));
+        waiting.remove("b");
+        assert_eq!(waiting.waiting().as_deref(), Some("waiting for a decision: Do a"));
+        assert!(waiting.put_off_first().is_none());
+    }
+
+    #[test]
+    fn what_can_be_answered_is_offered() {
+        for (is_cut, is_long, offer, may_approve) in [
+            (false, false, "[a]pprove once, for this [s]ession, [d]eny REASON, or [l]ater? ", true),
+            (false, true, "[a]pprove once, [d]eny REASON, or [l]ater? ", true),
+            (true, false, "it is not shown whole, so it can only be denied: [d]eny REASON, or [l]ater? ", false),
+            (true, true, "it is not shown whole, so it can only be denied: [d]eny REASON, or [l]ater? ", false),
+        ] {
+            let request = Request { is_cut, digest: is_long.then(|| "d".to_owned()), ..request("a") };
+            assert_eq!(question(&request), format!("Do a:\n{offer}"));
+            assert_eq!([true, false].map(|approved| may_decide(&request, approved)), [may_approve, true]);
+            let shows = "waiting for a decision: Do a (low risk): `ken approvals a` shows it";
+            let decides = match is_long {
+                false => ", `ken approve a` or `ken deny a` decides\n",
+                true => " and how to approve it; `ken deny a` denies it\n",
+            };
+            assert_eq!(elsewhere(&request, "ken"), format!("{shows}{decides}"));
+        }
+        assert!(!is_long(&"x\n".repeat(PAGE_LINES)) && is_long(&"x\n".repeat(PAGE_LINES + 1)));
+    }
 
     #[test]
     fn only_a_single_word_approves() {
