@@ -1,10 +1,10 @@
-//! The skills and project rules that agents are given. They are read again each time, so that what a person has just accepted or
-//! changed holds for the next turn.
+//! The skills and project rules that agents are given. They are read again whenever a file has changed, so that what a person has just
+//! accepted or changed holds for the next turn.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ken_skills::{GREETING, Project, Skill, Sources};
+use ken_skills::{GREETING, Project, Skill, Sources, Stamp};
 use ken_types::Error;
 use ken_types::fence::Fence;
 use ken_types::ops::agent::{SkillHead, SkillText};
@@ -16,8 +16,14 @@ const MAX_LIST_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub(crate) struct Skills {
     sources: Sources,
-    /// The messages about texts that were left out when the files were last read.
-    left_out: Mutex<Vec<String>>,
+    last: Mutex<LastRead>,
+}
+
+/// What was read last, and the files as they were before.
+#[derive(Debug, Default)]
+struct LastRead {
+    known: Arc<Known>,
+    stamp: Option<Stamp>,
 }
 
 /// The texts in force, and the reasons why others are left out.
@@ -32,7 +38,7 @@ struct Known {
 
 impl Skills {
     pub(crate) fn new(sources: Sources) -> Skills {
-        Skills { sources, left_out: Mutex::default() }
+        Skills { sources, last: Mutex::default() }
     }
 
     /// Reads the texts when the program starts, so that the log immediately shows which are left out.
@@ -40,13 +46,18 @@ impl Skills {
         self.known();
     }
 
-    fn known(&self) -> Known {
-        let known = Known::read(&self.sources, None);
-        let mut logged = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
-        for text in known.left_out.iter().filter(|text| !logged.contains(text)) {
+    fn known(&self) -> Arc<Known> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.stamp.as_ref().is_some_and(Stamp::holds) {
+            return last.known.clone();
+        }
+        // Before the files are read, so that a change in between shows the next time.
+        let stamp = self.sources.stamp();
+        let known = Arc::new(Known::read(&self.sources, None));
+        for text in known.left_out.iter().filter(|text| !last.known.left_out.contains(text)) {
             tracing::warn!("{text}");
         }
-        logged.clone_from(&known.left_out);
+        *last = LastRead { known: known.clone(), stamp };
         known
     }
 
@@ -58,13 +69,15 @@ impl Skills {
 
     /// Returns the skill with this name.
     pub(crate) fn find(&self, name: &str) -> Option<Skill> {
-        self.known().skills.into_iter().find(|skill| skill.name == name)
+        self.known().skills.iter().find(|skill| skill.name == name).cloned()
     }
 
     /// Returns the skills that are offered to other programs.
     pub(crate) fn heads(&self) -> Vec<SkillHead> {
-        let skills = self.known().skills.into_iter().filter(|skill| skill.name != GREETING);
-        skills.map(|skill| SkillHead { name: skill.name, description: skill.description }).collect()
+        let known = self.known();
+        let skills = known.skills.iter().filter(|skill| skill.name != GREETING);
+        let head = |skill: &Skill| SkillHead { name: skill.name.clone(), description: skill.description.clone() };
+        skills.map(head).collect()
     }
 
     /// Returns one of the skills that are offered to other programs.
@@ -84,9 +97,9 @@ impl Skills {
     pub(crate) fn project_rules(&self, folder: Option<&Path>) -> String {
         let known = match folder {
             None => self.known(),
-            Some(_) => Known::read(&self.sources, folder),
+            Some(_) => Arc::new(Known::read(&self.sources, folder)),
         };
-        let text = known.project.map(|project| marked(&project, "the workspace"));
+        let text = known.project.as_ref().map(|project| marked(project, "the workspace"));
         text.map(|text| format!("\n# Project rules\n\n{text}\n")).unwrap_or_default()
     }
 

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::hexadecimal;
 
-/// The limits of one skill. Its files are read at each turn, to see whether they are still what was accepted.
+/// The limits of one skill. All its files are read whenever one has changed, to see whether they are still what was accepted.
 const MAX_FILES: usize = 128;
-const MAX_DEPTH: usize = 4;
+pub(crate) const MAX_DEPTH: usize = 4;
 const ALL_FILES_BYTES: u64 = 1024 * 1024;
 
 /// One file below the folder of a skill.

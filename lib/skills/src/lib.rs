@@ -11,12 +11,14 @@ mod files;
 mod project;
 mod skill;
 mod source;
+mod stamp;
 
 pub use accepted::Accepted;
 pub use files::SkillFile;
 pub use project::{PROJECT_BYTES, PROJECT_FILE, Project};
 pub use skill::{GREETING, Listing, SKILL_BYTES, Skill, UnreadableSkill};
 pub use source::Sources;
+pub use stamp::Stamp;
 
 use ken_types::hex;
 use serde::Serialize;

@@ -8,13 +8,15 @@ use std::sync::LazyLock;
 use ken_types::Error;
 use ken_types::share;
 
-use crate::{Accepted, Listing, Project, Skill, UnreadableSkill};
+use crate::files::MAX_DEPTH;
+use crate::project::PROJECT_FILE;
+use crate::{Accepted, Listing, Project, Skill, Stamp, UnreadableSkill};
 
 /// The maximum number of skills in a folder. The list of more skills would not fit into a prompt.
 const MAX_SKILLS: usize = 256;
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 
-/// The skills that ken ships, as copies in the program, read once: each turn reads all skills again.
+/// The skills that ken ships, as copies in the program, parsed once.
 static COPIES: LazyLock<Vec<Skill>> = LazyLock::new(|| {
     let copies = SHIPPED.iter().map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
     copies.filter_map(Result::ok).collect()
@@ -81,6 +83,13 @@ impl Sources {
     /// Reads the rules of the project in a trusted folder, or else in the workspace. Returns `None` if there are none.
     pub fn project(&self, folder: Option<&Path>, accepted: &Accepted) -> Result<Option<Project>, Error> {
         Project::of(folder.unwrap_or(&self.workspace), accepted)
+    }
+
+    /// Looks at all files from which [`Sources::accepted`], [`Sources::skills`] and [`Sources::project`] without a folder read.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let project = self.workspace.join(PROJECT_FILE);
+        let files = [self.accepted.as_path(), project.as_path()];
+        Stamp::of(self.folders.iter().map(PathBuf::as_path).chain(files), 1 + MAX_DEPTH)
     }
 
     /// Reads the rules that were accepted for folders below a trusted folder, or else below the workspace.
