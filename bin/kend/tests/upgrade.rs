@@ -159,3 +159,37 @@ fn parts_with_new_programs_start_anew_one_by_one_and_nobody_is_refused() {
     println!("{} connects, none refused; the longest took {longest:?}", connects.load(Ordering::Relaxed));
     assert_eq!(kend.state("store"), "ready");
 }
+
+/// What the new program says of a state that it cannot go on with. It is asked before anything has changed.
+#[test]
+fn a_state_of_another_form_or_with_an_unknown_part_is_refused() {
+    let home = Home::new(PARTS);
+    let part = json!({"wanted": true, "restart_wanted": false, "delay_ms": 0, "started_ms_ago": [], "starts": 1, "ever_ready": true,
+        "setbacks": 0, "deaths": [], "log_read": -1, "log_write": -1, "is_in_a_line": false});
+    let state = |form: u32, name: &str| {
+        json!({"form": form, "version": "0", "config": home.path("ken.toml"), "state": home.path("state"), "run": home.path("run"),
+            "named": false, "background": false, "next_mark": 1, "locks": [-1, -1], "control": -1, "notify": -1, "sockets": [],
+            "parts": {name: part}})
+        .to_string()
+    };
+    let check = |text: &str| {
+        std::fs::write(home.path("handover"), text).unwrap();
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "exec \"$0\" --check --takeover 3 3<\"$1\"", env!("CARGO_BIN_EXE_kend")])
+            .arg(home.path("handover"));
+        let output = shell.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    assert_eq!(check(&state(1, "a")), (Some(0), format!("{}\n", env!("CARGO_PKG_VERSION"))));
+    for (text, why) in [
+        (state(2, "a"), "the state is of form 2, and this kend takes over form 1"),
+        (state(1, "other"), "the part other is unknown"),
+        ("{}".to_owned(), "of form 0"),
+        ("nonsense".to_owned(), "--takeover"),
+        (json!({"form": 1}).to_string(), "missing field"),
+    ] {
+        let (code, said) = check(&text);
+        assert!(code.is_some_and(|code| code != 0) && said.contains(why), "{code:?} {said}");
+    }
+}
