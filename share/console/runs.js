@@ -1,4 +1,4 @@
-// Runs of workflows: what went in, what came out, and each step with its time.
+// Runs of workflows: what went in, what came out, and each step with its time. Below them, the work that turns have delegated.
 import { html, Component, Failed, Long, Reloaded, announce, duration, oneLine, visible, when } from "./ui.js";
 import { Follow, get, post, query, save } from "./api.js";
 
@@ -17,7 +17,7 @@ export class Runs extends Reloaded {
     });
   }
 
-  render({ id }, { runs, more, error }) {
+  render({ app, id }, { runs, more, error }) {
     if (id) return html`<${Run} key=${id} id=${id} />`;
     return html`<main class="page" id="main" tabindex="-1">
       <h1>Runs</h1>
@@ -26,8 +26,39 @@ export class Runs extends Reloaded {
       <ul class="rows">${runs?.map(run => html`<li><a data-row href=${`#/runs/${encodeURIComponent(run.runId)}`}>${oneLine(run.workflowName)}</a>
         <span class=${run.status === "errored" ? "bad" : "note"}> ${run.status}</span> <span class="note">${when(run.startedAt)} · ${duration(run.durationMs)}</span></li>`)}</ul>
       ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      <${Delegated} app=${app} />
     </main>`;
   }
+}
+
+/** The turns, among the newest, that have given tasks to workers. */
+class Delegated extends Reloaded {
+  delay = 500;
+
+  concerns(type) { return type === "submission.settled"; }
+
+  load() {
+    return this.latest(async signal => {
+      const { runs } = await get("/api/telemetry/runs?limit=30", { signal });
+      return () => ({ turns: runs.filter(run => run.counts.tasks > 0) });
+    });
+  }
+
+  render(_, { turns, error }) {
+    if (!turns?.length) return html`<${Failed} error=${error} />`;
+    return html`<h2>Work given to workers, among the newest turns</h2>
+      <ul class="rows">${turns.map(turn => html`<li key=${turn.runId}><details><summary>${[...new Set(turn.taskStarts.map(task => task.agent))].map(oneLine).join(", ")}
+          <span class=${turn.status === "failed" ? "bad" : "note"}> ${turn.status}</span> <span class="note">${when(turn.startedAt)} · ${duration(turn.durationMs)}</span></summary>
+        <${Timeline} steps=${tasksOf(turn)} /><p><a href=${`#/chat/${encodeURIComponent(turn.sessionId)}`}>The conversation</a></p></details></li>`)}</ul>`;
+  }
+}
+
+function tasksOf({ taskStarts, events }) {
+  const time = event => event && new Date(event.timestamp).getTime();
+  return taskStarts.map(task => {
+    const end = events.find(event => event.type === "task" && event.taskId === task.taskId);
+    return { name: task.agent, from: time(task), to: time(end), failed: end?.isError };
+  });
 }
 
 class Run extends Component {

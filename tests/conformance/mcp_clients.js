@@ -51,6 +51,9 @@ async function run({ home, url }) {
     const slow = await call("ask_ken", { question: `slowly, ${name}` }, options({ onprogress: (step) => steps.push(step) }))
     assert.equal(slow.content[0].text, "At last.")
     assert.ok(steps.length > 0, "no progress was told")
+    const { resources } = await client.listResources()
+    const read = await client.readResource({ uri: resources[0].uri })
+    assert.deepEqual([read.contents[0].uri, read.contents[0].mimeType], [resources[0].uri, "text/markdown"])
     const before = await count("aborted")
     const stop = new AbortController()
     const held = call("ask_ken", { question: `hold, ${name}` }, options({ signal: stop.signal })).then(() => "answered", () => "cancelled")
@@ -79,7 +82,7 @@ async function run({ home, url }) {
       assert.equal(await count("completed"), done + 1)
     }
     await client.close()
-    console.log(`${name}: tools, prompts, progress, cancellation, one turn through kills`)
+    console.log(`${name}: tools, prompts, resources, progress, cancellation, one turn through kills`)
   }
   const info = { name: "conformance", version: "1" }
   const pipe = { command: mcp, args: ["--home", home] }
@@ -157,6 +160,7 @@ async function run({ home, url }) {
     await ctx.request(acp.methods.agent.session.load, { sessionId: session, cwd: project, mcpServers: [] })
     assert.match(said(updates, "user_message_chunk"), /^slowly, editor/)
     assert.match(said(updates), /At last\..*Done\./s)
+    assert.ok(updates.some((update) => update.sessionUpdate === "tool_call" && update.title === "gated"), JSON.stringify(updates))
   })
   rmSync(project, { recursive: true, force: true })
   console.log("editors: updates, permission, cancellation, one turn through kills, a session loaded")
@@ -167,7 +171,8 @@ const folder = mkdtempSync(join(tmpdir(), "ken-script-"))
 const file = join(folder, "script.jsonl")
 writeFileSync(file, script.map((line) => JSON.stringify(line)).join("\n"))
 try {
-  await within("clients", { env: { KEN_MODEL: "script", KEN_SCRIPT: file } }, run)
+  const files = { "ken.toml": "[doors]\nmcp_transcripts = true\n" }
+  await within("clients", { env: { KEN_MODEL: "script", KEN_SCRIPT: file }, files }, run)
 } finally {
   rmSync(folder, { recursive: true, force: true })
 }

@@ -1,8 +1,9 @@
-"""openai_clients.py PROGRAMS: talks to a system of ken through the Python library of OpenAI, litellm and llm, each with nothing but a base URL,
+"""openai_clients.py PROGRAMS: talks to a system of ken through the Python library of OpenAI, litellm, llm and aichat, each with nothing but a base URL,
 and kills gateway and agent while they wait: their own retries get one answer of one turn. The exit status is 0 if all checks pass."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +197,28 @@ def kill_with_tools(patient, run, name):
     holds(f"one session when the {name} is killed", sessions(run) == before + 1, sessions(run))
 
 
+def aichat(base, run):
+    """A program of crates.io, which takes long to compile; whoever has it on PATH gets it tested."""
+    program = shutil.which("aichat")
+    if program is None:
+        print("aichat is not on PATH (cargo install aichat --locked), and is left out")
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        client = {"type": "openai-compatible", "name": "ken", "api_base": base, "api_key": "local", "models": [{"name": "ken"}]}
+        (Path(folder) / "config.yaml").write_text(json.dumps({"model": "ken:ken", "save": False, "clients": [client]}))
+        env = os.environ | {"AICHAT_CONFIG_DIR": folder}
+        asked = lambda *words: subprocess.run([program, *words], env=env, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        for more in [[], ["--no-stream"]]:
+            done = asked(*more, "hello")
+            holds(f"aichat {more}", done.stdout.strip() == "Hello there.", done.stderr)
+        before = sessions(run)
+        for text, answer in [("hello", "Hello there."), ("slowly, aichat", "One two three.")]:
+            done = asked("--session", "one", "--save-session", text)
+            holds("a session of aichat", done.stdout.strip().endswith(answer), done.stderr)
+        holds("it is one of ken", sessions(run) == before + 1, sessions(run))
+    return True
+
+
 def other_clients(base):
     asked = [{"role": "user", "content": "hello"}]
     answer = litellm.completion(model="openai/ken", api_base=base, api_key="local", messages=asked)
@@ -231,4 +254,5 @@ with tempfile.TemporaryDirectory(prefix="ken-openai-") as folder:
         tools(client)
         kills(client, run)
         other_clients(base)
-print(f"the interface of OpenAI: {counted()} checks hold with openai, litellm and llm from PyPI")
+        more = ", and with aichat from crates.io" if aichat(base, run) else ""
+print(f"the interface of OpenAI: {counted()} checks hold with openai, litellm and llm from PyPI{more}")

@@ -158,3 +158,26 @@ fn without_a_system_it_says_so() {
     assert!(said.contains("ken is not running") && said.contains("ken up"), "{said}");
     assert!(output.stdout.is_empty());
 }
+
+/// The version without sessions wants the name of what is called or read in a header.
+#[test]
+fn tools_and_resources_are_named_in_headers() {
+    let system = Builder::default()
+        .script(&[json!({"events": [{"text": "Hello."}]})])
+        .config("[doors]\nmcp_transcripts = true\n")
+        .start();
+    let session = system.session();
+    system.say(&session, "One thing").expect(200);
+    let mut mcp = Mcp::start(&system);
+    let mut call = |id: u64, method: &str, params: Value| {
+        let mut params = params;
+        params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        mcp.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        mcp.reply(&json!(id))["result"].clone()
+    };
+    let read = call(1, "resources/read", json!({"uri": format!("ken://sessions/{session}")}));
+    assert!(read["contents"][0]["text"].as_str().is_some_and(|text| text.contains("One thing")), "{read}");
+    let asked = call(2, "tools/call", json!({"name": "ask_ken", "arguments": {"question": "hi"}}));
+    assert_eq!(asked["content"][0]["text"], "Hello.");
+}

@@ -466,6 +466,16 @@ fn what_a_turn_has_changed_is_shown_and_put_back() {
     tab.sees("no price is known");
     assert!(tab.text().contains("write_file") && tab.text().contains("by a worker"), "{}", tab.text());
     looks(&tab, "changes-wide-light", axe.as_deref());
+    let conversation = tab.eval("location.hash");
+    tab.click_text("Runs");
+    tab.sees("Work given to workers");
+    tab.click("document.querySelector('main details summary')");
+    tab.sees("Steps");
+    assert_eq!(tab.eval("document.querySelector('.timeline li span').innerText"), "coding-worker");
+    looks(&tab, "delegated-wide-light", axe.as_deref());
+    tab.click_text("The conversation");
+    tab.wait(&format!("location.hash === {conversation}"));
+    tab.click_text("Changed files");
     tab.click_text("Undo these changes");
     tab.sees("Put back: repos/site/NOTE.");
     assert!(!note.exists());

@@ -148,7 +148,8 @@ impl Relay {
         if let Some(version) = text(VERSION) {
             headers.push(("mcp-protocol-version", value(version)));
             headers.extend(text("/method").map(|method| ("mcp-method", value(method))));
-            headers.extend(text("/params/name").map(|name| ("mcp-name", value(name))));
+            let name = text("/params/name").or_else(|| text("/params/uri"));
+            headers.extend(name.map(|name| ("mcp-name", value(name))));
         } else {
             let Agreed { session, version } = lock(&self.agreed).clone();
             headers.extend(session.map(|session| ("mcp-session-id", session)));
