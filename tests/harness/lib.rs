@@ -21,6 +21,7 @@ pub mod otlp;
 mod page;
 #[path = "../doubles/pages.rs"]
 pub mod pages;
+mod postgres;
 #[path = "../doubles/prompt_cache.rs"]
 pub mod prompt_cache;
 #[path = "../doubles/provider.rs"]
@@ -43,6 +44,7 @@ pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
+pub use postgres::{NO_POSTGRES, Postgres};
 pub use skip::skip;
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, copy_program, scripted, scripted_builder, tui, until};

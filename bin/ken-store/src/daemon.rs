@@ -6,27 +6,36 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_service::{Program, Start};
+use ken_service::{Program, Start, Stop, report_status};
 use ken_store::clock::SystemClock;
+use ken_store::tables::postgres::Postgres;
 use ken_store::tables::sqlite::Sqlite;
 use ken_store::{Store, ops};
-use ken_types::Error;
+use ken_types::config::{Config, STORE_URL};
+use ken_types::{Code, Error};
 use ken_wire::{ConnectionId, Daemon, Table};
 use serde_json::{Map, Value};
+use tokio::time::{sleep, timeout};
 
 use crate::cli::Own;
+use crate::settings::server_url;
 
 const PROGRAM: Program = Program {
     name: "ken-store",
     version: env!("CARGO_PKG_VERSION"),
-    about: "Holds all durable state of ken in one SQLite database",
+    about: "Holds all durable state of ken in one database",
     drain: Duration::from_secs(2),
 };
 
-/// A running store and the path of its database.
+/// How long the store waits for its server before it is ready and answers that the server does not. Within kend's time for the start.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The interval at which a store on a server looks whether it works.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A running store and, for SQLite, the path of its database.
 struct Part {
     store: Store,
-    database: PathBuf,
+    database: Option<PathBuf>,
 }
 
 impl AsRef<Store> for Part {
@@ -38,11 +47,13 @@ impl AsRef<Store> for Part {
 impl Daemon for Part {
     fn stats(&self) -> Map<String, Value> {
         let mut stats = self.store.stats();
-        for (name, suffix) in [("database_bytes", ""), ("wal_bytes", "-wal")] {
-            let mut path = self.database.clone().into_os_string();
-            path.push(suffix);
-            let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-            stats.insert(name.into(), size.into());
+        if let Some(database) = &self.database {
+            for (name, suffix) in [("database_bytes", ""), ("wal_bytes", "-wal")] {
+                let mut path = database.clone().into_os_string();
+                path.push(suffix);
+                let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
+                stats.insert(name.into(), size.into());
+            }
         }
         stats
     }
@@ -55,8 +66,10 @@ impl Daemon for Part {
 pub(crate) fn run() -> ExitCode {
     ken_service::run::<Own, _, _>(PROGRAM, async |start| {
         let part = Arc::new(open(start)?);
-        part.store.set_memory(start.config.chat.memory).await?;
-        part.store.set_retention(start.config.retention).await?;
+        match part.database {
+            Some(_) => configure(&part.store, &start.config).await?,
+            None => begin_with_server(&part, start).await?,
+        }
         let (mut stop, stopping) = (start.stop.clone(), part.clone());
         start.tasks.spawn(async move {
             stop.stopped().await;
@@ -66,16 +79,84 @@ pub(crate) fn run() -> ExitCode {
     })
 }
 
+async fn configure(store: &Store, config: &Config) -> Result<(), Error> {
+    store.set_memory(config.chat.memory).await?;
+    store.set_retention(config.retention).await
+}
+
+/// Waits a moment for the server. If it is not there, the store begins without it, and says so until it is.
+async fn begin_with_server(part: &Arc<Part>, start: &mut Start<Own>) -> Result<(), Error> {
+    match timeout(SERVER_TIMEOUT, configure(&part.store, &start.config)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) if error.code != Code::Unavailable => return Err(error),
+        _ => {
+            let (part, config) = (part.clone(), start.config.clone());
+            start.tasks.spawn(until_stopped(start.stop.clone(), async move {
+                while let Err(error) = configure(&part.store, &config).await {
+                    if error.code != Code::Unavailable {
+                        tracing::error!("the settings could not be stored: {error}");
+                        return;
+                    }
+                    sleep(LOOK_INTERVAL).await;
+                }
+            }));
+        }
+    }
+    let part = part.clone();
+    start.tasks.spawn(until_stopped(start.stop.clone(), async move { report_failures(&part.store).await }));
+    Ok(())
+}
+
+async fn until_stopped(mut stop: Stop, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = work => {}
+        () = stop.stopped() => {}
+    }
+}
+
+/// Tells kend what keeps the store from working, and that it works again.
+async fn report_failures(store: &Store) {
+    let mut reported = String::new();
+    loop {
+        let failure = store.failure().unwrap_or_default();
+        if failure != reported {
+            report_status(&failure);
+            reported = failure;
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
 fn open(start: &Start<Own>) -> Result<Part, Error> {
     if start.options.check.is_some() {
         return Err(Error::invalid("--check", "--check FILE must be the first and only option"));
     }
     let directory = start.places.state.join("store");
     make_directory(&directory)?;
-    let database = directory.join("ken.db");
-    let sqlite = Sqlite::open(&database)?;
-    let store = Store::start(sqlite, Arc::new(SystemClock::default()))?;
-    Ok(Part { store, database })
+    let file = directory.join("ken.db");
+    let clock = Arc::new(SystemClock::default());
+    match server_url(&start.config, ken_service::secret(STORE_URL))? {
+        None => {
+            let store = Store::start(Sqlite::open(&file)?, clock)?;
+            Ok(Part { store, database: Some(file) })
+        }
+        Some(url) => {
+            let postgres = Postgres::open(&url, &directory)?;
+            check_no_file(&file, postgres.name())?;
+            Ok(Part { store: Store::start(postgres, clock)?, database: None })
+        }
+    }
+}
+
+/// What is in the file would be missing without a word.
+fn check_no_file(file: &Path, server: &str) -> Result<(), Error> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let message =
+        format!("{}: this home has its data in SQLite, but the URL of a server is set ({server})", file.display());
+    Err(Error::new(Code::Invalid, message)
+        .hint("copy it: ken-store migrate --to-postgres; or remove the URL; or move ken.db away to go on with what the server has"))
 }
 
 fn make_directory(directory: &Path) -> Result<(), Error> {

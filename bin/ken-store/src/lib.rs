@@ -9,6 +9,7 @@ pub mod ops;
 mod rules;
 pub mod store;
 pub mod tables;
+pub mod transfer;
 
 pub use engine::{change, clock};
 pub use rules::exchange;

@@ -3,12 +3,17 @@
 mod backup;
 mod cli;
 mod daemon;
+mod migrate;
+mod settings;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if let Some((from, to)) = backup::requested_backup() {
         return backup::run(&from, &to);
+    }
+    if migrate::is_requested() {
+        return migrate::run();
     }
     match cli::file_to_check() {
         Some(file) => cli::check(&file),

@@ -290,6 +290,11 @@ impl Store {
         self.readers.read(true, |tables| tables.sizes()).await
     }
 
+    /// Returns why nothing can be written at the moment, if that is so.
+    pub fn failure(&self) -> Option<String> {
+        failing(&self.watch.condition())
+    }
+
     /// Returns counters and queue lengths, without reading the database.
     pub fn stats(&self) -> Map<String, Value> {
         let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held } =
@@ -309,6 +314,9 @@ impl Store {
         }
         let writable = !matches!(self.watch.condition(), Condition::Failing(_));
         stats.insert("writable".into(), u8::from(writable).into());
+        if let Some(why) = self.failure() {
+            stats.insert("failure".into(), why.into());
+        }
         stats.insert("write_queue".into(), self.writer.waiting().into());
         stats.insert("read_queue".into(), self.readers.waiting().into());
         stats.insert("waiters".into(), self.watch.len().into());

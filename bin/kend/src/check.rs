@@ -68,6 +68,9 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     for (key, message) in config.model.budget.problems() {
         say(&["model", "budget", key], message);
     }
+    if let Some(message) = config.store.problem() {
+        say(&["store", "url"], message);
+    }
     for (key, message) in config.workspace.problems() {
         say(&["workspace", key], message);
     }

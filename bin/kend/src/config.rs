@@ -256,6 +256,8 @@ mod tests {
             }
         }
         let store = Part {
+            env: Vec::new(),
+            secrets: Vec::new(),
             reads: Vec::new(),
             sockets: Default::default(),
             watchdog_ms: 0,

@@ -6,7 +6,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ken_types::config::{Calls, Config, Part, Walls};
+use ken_types::config::{Calls, Config, Part, STORE_URL, Walls, is_over_network};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
 use ken_types::providers::key_names;
@@ -25,13 +25,14 @@ type FormatSection = fn(&Config) -> String;
 
 /// The sections that a part can list in `reads`. Of the workspace a part may need the folder alone: the tool of the coding worker
 /// reads the rest for each call. Of the models, ken-agent needs the judge alone, because ken-model makes the calls.
-pub(crate) const SECTIONS: [(&str, FormatSection); 13] = [
+pub(crate) const SECTIONS: [(&str, FormatSection); 14] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
     ("doors", |config| format!("{:?}", config.doors)),
     ("chat.memory", |config| format!("{:?}", config.chat.memory)),
     ("retention", |config| format!("{:?}", config.retention)),
+    ("store", |config| format!("{:?}", config.store)),
     ("model", |config| format!("{:?}", config.model)),
     ("model.judge", |config| config.model.judge.clone()),
     ("telemetry", |config| format!("{:?}", config.telemetry)),
@@ -77,7 +78,7 @@ impl Launch {
         if !secrets.is_empty() {
             env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
         }
-        let walls = walls(part, &path, places);
+        let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded));
         // A part that is told to restrict itself does not start if it cannot.
         let restricted = walls.as_ref().filter(|_| has_filters());
         env.extend(restricted.map(|walls| pair(CALLS_VARIABLE.into(), walls.calls.name().as_ref())));
@@ -150,6 +151,17 @@ fn walls(part: &Part, program: &Path, places: &Places) -> Option<Files> {
     read.push(places.config.clone());
     let write = write.iter().flat_map(|path| expand(path, places)).collect();
     Some(Files { calls: *calls, program: program.to_owned(), read, write, own })
+}
+
+/// The store may use the network exactly if its database is on another machine.
+fn with_database(mut walls: Files, part_name: &str, loaded: &Loaded) -> Files {
+    let secret = loaded.secrets.get(STORE_URL).cloned().or_else(|| std::env::var(STORE_URL).ok());
+    let url = secret.filter(|url| !url.is_empty()).unwrap_or_else(|| loaded.config.store.url.clone());
+    if part_name == "store" && walls.calls == Calls::Local && is_over_network(&url) {
+        walls.calls = Calls::Network;
+        walls.read.extend(std::env::var_os("SSL_CERT_FILE").map(PathBuf::from));
+    }
+    walls
 }
 
 /// Stand for the state directory and the folders of the installed data files in the walls of a part.

@@ -230,6 +230,11 @@ async fn watchdog() -> Result<(), Error> {
     }
 }
 
+/// Tells kend what `ken status` shows beside the part. An empty text removes it.
+pub fn report_status(text: &str) {
+    notify_kend(&[NotifyState::Status(text)]);
+}
+
 fn notify_kend(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify the supervisor: {error}");

@@ -22,6 +22,7 @@ pub struct Config {
     pub chat: Chat,
     pub doors: Doors,
     pub retention: Retention,
+    pub store: Store,
     pub model: Model,
     pub telemetry: Telemetry,
     pub approvals: Approvals,
@@ -198,6 +199,42 @@ impl Default for Retention {
     fn default() -> Retention {
         Retention { sessions: Days(0), schedule_runs: Days(30) }
     }
+}
+
+/// The secret with the URL of the store's database. It takes precedence over [`Store::url`] and may contain a password.
+pub const STORE_URL: &str = "KEN_STORE_URL";
+
+/// Where the store keeps its data.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// The URL of a PostgreSQL database, without a password. If it is empty, the data is in a file of SQLite.
+    pub url: String,
+}
+
+impl Store {
+    /// Returns why the URL is not allowed.
+    pub fn problem(&self) -> Option<String> {
+        let has_password =
+            user_info(&self.url).is_some_and(|user| user.contains(':')) || self.url.contains("password=");
+        has_password.then(|| format!("has a password; put the URL into secrets.env as {STORE_URL}"))
+    }
+}
+
+fn authority(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    rest.split(['/', '?']).next().unwrap_or_default()
+}
+
+fn user_info(url: &str) -> Option<&str> {
+    authority(url).rsplit_once('@').map(|(user, _)| user)
+}
+
+/// Returns whether the database of this URL is reached over the network, and not over a Unix socket alone.
+pub fn is_over_network(url: &str) -> bool {
+    let hosts = authority(url).rsplit('@').next().unwrap_or_default();
+    let is_folder = |host: &str| host.to_ascii_lowercase().starts_with("%2f");
+    !url.is_empty() && !hosts.split(',').all(is_folder)
 }
 
 /// A number of days, at most a hundred years.
@@ -755,5 +792,20 @@ mod tests {
         assert!(!trusts(r#"{"trust_loopback":"no"}"#));
         assert!(trusts(r#"{"public_url":"https://ken.example","trust_loopback":"any-user"}"#));
         assert!(serde_json::from_str::<Gateway>(r#"{"trust_loopback":"perhaps"}"#).is_err());
+    }
+
+    #[test]
+    fn the_url_of_the_store_has_no_password_and_says_whether_it_leads_to_the_network() {
+        for (url, has_problem, is_network) in [
+            ("", false, false),
+            ("postgres://ken@db/ken", false, true),
+            ("postgres://ken:secret@db/ken", true, true),
+            ("postgres://ken@db/ken?password=secret", true, true),
+            ("postgres://ken@%2Frun%2Fpostgresql/ken", false, false),
+            ("postgres://ken@%2frun:1,db:2/ken", false, true),
+        ] {
+            let store = Store { url: url.into() };
+            assert_eq!((store.problem().is_some(), is_over_network(url)), (has_problem, is_network), "{url}");
+        }
     }
 }

@@ -64,7 +64,11 @@ pub(crate) enum CheckReason {
 }
 
 impl Leases {
+    /// Adds a lease of the tables, unless it is known here.
     pub(crate) fn restore(&mut self, old: OldLease, now: i64) {
+        if self.held.get(&old.lease.submission_id).is_some_and(|held| held.number == old.lease.number) {
+            return;
+        }
         let abort = if old.aborting { Abort::Requested } else { Abort::No };
         let held = HeldLease {
             number: old.lease.number,

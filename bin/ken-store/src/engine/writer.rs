@@ -27,7 +27,7 @@ use crate::engine::queue::{Pushed, Queue};
 use crate::engine::thread;
 use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
 use crate::ops::{background, leases, schedules, system};
-use crate::tables::{self, Backend, Tables};
+use crate::tables::{self, Backend, Begun, Tables};
 
 /// The maximum number of queued requests.
 const QUEUE: usize = 1_024;
@@ -323,6 +323,9 @@ struct BatchWriter {
     retry_at: i64,
     /// How long the last batch took.
     last_took: Duration,
+    /// Why what is remembered of the tables has to be read again, if it has.
+    stale: Option<Begun>,
+    is_remote: bool,
 }
 
 /// For each kind of work, whether there may be work to claim.
@@ -387,8 +390,14 @@ impl BatchWriter {
     ) -> Result<BatchWriter, Error> {
         let mut leases = Leases::default();
         let database = backend.writer()?;
-        for old in database.tables().old_leases()? {
-            leases.restore(old, clock.elapsed_ms());
+        let is_remote = database.is_remote();
+        if is_remote {
+            // The server may not be there yet. What it knows is read with the first transaction.
+            watch.set_condition(Condition::Failing(Error::unavailable("the database server has not answered yet")));
+        } else {
+            for old in database.tables().old_leases()? {
+                leases.restore(old, clock.elapsed_ms());
+            }
         }
         Ok(BatchWriter {
             database,
@@ -406,6 +415,8 @@ impl BatchWriter {
             idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
             last_took: Duration::MAX,
+            stale: is_remote.then_some(Begun::AfterOthers),
+            is_remote,
             clock,
         })
     }
@@ -468,7 +479,8 @@ impl BatchWriter {
                 Ok(()) => self.apply(&mut batch),
                 Err(error) => self.give_up(&mut batch, &error, releases),
             }
-            self.last_took = begun.elapsed();
+            // A caller's thread must never wait for a network.
+            self.last_took = if self.is_remote { Duration::MAX } else { begun.elapsed() };
         }
         self.answer_claims_with_aborts();
         self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
@@ -481,8 +493,36 @@ impl BatchWriter {
         }
     }
 
+    /// Begins a transaction. If others may have written, what is remembered of the tables is read again first.
+    fn begin(&mut self) -> Result<(), Error> {
+        match self.database.begin()? {
+            Begun::AfterOwn => {}
+            Begun::AfterUnknown => self.stale = self.stale.or(Some(Begun::AfterUnknown)),
+            Begun::AfterOthers => self.stale = Some(Begun::AfterOthers),
+        }
+        match self.stale {
+            Some(why) => self.refresh(why),
+            None => Ok(()),
+        }
+    }
+
+    fn refresh(&mut self, why: Begun) -> Result<(), Error> {
+        let now = self.clock.elapsed_ms();
+        let old = self.database.tables().old_leases()?;
+        // After a commit whose outcome is unknown, the leases that are held are those that were held before, and perhaps others.
+        if why == Begun::AfterOthers {
+            self.leases = Leases::default();
+        }
+        old.into_iter().for_each(|old| self.leases.restore(old, now));
+        self.maybe_open = ClaimableWork::all();
+        self.schedule_runs = true;
+        self.background_at = self.background_at.min(now);
+        self.stale = None;
+        Ok(())
+    }
+
     fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, CheckReason)]) -> Result<(), Error> {
-        self.database.begin()?;
+        self.begin()?;
         // First, so that the claims of this transaction get the work whose holders are gone.
         for lease in releases {
             leases::release(self.database.tables(), lease, &mut batch.change)?;
@@ -550,7 +590,7 @@ impl BatchWriter {
     }
 
     fn take_steps(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        self.database.begin()?;
+        self.begin()?;
         let now = batch.change.now;
         for _ in 0..STEPS {
             let Some(step) = schedules::next_step(self.database.tables(), now)? else {
@@ -759,15 +799,23 @@ impl BatchWriter {
     fn run_idle(&mut self) {
         let now = self.clock.elapsed_ms();
         if now >= self.idle_at.max(self.retry_at) {
-            self.idle_at = if self.database.run_idle() { i64::MAX } else { now + IDLE_MS };
+            match self.database.run_idle() {
+                Ok(true) => self.idle_at = i64::MAX,
+                Ok(false) => self.idle_at = now + IDLE_MS,
+                Err(error) => self.has_failed(&error),
+            }
         }
     }
 
     /// Answers the requests of a batch that was rolled back with the error.
     fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
+        // While a server is away, each attempt to reach it fails in the same way. It is logged when it begins.
+        let is_known = matches!(self.watch.condition(), Condition::Failing(known) if known.message == error.message);
         self.has_failed(error);
         count(&self.counters.failed_batches, 1);
-        tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
+        if !(self.is_remote && is_known) {
+            tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
+        }
         for job in &mut batch.jobs {
             job.fail(error);
         }
@@ -805,7 +853,7 @@ impl BatchWriter {
     }
 
     fn do_slice(&mut self, change: &mut Change) -> Result<Left, Error> {
-        self.database.begin()?;
+        self.begin()?;
         let mut left = self.delete_for_a_while(change)?;
         let now = self.clock.elapsed_ms();
         if left != Left::More || now >= self.other_work_at {

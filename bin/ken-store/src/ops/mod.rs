@@ -44,6 +44,7 @@ mod turns;
 /// Claims without a connection, for benchmarks.
 pub use leases::claim;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ken_types::Error;
@@ -58,7 +59,23 @@ use ken_wire::{Daemon, Table};
 
 use crate::ConnectionId;
 use crate::engine::change::Change;
-use crate::tables::Tables;
+use crate::tables::{Cell, Index, Tables};
+
+/// Indexes in `to` what is indexed in `from`. The rows themselves were copied.
+pub(crate) fn index_again(from: &dyn Tables, to: &dyn Tables) -> Result<(), Error> {
+    for entry in from.indexed(Index::Knowledge)? {
+        knowledge::index(to, entry)?;
+    }
+    let remembered: BTreeSet<i64> = from.indexed(Index::Memory)?.into_iter().collect();
+    from.each_row("exchanges", &["answer", "submission"].map(String::from), "submission", &mut |row| {
+        if let [Cell::Text(answer), Cell::Whole(submission)] = row.as_slice()
+            && remembered.contains(submission)
+        {
+            memory::index(to, &to.submission_by_key(*submission)?, answer)?;
+        }
+        Ok(())
+    })
+}
 
 /// An operation that only reads. It sees one consistent state of the tables.
 pub trait Read: Op {

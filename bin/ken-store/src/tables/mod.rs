@@ -3,6 +3,8 @@
 //!
 //! The backend assigns the keys of rows (`i64`). The ids in rows are those of the API.
 
+mod columns;
+pub mod postgres;
 pub mod sqlite;
 
 use ken_types::event::{Failure, Output, TurnResult};
@@ -35,21 +37,38 @@ pub trait Backend: Send {
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error>;
 }
 
+/// Who has changed the tables before a transaction, as far as the writer knows. What the engine remembers of the tables depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// This writer was the last to change them, or nobody has.
+    AfterOwn,
+    /// It is not known whether this writer's last transaction was committed.
+    AfterUnknown,
+    /// Other writers, or an earlier process, may have changed them.
+    AfterOthers,
+}
+
 /// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each
 /// change in it begins with [`Writer::savepoint`] and ends with [`Writer::release`] or [`Writer::rollback_to_savepoint`].
 pub trait Writer: Send {
     fn tables(&self) -> &dyn Tables;
-    fn begin(&mut self) -> Result<(), Error>;
+    /// Returns whether the database is on a server. Then calls can wait for a network, so that only the thread of the writer may make them,
+    /// and each transaction says whether others have written.
+    fn is_remote(&self) -> bool {
+        false
+    }
+    fn begin(&mut self) -> Result<Begun, Error>;
     fn savepoint(&mut self) -> Result<(), Error>;
     fn release(&mut self) -> Result<(), Error>;
     fn rollback_to_savepoint(&mut self) -> Result<(), Error>;
+    /// If it fails, nothing was committed, unless the outcome in the error is unknown.
     fn commit(&mut self) -> Result<(), Error>;
     /// Rolls back the whole transaction, if one is open.
     fn rollback(&mut self);
     /// Returns whether the transaction is still open. The database may have ended it after a failure.
     fn is_open(&self) -> bool;
     /// Tidies up. Called when nothing has been written for a while. Returns false if it has to be called again later.
-    fn run_idle(&mut self) -> bool;
+    fn run_idle(&mut self) -> Result<bool, Error>;
     /// Writes without changing any data, in a transaction of its own, to find out whether writing works.
     fn probe(&mut self) -> Result<(), Error>;
 }
@@ -88,9 +107,42 @@ pub trait Tables:
     + Ids
     + Budgets
     + Purges
+    + Whole
 {
     /// Returns the sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
+}
+
+/// The value of a column, when whole tables are copied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    Null,
+    Whole(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The database as a whole, to be copied into one of another kind. The names of tables and columns are those of the schema.
+pub trait Whole {
+    /// Returns the names of the columns of a table, in alphabetical order.
+    fn columns(&self, table: &str) -> Result<Vec<String>, Error>;
+    /// Calls `see` with each row of a table, in the order of these columns.
+    fn each_row(
+        &self,
+        table: &str,
+        columns: &[String],
+        order: &str,
+        see: &mut dyn FnMut(Vec<Cell>) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+    /// Inserts rows. Their number is limited by the caller.
+    fn insert_rows(&self, table: &str, columns: &[String], rows: &[Vec<Cell>]) -> Result<(), Error>;
+    /// Deletes all rows of a table.
+    fn clear(&self, table: &str) -> Result<(), Error>;
+    /// Returns the keys of the rows of an index of words.
+    fn indexed(&self, index: Index) -> Result<Vec<i64>, Error>;
+    /// Makes the keys of later rows follow those that were inserted with their keys.
+    fn continue_keys(&self) -> Result<(), Error>;
 }
 
 /// The stored scopes. Each has a key.

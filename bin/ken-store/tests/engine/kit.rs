@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ken_store::Store;
 use ken_store::clock::ManualClock;
+use ken_store::tables::postgres;
 use ken_store::tables::sqlite::Sqlite;
 use ken_types::event::{Failure, ModelName, Outcome, TurnResult, Usage};
 use ken_types::id::{EventId, Origin, SessionId, SubmissionId};
@@ -21,7 +22,15 @@ pub(crate) struct Kit {
     pub(crate) store: Option<Store>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) dir: tempfile::TempDir,
+    /// The database on a server, for the suite over PostgreSQL.
+    pub(crate) remote: Option<Remote>,
     events: AtomicU64,
+}
+
+/// A database of its own on the server of this test program.
+pub(crate) struct Remote {
+    pub(crate) server: &'static ken_tests::Postgres,
+    pub(crate) database: String,
 }
 
 pub(crate) fn scope(actor: &str) -> Scope {
@@ -81,9 +90,14 @@ impl Kit {
 
     /// Creates a store whose clock shows this time.
     pub(crate) fn with_clock(now: Timestamp) -> Kit {
+        Kit::in_place(now, crate::remote())
+    }
+
+    /// Creates a store in a file, or in a database on a server.
+    pub(crate) fn in_place(now: Timestamp, remote: Option<Remote>) -> Kit {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(now));
-        let mut kit = Kit { store: None, clock, dir, events: AtomicU64::new(0) };
+        let mut kit = Kit { store: None, clock, dir, remote, events: AtomicU64::new(0) };
         kit.open().unwrap();
         kit
     }
@@ -93,9 +107,62 @@ impl Kit {
     }
 
     pub(crate) fn open(&mut self) -> Result<(), Error> {
-        let store = Store::start(Sqlite::open(&self.file())?, self.clock.clone())?;
+        let store = match &self.remote {
+            None => Store::start(Sqlite::open(&self.file())?, self.clock.clone())?,
+            Some(Remote { server, database }) => {
+                let backend = postgres::Postgres::open(&server.url(database), self.dir.path())?;
+                reached(Store::start(backend, self.clock.clone())?)
+            }
+        };
         self.store = Some(store);
         Ok(())
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// Runs statements that both databases know. The store does not run meanwhile.
+    pub(crate) fn execute(&self, sql: &str) {
+        match &self.remote {
+            None => rusqlite::Connection::open(self.file()).unwrap().execute_batch(sql).unwrap(),
+            Some(Remote { server, database }) => {
+                server.sql(database, &format!("SET search_path = ken; {sql}"));
+            }
+        }
+    }
+
+    /// Returns the rows of a query of the server, one a line.
+    #[allow(dead_code)] // only the suite over PostgreSQL asks
+    pub(crate) fn query(&self, sql: &str) -> String {
+        let Remote { server, database } = self.remote.as_ref().unwrap();
+        server.sql(database, sql)
+    }
+
+    /// Returns the number of rows of a table.
+    pub(crate) fn count(&self, table: &str) -> i64 {
+        match &self.remote {
+            None => {
+                let sql = format!("SELECT count(*) FROM {table}");
+                let file = rusqlite::Connection::open(self.file()).unwrap();
+                file.query_row(&sql, [], |row| row.get(0)).unwrap()
+            }
+            Some(Remote { server, database }) => {
+                server.sql(database, &format!("SELECT count(*) FROM ken.{table}")).parse().unwrap()
+            }
+        }
+    }
+
+    /// Returns whether anything that is stored contains this text: the files of SQLite, or the tables on the server.
+    pub(crate) fn holds(&self, text: &str) -> bool {
+        if let Some(Remote { server, database }) = &self.remote {
+            return server.dump(database).contains(text);
+        }
+        let files = std::fs::read_dir(self.dir.path()).unwrap().flatten();
+        files.into_iter().any(|file| {
+            let bytes = std::fs::read(file.path()).unwrap();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        })
     }
 
     /// Stops the store and starts it again on the same file.
@@ -225,6 +292,16 @@ impl Kit {
             }
         }
     }
+}
+
+/// Waits until the store has reached its database.
+fn reached(store: Store) -> Store {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while store.stats()["writable"] == 0 {
+        assert!(std::time::Instant::now() < until, "the store does not reach its database");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    store
 }
 
 pub(crate) fn read(instance: &str, offset: Offset, wait_ms: u64) -> ReadStream {

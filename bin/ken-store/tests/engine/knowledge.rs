@@ -172,10 +172,8 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
     }
     // Damages the index: one entry is missing, and one is too many.
     kit.store = None;
-    let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.execute("DELETE FROM knowledge_index WHERE rowid = 7", []).unwrap();
-    raw.execute("DELETE FROM knowledge WHERE entry = 9", []).unwrap();
-    drop(raw);
+    let key = if kit.is_remote() { "entry" } else { "rowid" };
+    kit.execute(&format!("DELETE FROM knowledge_index WHERE {key} = 7; DELETE FROM knowledge WHERE entry = 9"));
     kit.open().unwrap();
     let job = kit.write::<KnowledgeReindex>(KeyedJob { id: "J1".into(), documents: false }).await.unwrap();
     assert_eq!((job.job_id.as_str(), job.status.as_str(), job.total), ("J1", "running", 119));

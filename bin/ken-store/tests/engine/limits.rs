@@ -269,10 +269,8 @@ async fn entries_of_a_stream() {
     let create = json!({"stream": "streams/x", "content_type": "text/plain"});
     kit.write::<StreamsCreate>(serde_json::from_value(create).unwrap()).await.unwrap();
     kit.store = None;
-    let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.execute("UPDATE streams SET entries = 4294967293 WHERE name = 'agents/orchestrator/tui-1'", []).unwrap();
-    raw.execute("UPDATE public_streams SET entries = 4294967294 WHERE name = 'streams/x'", []).unwrap();
-    drop(raw);
+    kit.execute("UPDATE streams SET entries = 4294967293 WHERE name = 'agents/orchestrator/tui-1'");
+    kit.execute("UPDATE public_streams SET entries = 4294967294 WHERE name = 'streams/x'");
     kit.open().unwrap();
     let lease = kit.claim_one(1).await.lease;
     let full = async |count| kit.add_events(&lease, 0, deltas("s1", 0, count)).await.unwrap_err().code;

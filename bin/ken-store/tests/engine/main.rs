@@ -1,4 +1,4 @@
-//! Tests of the engine with a real database file. The tests control its clock.
+//! Tests of the engine with a real database file. `postgres.rs` runs the same tests with a server. The tests control its clock.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -22,3 +22,8 @@ mod sessions;
 mod streams;
 mod submissions;
 mod transcript;
+
+/// This program runs the tests with a file.
+fn remote() -> Option<kit::Remote> {
+    None
+}

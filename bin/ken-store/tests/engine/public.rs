@@ -567,11 +567,8 @@ impl Both {
         for _ in 0..self.model.streams.len() * 3 + 3 {
             self.pass(10).await;
         }
-        let file = rusqlite::Connection::open(self.kit.file()).unwrap();
         for table in ["public_streams", "places", "appends", "producers"] {
-            let sql = format!("SELECT count(*) FROM {table}");
-            let left: i64 = file.query_row(&sql, [], |row| row.get(0)).unwrap();
-            assert_eq!(left, 0, "{table}");
+            assert_eq!(self.kit.count(table), 0, "{table}");
         }
     }
 }
@@ -666,20 +663,16 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
     for _ in 0..12 {
         kit.write::<StreamsAppend>(text("streams/large", &"x".repeat(300_000))).await.unwrap();
     }
-    let left = |kit: &Kit| -> i64 {
-        let file = rusqlite::Connection::open(kit.file()).unwrap();
-        file.query_row("SELECT count(*) FROM appends", [], |row| row.get(0)).unwrap()
-    };
     kit.write::<StreamsDelete>(DeleteStream { stream: "streams/large".into(), call: None }).await.unwrap();
     kit.tick().await;
-    let once = left(&kit);
+    let once = kit.count("appends");
     assert!((1..12).contains(&once), "{once}");
     kit.restart();
     for _ in 0..10 {
         kit.turn_clock(10).await;
     }
     kit.tick().await;
-    assert_eq!(left(&kit), 0);
+    assert_eq!(kit.count("appends"), 0);
 }
 
 /// A reader can request less than a whole page, but it gets at least one entry.

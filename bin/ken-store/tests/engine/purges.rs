@@ -34,14 +34,6 @@ async fn settle(kit: &Kit) {
     }
 }
 
-fn holds(kit: &Kit, word: &str) -> bool {
-    let files = std::fs::read_dir(kit.dir.path()).unwrap().flatten();
-    files.into_iter().any(|file| {
-        let bytes = std::fs::read(file.path()).unwrap();
-        bytes.windows(word.len()).any(|part| part == word.as_bytes())
-    })
-}
-
 /// Fills pages before, between and after the texts that are deleted.
 async fn noise(kit: &Kit, from: usize, to: usize) {
     for number in from..to {
@@ -88,7 +80,7 @@ async fn nothing_of_it_is_left_in_any_file() {
     noise(&kit, 0, 60).await;
     secret(&kit).await;
     noise(&kit, 200, 260).await;
-    assert!(found(&kit, WORD).await > 0 && holds(&kit, WORD) && holds(&kit, ANSWER));
+    assert!(found(&kit, WORD).await > 0 && kit.holds(WORD) && kit.holds(ANSWER));
     kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
     assert_eq!(found(&kit, WORD).await, 0);
     let gone = |error: ken_types::Error| assert_eq!(error.code, Code::Gone, "{error}");
@@ -101,8 +93,8 @@ async fn nothing_of_it_is_left_in_any_file() {
     gone(kit.write::<ChatAccept>(prompt).await.unwrap_err());
     settle(&kit).await;
     kit.restart();
-    assert!(!holds(&kit, WORD), "the prompt");
-    assert!(!holds(&kit, ANSWER), "the answer");
+    assert!(!kit.holds(WORD), "the prompt");
+    assert!(!kit.holds(ANSWER), "the answer");
     assert!(found(&kit, "noise 250").await > 0);
     gone(kit.page("tui-x", Offset::Start).await.unwrap_err());
 }
@@ -120,7 +112,7 @@ async fn a_restart_in_the_middle_continues() {
     }
     settle(&kit).await;
     kit.restart();
-    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+    assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
 }
 
 #[tokio::test]
@@ -138,7 +130,7 @@ async fn a_session_that_is_deleted_during_the_pass_for_another_is_not_left_eithe
     kit.write::<SessionsPurge>(of("tui-x")).await.unwrap();
     settle(&kit).await;
     kit.restart();
-    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+    assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
 }
 
 #[tokio::test]
@@ -159,7 +151,7 @@ async fn a_running_turn_is_stopped_first_and_one_that_does_not_stop_is_ended() {
     let late = kit.finish(&claim.lease, 1, ANSWER).await.unwrap_err();
     assert!(matches!(late.code, Code::NotFound | Code::Conflict), "{late}");
     kit.restart();
-    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+    assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
 }
 
 #[tokio::test]
@@ -218,7 +210,7 @@ async fn sessions_are_deleted_when_they_are_older_than_the_configuration_allows(
     assert!(is_gone("tui-3").await, "there is a round every day");
     // The deletion for good begins at once, not with the next change. A thread truncates the log, and it does not go by the clock of tests.
     for _ in 0..500 {
-        if !holds(&kit, WORD) && !holds(&kit, ANSWER) {
+        if !kit.holds(WORD) && !kit.holds(ANSWER) {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -246,11 +238,11 @@ async fn what_was_answered_about_sessions_goes_with_them() {
         KeptAnswer { status: 200, body: format!(r#"{{"id":"tui-7","text":"{ANSWER}"}}"#), headers: Vec::new() };
     kit.write::<KeysFinish>(FinishKey { key: "late".into(), end: KeyEnd::Answered(answer) }).await.unwrap();
     kit.prompt_with("tui-new", "n", "again", Policy::Queue).await;
-    assert!(holds(&kit, WORD) && holds(&kit, ANSWER));
+    assert!(kit.holds(WORD) && kit.holds(ANSWER));
     kit.set_retention(serde_json::from_str(r#"{"sessions": 30}"#).unwrap()).await.unwrap();
     settle(&kit).await;
     kit.restart();
-    assert!(!holds(&kit, WORD) && !holds(&kit, ANSWER));
+    assert!(!kit.holds(WORD) && !kit.holds(ANSWER));
     assert_eq!(kit.write::<KeysBegin>(late).await.unwrap_err().code, Code::Gone);
     kit.page("tui-new", Offset::Start).await.unwrap();
 }

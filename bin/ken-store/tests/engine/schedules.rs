@@ -126,9 +126,7 @@ async fn what_a_run_needs_next_is_found_after_a_kill() {
     kit.until_run_is("s", "r1", RunState::Admitted).await;
     kit.store = None;
     // As if the store had been killed after the submission of the first run had settled.
-    let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.execute("UPDATE submissions SET state = 'completed', open = 0", []).unwrap();
-    drop(raw);
+    kit.execute("UPDATE submissions SET state = 'completed', open = 0");
     kit.open().unwrap();
     kit.until_run_is("s", "r1", RunState::Ok).await;
     kit.until_run_is("s", "r2", RunState::Admitted).await;
@@ -312,14 +310,12 @@ async fn there_are_so_many_schedules_and_each_can_be_replaced() {
     kit.schedule("s", settings()).await;
     kit.store = None;
     // Copies of the first one are faster than as many calls.
-    let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.execute_batch("BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM schedules").unwrap();
+    let mut copies = "BEGIN; CREATE TEMP TABLE copy AS SELECT * FROM schedules;".to_owned();
     for number in 2..SCHEDULES {
-        let next = format!("UPDATE copy SET schedule = {number}, id = 'id-s{number}', slug = 's{number}'");
-        raw.execute_batch(&format!("{next}; INSERT INTO schedules SELECT * FROM copy")).unwrap();
+        let next = format!("UPDATE copy SET schedule = {}, id = 'id-s{number}', slug = 's{number}';", 1000 + number);
+        copies += &format!("{next} INSERT INTO schedules SELECT * FROM copy;");
     }
-    raw.execute_batch("COMMIT").unwrap();
-    drop(raw);
+    kit.execute(&(copies + "COMMIT"));
     kit.open().unwrap();
     kit.schedule("last", settings()).await;
     let error = kit.write::<SchedulesPut>(put_of("more", settings())).await.unwrap_err();

@@ -66,7 +66,10 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
     }
     let database = places.state.join(STORE).join("ken.db");
     if !database.is_file() {
-        return Err(Error::invalid(database.display().to_string(), "there is no database"));
+        let error = Error::invalid(database.display().to_string(), "there is no database");
+        return Err(error.hint(
+            "if the data is in PostgreSQL, its own tools save it: pg_dump --format=custom --schema=ken --file=FILE URL; ken-postgres(7)",
+        ));
     }
     if args.file == Path::new("-") {
         return to_stdout(places, &database, args.secrets);

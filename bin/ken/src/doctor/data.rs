@@ -130,8 +130,12 @@ fn check_store(places: &Places, findings: &mut Findings) {
     let stat = |name: &str| stats.get(name).and_then(Value::as_u64);
     let database = places.state.join("store/ken.db");
     if stat("writable") == Some(0) {
-        let why = "cannot be written now; nothing is accepted until it can";
-        findings.error("not-writable", database.display(), why, "make room on the disk; see `ken logs store`");
+        // A store on a server says more than a file can show.
+        let reason = stats.get("failure").and_then(Value::as_str).unwrap_or_default();
+        let why = format!("cannot be written now; nothing is accepted until it can: {reason}");
+        let fix = "make room on the disk, or mend the database server: ken-postgres(7); see `ken logs store`";
+        let place = if database.exists() { database.display().to_string() } else { "the store".into() };
+        findings.error("not-writable", place, why, fix);
     }
 }
 

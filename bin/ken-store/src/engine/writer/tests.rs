@@ -25,7 +25,7 @@ impl tables::Writer for Noted {
         self.database.tables()
     }
 
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<Begun, Error> {
         self.note("begin");
         self.database.begin()
     }
@@ -62,7 +62,7 @@ impl tables::Writer for Noted {
         self.database.is_open()
     }
 
-    fn run_idle(&mut self) -> bool {
+    fn run_idle(&mut self) -> Result<bool, Error> {
         self.note("idle");
         self.database.run_idle()
     }
@@ -165,7 +165,7 @@ impl tables::Writer for Nowhere {
     fn tables(&self) -> &dyn Tables {
         unreachable!()
     }
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<Begun, Error> {
         unreachable!()
     }
     fn savepoint(&mut self) -> Result<(), Error> {
@@ -184,8 +184,8 @@ impl tables::Writer for Nowhere {
     fn is_open(&self) -> bool {
         false
     }
-    fn run_idle(&mut self) -> bool {
-        false
+    fn run_idle(&mut self) -> Result<bool, Error> {
+        Ok(false)
     }
     fn probe(&mut self) -> Result<(), Error> {
         unreachable!()

@@ -3,7 +3,7 @@
 use ken_types::{Code, Error};
 use rusqlite::ErrorCode;
 
-use super::UnknownWord;
+use crate::tables::columns::{UnknownWord, log_mark};
 
 /// Converts an error. The details only go to the log, and the message contains a mark by which the line in the log can be found.
 pub(super) fn error(error: rusqlite::Error) -> Error {
@@ -43,10 +43,4 @@ fn unknown_word(error: &rusqlite::Error) -> Option<&UnknownWord> {
         rusqlite::Error::FromSqlConversionFailure(_, _, source) => source.downcast_ref(),
         _ => None,
     }
-}
-
-/// Returns a random mark for both the log and the message.
-fn log_mark() -> String {
-    let mark: Result<[u8; 4], _> = ken_types::id::random();
-    mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))
 }

@@ -27,22 +27,20 @@ mod schedules;
 mod sessions;
 mod soundness;
 mod submissions;
+mod whole;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use ken_types::fence::Outside;
 use ken_types::ops::store::Scope;
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::rules::record;
-use crate::rules::stream_names::MAX_ENTRIES;
-use crate::tables::{Backend, Reader, Tables, Writer};
+use crate::tables::columns::{UnknownWord, json, outside, place, rows, scope_text, to_json};
+use crate::tables::{Backend, Begun, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
 use open::Opened;
@@ -183,9 +181,9 @@ impl Writer for SqliteWriter {
         &self.database
     }
 
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<Begun, Error> {
         self.rows_before = self.database.0.total_changes();
-        self.command("BEGIN IMMEDIATE")
+        self.command("BEGIN IMMEDIATE").map(|()| Begun::AfterOwn)
     }
 
     fn savepoint(&mut self) -> Result<(), Error> {
@@ -225,8 +223,8 @@ impl Writer for SqliteWriter {
         !self.database.0.is_autocommit()
     }
 
-    fn run_idle(&mut self) -> bool {
-        self.checkpoints.request_truncation()
+    fn run_idle(&mut self) -> Result<bool, Error> {
+        Ok(self.checkpoints.request_truncation())
     }
 
     fn probe(&mut self) -> Result<(), Error> {
@@ -308,11 +306,6 @@ fn statement<T>(
     done.map_err(fault::error)
 }
 
-/// Converts a number of rows to a parameter.
-fn rows(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 /// Reads a time from a column that contains milliseconds.
 fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     row.get(column).map(Timestamp::from_millis)
@@ -323,45 +316,12 @@ fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
 
-/// Converts a value to JSON for a column.
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    record::write(value)
-}
-
-/// Converts an optional value to JSON for a column.
-fn json(value: Option<&(impl Serialize + ?Sized)>) -> Result<Option<String>, Error> {
-    value.map(|value| record::write(&value)).transpose()
-}
-
-/// Converts origins of outside text to JSON for a column, which is NULL if there are none.
-fn outside(origins: &Outside) -> Result<Option<String>, Error> {
-    json(Some(origins).filter(|origins| !origins.is_empty()))
-}
-
 /// Reads a value from a column that contains JSON or NULL.
 fn stored<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
     let value = text.map(|text| serde_json::from_str(&text)).transpose();
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
-
-/// A word in a column that this release does not know: a newer release or another program has written it, or it is damaged. To take it for
-/// some other word would act on something that nobody has decided.
-#[derive(Debug)]
-struct UnknownWord {
-    /// The table and the column, with a dot between them.
-    place: &'static str,
-    word: String,
-}
-
-impl std::fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (table, column) = self.place.split_once('.').unwrap_or(("", self.place));
-        write!(f, "table {table}, column {column}: {:?} is not known", self.word)
-    }
-}
-
-impl std::error::Error for UnknownWord {}
 
 /// Reads a word from a column. `place` is the table and the column, with a dot between them.
 fn word<T>(row: &Row<'_>, place: &'static str, named: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
@@ -392,10 +352,4 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
         conversation_id: row.get("conversation")?,
         thread_id: row.get("thread")?,
     })
-}
-
-/// Returns the key of an entry, which combines its stream and its number. The entries of a stream are therefore stored together and in
-/// order, and the cost of reading a page depends only on its own length.
-fn place(stream: i64, number: u64) -> i64 {
-    (stream << 32) | number.min(MAX_ENTRIES).cast_signed()
 }

@@ -7,23 +7,21 @@ use rusqlite::{Row, params};
 
 use super::logs::purged;
 use super::{
-    Database, all, first, insert, json, optional_word, rows, run, scope, statement, stored, time, to_json, unique, word,
+    Database, all, first, insert, json, optional_word, rows, run, scope, scope_text, statement, stored, time, unique,
+    word,
 };
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, SessionSettings, Sessions};
-
-fn key_text(scope: &Scope) -> Result<String, Error> {
-    to_json(&(&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id))
-}
 
 impl Scopes for Database {
     fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error> {
         let sql = "SELECT scope FROM scopes WHERE key = ?1";
-        first(self, sql, [key_text(scope)?], |row| row.get(0))
+        first(self, sql, [scope_text(scope)?], |row| row.get(0))
     }
 
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error> {
         let sql = "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![key_text(scope)?, scope.connector, scope.actor_id, scope.conversation_id, scope.thread_id];
+        let values =
+            params![scope_text(scope)?, scope.connector, scope.actor_id, scope.conversation_id, scope.thread_id];
         insert(self, sql, values)
     }
 

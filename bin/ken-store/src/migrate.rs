@@ -1,0 +1,120 @@
+//! `ken-store migrate`: copies all data between a file of SQLite and a database on a server.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use ken_store::transfer::{self, Copied};
+use ken_types::config::STORE_URL;
+use ken_types::places::Places;
+use ken_types::{Code, Error, secrets};
+
+use crate::settings::server_url;
+
+/// Copy all data between SQLite and the PostgreSQL database of the settings; no store of this home may run
+#[derive(Debug, Parser)]
+#[command(name = "ken-store migrate", version, after_help = "Manual: ken-postgres(7)")]
+struct Migrate {
+    /// The home, as for the daemon
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Copy ken.db of this home to the server, whose database has to be empty
+    #[arg(long, required_unless_present = "to_sqlite", conflicts_with = "to_sqlite")]
+    to_postgres: bool,
+    /// Copy the database of the server to a new file
+    #[arg(long, value_name = "FILE")]
+    to_sqlite: Option<PathBuf>,
+}
+
+/// The name that `ken.db` has after its data was copied.
+const MOVED: &str = "ken.db.migrated";
+
+/// Returns whether the command line asks for a migration.
+pub(crate) fn is_requested() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "migrate")
+}
+
+pub(crate) fn run() -> ExitCode {
+    let args = match Migrate::try_parse_from(std::env::args_os().skip(1)) {
+        Ok(args) => args,
+        Err(shown) => {
+            _ = shown.print();
+            return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(2));
+        }
+    };
+    match migrate(&args) {
+        Ok(said) => {
+            let written = writeln!(std::io::stdout(), "{said}");
+            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "ken-store: {error}");
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
+
+fn migrate(args: &Migrate) -> Result<String, Error> {
+    let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
+    let places = Places::resolve(args.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from))?;
+    let url = server_url(&ken_service::load_config(&places.config)?, secret(&places)?)?;
+    let url = url.ok_or_else(|| {
+        Error::new(Code::Invalid, "no database server is set").hint("set KEN_STORE_URL in secrets.env: ken-postgres(7)")
+    })?;
+    let folder = places.state.join("store");
+    match &args.to_sqlite {
+        Some(file) => to_sqlite(&url, &folder, file),
+        None => to_postgres(&folder, &url),
+    }
+}
+
+/// Returns the URL from the environment or from `secrets.env`, in which kend looks first.
+fn secret(places: &Places) -> Result<Option<String>, Error> {
+    let path = places.secrets();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Error::invalid(path.display().to_string(), format!("cannot be read: {error}"))),
+    };
+    let found = secrets::find(&text, STORE_URL).map(str::to_owned);
+    Ok(found.or_else(|| std::env::var(STORE_URL).ok()))
+}
+
+fn summary(copied: &Copied) -> String {
+    let rows: u64 = copied.iter().map(|(_, rows)| rows).sum();
+    format!("{rows} rows of {} tables were copied and compared", copied.len())
+}
+
+fn to_postgres(folder: &Path, url: &str) -> Result<String, Error> {
+    let (file, moved) = (folder.join("ken.db"), folder.join(MOVED));
+    let copied = transfer::to_postgres(&file, url, folder)?;
+    // It would tell that the file is missing, if a later copy is to be put there.
+    _ = std::fs::rename(folder.join("ken.db.acknowledged"), folder.join(format!("{MOVED}.acknowledged")));
+    // Only now: with the file at its place the home would not start, which is better than to start without its data.
+    std::fs::rename(&file, &moved).map_err(|error| {
+        let message = format!("the data was copied, but {} cannot be renamed: {error}", file.display());
+        Error::unavailable(message).hint("move it away, then start ken")
+    })?;
+    Ok(format!("{}; the file is now {}", summary(&copied), moved.display()))
+}
+
+fn to_sqlite(url: &str, folder: &Path, file: &Path) -> Result<String, Error> {
+    let is_new = !file.exists();
+    let copied = transfer::to_sqlite(url, folder, file);
+    if copied.is_err() && is_new {
+        remove(file);
+    }
+    let hint = "to use it, put it into state/store as ken.db, and remove the URL from the settings";
+    Ok(format!("{}: {}; {hint}", file.display(), summary(&copied?)))
+}
+
+/// Removes what an unfinished copy has left.
+fn remove(file: &Path) {
+    for suffix in ["", "-wal", "-shm", ".lock", ".acknowledged"] {
+        let mut name = file.as_os_str().to_owned();
+        name.push(suffix);
+        _ = std::fs::remove_file(name);
+    }
+}

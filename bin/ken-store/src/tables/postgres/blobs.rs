@@ -1,0 +1,96 @@
+//! Blobs, in pieces.
+
+use ken_types::event::Output;
+use ken_types::{Error, Timestamp};
+
+use super::{Database, Row, all, count, each, first, insert, params, rows, run, unique};
+use crate::tables::{BlobRow, Blobs};
+
+fn blob(row: &Row) -> Result<BlobRow, Error> {
+    Ok(BlobRow { key: row.get("blob")?, length: count(row, "length")?, stored: count(row, "stored")? })
+}
+
+/// How many pieces are fetched at a time.
+const PIECES: u32 = 4;
+
+impl Blobs for Database {
+    fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error> {
+        first(self, "SELECT blob, length, stored FROM blobs WHERE digest = $1", params![digest], blob)
+    }
+
+    fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error> {
+        let sql = "INSERT INTO blobs (digest, length, used_at) VALUES ($1, $2, $3) RETURNING blob";
+        let key = insert(self, sql, params![digest, length.cast_signed(), now.millis()])?;
+        Ok(BlobRow { key, length, stored: 0 })
+    }
+
+    fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO pieces (blob, start, bytes) VALUES ($1, $2, $3)";
+        run(self, sql, params![blob, offset.cast_signed(), bytes])?;
+        let sql = "UPDATE blobs SET stored = $2, used_at = $3 WHERE blob = $1";
+        let stored = offset + bytes.len() as u64;
+        run(self, sql, params![blob, stored.cast_signed(), now.millis()]).map(drop)
+    }
+
+    fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
+        // The first piece to return is the last one that starts at `from` or before.
+        let sql = "SELECT start, bytes FROM pieces WHERE blob = $1 AND start >= (
+                     SELECT coalesce(max(start), 0) FROM pieces WHERE blob = $1 AND start <= $2
+                   ) ORDER BY start";
+        let values = params![blob, from.cast_signed()];
+        each(self, sql, values, PIECES, &mut |row| Ok(see(count(row, "start")?, row.bytes("bytes")?))).map(drop)
+    }
+
+    fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {
+        run(self, "UPDATE blobs SET used_at = $2 WHERE blob = $1", params![blob, now.millis()]).map(drop)
+    }
+
+    fn clear_blob(&self, blob: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM pieces WHERE blob = $1", params![blob])?;
+        run(self, "UPDATE blobs SET stored = 0 WHERE blob = $1", params![blob]).map(drop)
+    }
+
+    fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error> {
+        let sql =
+            "INSERT INTO blob_uses (blob, event) SELECT blob, $2 FROM blobs WHERE digest = $1 ON CONFLICT DO NOTHING";
+        run(self, sql, params![digest, event]).map(drop)
+    }
+
+    fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error> {
+        let sql = "INSERT INTO outputs (blob, submission) SELECT blob, $2 FROM blobs WHERE digest = $1 ON CONFLICT DO NOTHING";
+        run(self, sql, params![digest, submission]).map(drop)
+    }
+
+    fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error> {
+        // The letter `g` sorts after all hexadecimal digits, so this range contains all digests that begin with the id.
+        let sql = "SELECT b.blob, b.length, b.stored FROM blobs AS b JOIN outputs AS o USING (blob)
+                     JOIN submissions AS s USING (submission) JOIN streams AS l USING (stream)
+                   WHERE b.digest >= $1 AND b.digest < $1 || 'g' AND l.name = $2 LIMIT 1";
+        first(self, sql, params![id, stream], blob)
+    }
+
+    fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error> {
+        let sql = "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = $1 ORDER BY blob";
+        all(self, sql, params![submission], |row| Ok(Output { blob: row.get("digest")?, bytes: count(row, "length")? }))
+    }
+
+    fn unused_blobs(&self, before: Timestamp, max: usize) -> Result<Vec<i64>, Error> {
+        let sql = "SELECT blob FROM blobs WHERE used_at < $1
+                     AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
+                     AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
+                     AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.whole = blobs.digest)
+                   ORDER BY used_at LIMIT $2";
+        all(self, sql, params![before.millis(), rows(max)], |row| row.get(0))
+    }
+
+    fn delete_blob(&self, blob: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM pieces WHERE blob = $1", params![blob])?;
+        run(self, "DELETE FROM blobs WHERE blob = $1", params![blob]).map(drop)
+    }
+
+    fn blob_bytes(&self) -> Result<u64, Error> {
+        unique(self, "SELECT coalesce(sum(length), 0)::bigint AS bytes FROM blobs", params![], |row| {
+            count(row, "bytes")
+        })
+    }
+}

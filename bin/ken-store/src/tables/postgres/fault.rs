@@ -1,0 +1,135 @@
+//! Converts errors of the server and of the connection to the errors that callers get. Each names the server and says what to do. The
+//! password of the URL is in none of them.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+
+use ken_types::{Code, Error};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::tables::columns::{UnknownWord, log_mark};
+
+/// Why a statement was not executed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Server(tokio_postgres::Error),
+    /// The server has not answered in time.
+    Silent,
+    /// The connection ended during the request.
+    Closed,
+    /// There was no connection any more, so that nothing was sent.
+    Cut,
+}
+
+impl Failure {
+    fn of_server(&self) -> Option<&DbError> {
+        match self {
+            Failure::Server(error) => error.as_db_error(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the connection cannot be used any more. An error that the server did not report has broken it, and so has one after
+    /// which the server ends the session.
+    pub(super) fn ends_connection(&self) -> bool {
+        let is_fatal = |error: &DbError| {
+            matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+                || error.code().code().starts_with("08")
+        };
+        self.of_server().is_none_or(is_fatal)
+    }
+
+    /// Returns the text of the innermost error: the outer ones only say that there was one.
+    fn text(&self) -> String {
+        match self {
+            Failure::Silent => "it does not answer".into(),
+            Failure::Closed | Failure::Cut => "the connection broke".into(),
+            Failure::Server(error) => match (error.as_db_error(), error.source()) {
+                (Some(error), _) => error.message().to_owned(),
+                (None, Some(cause)) => format!("{error}: {cause}"),
+                (None, None) => error.to_string(),
+            },
+        }
+    }
+}
+
+/// Converts a failure. `server` is the URL of the server without a password.
+pub(super) fn error(server: &str, failure: &Failure) -> Error {
+    let error = match failure.of_server() {
+        Some(error) => of_server(server, error),
+        None => unavailable(server, &failure.text(), "start the server, or mend the way to it"),
+    };
+    // What a person has to mend is in the error itself, which the writer logs.
+    tracing::debug!(detail = failure.text(), "{}", error.message);
+    error
+}
+
+fn unavailable(server: &str, what: &str, hint: &str) -> Error {
+    Error::unavailable(format!("{server}: {what}")).hint(format!("{hint}; the store continues by itself"))
+}
+
+/// The conditions that a person has to mend: the code, and what to do.
+fn remedy(code: &SqlState) -> Option<&'static str> {
+    Some(match *code {
+        SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => "make room for the server",
+        SqlState::TOO_MANY_CONNECTIONS => {
+            "raise max_connections, or end other programs (a store needs four connections)"
+        }
+        SqlState::READ_ONLY_SQL_TRANSACTION => {
+            "name the primary (target_session_attrs=read-write), or: ALTER ROLE … SET default_transaction_read_only = off"
+        }
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            "correct KEN_STORE_URL in secrets.env, or pg_hba.conf of the server"
+        }
+        SqlState::INVALID_CATALOG_NAME => "create the database: createdb --encoding UTF8 NAME",
+        SqlState::INSUFFICIENT_PRIVILEGE => {
+            "GRANT CREATE ON DATABASE … TO the role, or make it the owner of the schema ken"
+        }
+        SqlState::CANNOT_CONNECT_NOW | SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => "wait for the server",
+        _ => return None,
+    })
+}
+
+fn of_server(server: &str, error: &DbError) -> Error {
+    let code = error.code();
+    if let Some(hint) = remedy(code) {
+        return unavailable(server, error.message(), hint);
+    }
+    let class = code.code().get(..2).unwrap_or_default();
+    match (code, class) {
+        (&SqlState::CHARACTER_NOT_IN_REPERTOIRE, _) => {
+            Error::new(Code::Invalid, "a text has the character NUL (U+0000)").hint("leave it out")
+        }
+        (_, "23") => Error::conflict("an id that has to be new exists already"),
+        // The change was not made: a deadlock, a lock that somebody else holds, a limit on time, an end of the session.
+        (_, "40" | "53" | "55" | "57" | "58" | "08" | "25") => {
+            unavailable(server, error.message(), "see the log of the server")
+        }
+        (_, "XX") => {
+            let line = log_mark();
+            tracing::error!(line, detail = error.message(), "the database is damaged");
+            Error::internal(format!("{server}: the database is damaged (log line {line})"))
+                .hint("see the log of the server, then restore a backup: ken-postgres(7)")
+        }
+        _ => {
+            let line = log_mark();
+            tracing::error!(line, code = code.code(), detail = error.message(), "a statement failed");
+            Error::internal(format!("the store could not do this (log line {line})"))
+        }
+    }
+}
+
+/// Returns the error for a column whose content is of another kind than this release writes.
+pub(super) fn unreadable(column: &dyn Display, cause: &dyn Display) -> Error {
+    let line = log_mark();
+    tracing::error!(line, detail = %cause, "column {column} cannot be read");
+    Error::internal(format!("the database cannot be read: column {column} (log line {line})"))
+        .hint("start the ken-store that wrote it, or restore a backup: ken-postgres(7)")
+}
+
+pub(super) fn unknown_word(unknown: &UnknownWord) -> Error {
+    let line = log_mark();
+    tracing::error!(line, detail = %unknown, "a row cannot be read");
+    Error::internal(format!("the database cannot be read: {unknown} (log line {line})"))
+        .hint("start the ken-store that wrote it, or restore a backup: ken-postgres(7)")
+}

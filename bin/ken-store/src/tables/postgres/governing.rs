@@ -1,0 +1,38 @@
+//! The governing rules of users.
+
+use ken_types::ops::rules::StoredRule;
+use ken_types::{Error, Timestamp};
+use serde_json::Value;
+
+use super::{Database, all, params, run, stored, time, to_json};
+use crate::tables::GoverningRules;
+
+impl GoverningRules for Database {
+    fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO governing_rules (name, rule, created_at, updated_at) VALUES ($1, $2, $3, $3)
+                   ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, updated_at = excluded.updated_at";
+        run(self, sql, params![name, to_json(rule)?, now.millis()]).map(drop)
+    }
+
+    fn governing_rules(&self, only_enabled: bool) -> Result<Vec<StoredRule>, Error> {
+        let sql = "SELECT * FROM governing_rules WHERE enabled = 1 OR $1 = 0 ORDER BY name";
+        all(self, sql, params![only_enabled], |row| {
+            Ok(StoredRule {
+                name: row.get("name")?,
+                rule: stored(row, "rule")?.unwrap_or_default(),
+                enabled: row.get("enabled")?,
+                created_at: time(row, "created_at")?,
+                updated_at: time(row, "updated_at")?,
+            })
+        })
+    }
+
+    fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error> {
+        let sql = "UPDATE governing_rules SET enabled = $2, updated_at = $3 WHERE name = $1";
+        Ok(run(self, sql, params![name, enabled, now.millis()])? > 0)
+    }
+
+    fn delete_rule(&self, name: &str) -> Result<bool, Error> {
+        Ok(run(self, "DELETE FROM governing_rules WHERE name = $1", params![name])? > 0)
+    }
+}

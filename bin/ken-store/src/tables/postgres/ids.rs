@@ -1,0 +1,134 @@
+//! Things of every kind by their ids.
+
+use ken_types::ops::ids::{FoundId, IdKind};
+use ken_types::{Error, Offset};
+
+use super::values::Parameters;
+use super::{Database, Row, count, first, params, scope, time};
+use crate::tables::Ids;
+
+/// The parts of the statements about one kind.
+struct Sql {
+    /// Selects `id`, `at`, `label`, `session` and `turn`, the start of a turn, and the scope of a session.
+    select: &'static str,
+    /// The condition of the thing with the id $1.
+    whole: &'static str,
+    /// The condition of those whose ids contain $1.
+    part: &'static str,
+    /// The condition of those that people know of.
+    known: &'static str,
+    order: &'static str,
+}
+
+fn sql(kind: IdKind) -> Sql {
+    match kind {
+        IdKind::Session => Sql {
+            select:
+                "SELECT s.id, s.updated_at AS at, coalesce(s.name, s.title) AS label, NULL AS session, NULL AS turn,
+                       c.connector, c.actor, c.conversation, c.thread
+                     FROM sessions AS s JOIN scopes AS c USING (scope)",
+            whole: "s.stream = (SELECT stream FROM streams WHERE name = 'agents/orchestrator/' || $1)",
+            part: "strpos(s.id, $1) > 0 OR s.archived_at IS NULL AND s.name = $1",
+            known: "s.archived_at IS NULL AND (s.title IS NOT NULL OR s.name IS NOT NULL)",
+            order: "s.updated_at DESC, s.stream DESC",
+        },
+        IdKind::Turn => Sql {
+            select: "SELECT s.id, e.received_at AS at, e.text AS label,
+                       substr(t.name, length('agents/orchestrator/') + 1) AS session, s.id AS turn,
+                       s.recorded_from
+                     FROM submissions AS s JOIN events AS e USING (event) JOIN streams AS t ON t.stream = s.stream",
+            whole: "s.id = $1 AND s.kind <> 'workflow'",
+            part: "s.submission IN (SELECT submission FROM submissions WHERE strpos(id, $1) > 0) AND s.kind <> 'workflow'",
+            known: "s.hidden = 0 AND s.kind <> 'workflow'",
+            order: "s.submission DESC",
+        },
+        IdKind::Run => Sql {
+            select: "SELECT s.id, r.started_at AS at, r.workflow AS label, NULL AS session, NULL AS turn
+                     FROM runs AS r JOIN submissions AS s USING (submission)",
+            whole: "s.id = $1",
+            part: "strpos(s.id, $1) > 0",
+            known: "true",
+            order: "r.submission DESC",
+        },
+        IdKind::Approval => Sql {
+            select: "SELECT a.id, a.updated_at AS at, a.request::json ->> 'summary' AS label, a.session AS session,
+                       s.id AS turn
+                     FROM approvals AS a JOIN submissions AS s USING (submission)",
+            whole: "a.id = $1",
+            part: "strpos(a.id, $1) > 0",
+            known: "true",
+            order: "a.approval DESC",
+        },
+        IdKind::Knowledge => Sql {
+            select: "SELECT k.id, k.updated_at AS at, k.title AS label, NULL AS session, NULL AS turn FROM knowledge AS k",
+            whole: "k.id = $1",
+            part: "k.entry IN (SELECT entry FROM knowledge WHERE strpos(id, $1) > 0)",
+            known: "true",
+            order: "k.entry DESC",
+        },
+        IdKind::ScheduleRun => Sql {
+            select:
+                "SELECT r.id, coalesce(r.started_at, r.slot_at, r.not_before) AS at, s.slug AS label, NULL AS session,
+                       r.submission AS turn
+                     FROM schedule_runs AS r JOIN schedules AS s USING (schedule)",
+            whole: "r.id = $1",
+            part: "strpos(r.id, $1) > 0",
+            known: "true",
+            order: "r.run DESC",
+        },
+        // The event of a prompt to an instance, and that of a run, has the id of its submission, which is the better answer.
+        IdKind::Event => Sql {
+            select: "SELECT e.id, e.received_at AS at, e.text AS label, NULL AS session,
+                       e.answer::json #>> '{submission,submission_id}' AS turn
+                     FROM events AS e",
+            whole: "e.id = $1 AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
+            part: "e.event IN (SELECT event FROM events WHERE strpos(id, $1) > 0)
+                   AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
+            known: "NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
+            order: "e.event DESC",
+        },
+    }
+}
+
+fn found(kind: IdKind, row: &Row) -> Result<FoundId, Error> {
+    Ok(FoundId {
+        kind,
+        id: row.get("id")?,
+        at: time(row, "at")?,
+        label: row.get("label")?,
+        session_id: row.get("session")?,
+        submission_id: row.get("turn")?,
+        offset: (kind == IdKind::Turn).then(|| count(row, "recorded_from").map(Offset::end)).transpose()?,
+        scope: (kind == IdKind::Session).then(|| scope(row)).transpose()?,
+    })
+}
+
+impl Ids for Database {
+    fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
+        let Sql { select, whole, .. } = sql(kind);
+        first(self, &format!("{select} WHERE {whole}"), params![id], |row| found(kind, row))
+    }
+
+    fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+        let Sql { select, part, order, .. } = sql(kind);
+        each(self, kind, &format!("{select} WHERE {part} ORDER BY {order}"), params![word], see)
+    }
+
+    fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+        let Sql { select, known, order, .. } = sql(kind);
+        each(self, kind, &format!("{select} WHERE {known} ORDER BY {order}"), params![], see)
+    }
+}
+
+/// How many things are fetched at a time.
+const FOUND: u32 = 64;
+
+fn each(
+    database: &Database,
+    kind: IdKind,
+    sql: &str,
+    values: Parameters<'_>,
+    see: &mut dyn FnMut(FoundId) -> bool,
+) -> Result<(), Error> {
+    super::each(database, sql, values, FOUND, &mut |row| Ok(see(found(kind, row)?))).map(drop)
+}

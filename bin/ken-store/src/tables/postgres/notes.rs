@@ -1,0 +1,35 @@
+//! Notes of instances.
+
+use ken_types::fence::Outside;
+use ken_types::ops::store::{Note, NoteKind, PutNote};
+use ken_types::{Error, Timestamp};
+
+use super::{Database, all, outside, params, run, stored, time};
+use crate::tables::Notes;
+
+impl Notes for Database {
+    fn put_note(&self, stream: i64, note: &PutNote, origins: &Outside, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO notes (stream, kind, name, body, updated_at, outside)
+                   VALUES ($1, $2, $3, $4, $5, $6)
+                   ON CONFLICT (stream, kind, name) DO UPDATE SET body = $4, updated_at = $5, outside = $6";
+        let values = params![stream, note.kind.name(), note.name, note.body, now.millis(), outside(origins)?];
+        run(self, sql, values).map(drop)
+    }
+
+    fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error> {
+        let sql = "DELETE FROM notes WHERE stream = $1 AND kind = $2 AND name = $3";
+        run(self, sql, params![stream, kind.name(), name]).map(drop)
+    }
+
+    fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error> {
+        let sql = "SELECT name, body, updated_at, outside FROM notes WHERE stream = $1 AND kind = $2 ORDER BY name";
+        all(self, sql, params![stream, kind.name()], |row| {
+            Ok(Note {
+                name: row.get("name")?,
+                body: row.get("body")?,
+                updated_at: time(row, "updated_at")?,
+                outside: stored(row, "outside")?.unwrap_or_default(),
+            })
+        })
+    }
+}

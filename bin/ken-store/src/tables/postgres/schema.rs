@@ -1,0 +1,125 @@
+//! The schema `ken` of the database, as a list of migrations from a baseline that has the tables of SQLite's present version. A released
+//! migration is never edited.
+
+use ken_types::Error;
+
+use super::session::Session;
+use super::values::params;
+
+/// The oldest release of the server, as it gives its number.
+const OLDEST_SERVER: i64 = 150_000;
+
+const STEPS: &[&str] = &[include_str!("baseline.sql")];
+
+/// A number for the lock under which the schema is created: "KEN1".
+const LOCK: &str = "SELECT pg_advisory_xact_lock(1262833201)";
+
+/// Checks whether the server can be used, and creates or migrates the schema. Called for each new connection, because another server may
+/// answer then.
+pub(super) fn prepare(session: &mut Session) -> Result<(), Error> {
+    let checked = check(session);
+    let done = checked.and_then(|has_schema| {
+        let version = if has_schema { version(session)? } else { 0 };
+        check_version(session, version)?;
+        if version < STEPS.len() { migrate(session) } else { Ok(()) }
+    });
+    if done.is_err() {
+        // The next attempt begins with the checks again.
+        session.cut();
+    }
+    done
+}
+
+fn refuse(session: &Session, what: &str, hint: &str) -> Error {
+    Error::unavailable(format!("{}: {what}", session.server())).hint(hint)
+}
+
+/// Checks the server. Returns whether the schema exists.
+fn check(session: &mut Session) -> Result<bool, Error> {
+    let sql =
+        "SELECT current_setting('server_version_num')::bigint AS number, current_setting('server_version') AS version,
+                 current_setting('server_encoding') AS encoding, pg_is_in_recovery()::int::bigint AS standby,
+                 current_setting('transaction_read_only') AS read_only, current_setting('fsync') AS fsync,
+                 current_setting('synchronous_commit') AS synchronous,
+                 (to_regclass('ken.schema_version') IS NOT NULL)::int::bigint AS has_schema";
+    let rows = session.query(sql, params![])?;
+    let row = rows.first().ok_or_else(|| Error::internal("the server has not said what it is"))?;
+    let (number, version): (i64, String) = (row.get("number")?, row.get("version")?);
+    if number < OLDEST_SERVER {
+        let what = format!("PostgreSQL {version} is too old");
+        return Err(refuse(session, &what, "15 is the oldest release that can be used"));
+    }
+    let encoding = row.text("encoding")?;
+    if encoding != "UTF8" {
+        let what = format!("the encoding of the database is {encoding}, not UTF8");
+        return Err(refuse(
+            session,
+            &what,
+            "create another database: createdb --encoding UTF8 --template template0 NAME",
+        ));
+    }
+    if row.get("standby")? || row.text("read_only")? == "on" {
+        let what = "the server is read-only: it is a standby, or the role has default_transaction_read_only";
+        return Err(refuse(session, what, "name the primary, with target_session_attrs=read-write for several hosts"));
+    }
+    if row.text("synchronous")? == "off" {
+        let what = "synchronous_commit is off: a change could be lost after it was acknowledged";
+        return Err(refuse(session, what, "ALTER ROLE … SET synchronous_commit = on"));
+    }
+    if row.text("fsync")? == "off" {
+        tracing::warn!("{}: fsync is off: a crash of the machine can destroy the database", session.server());
+    }
+    row.get("has_schema")
+}
+
+fn version(session: &mut Session) -> Result<usize, Error> {
+    let rows = session.query("SELECT version FROM ken.schema_version", params![])?;
+    let version: i64 = rows.first().map(|row| row.get("version")).transpose()?.unwrap_or_default();
+    Ok(usize::try_from(version).unwrap_or_default())
+}
+
+fn check_version(session: &Session, version: usize) -> Result<(), Error> {
+    let known = STEPS.len();
+    if version <= known {
+        return Ok(());
+    }
+    let what = format!("the schema ken has version {version}, this ken-store knows versions up to {known}");
+    Err(refuse(session, &what, "start the newer ken-store, or restore a backup made before it"))
+}
+
+/// Applies the migrations that are missing, in one transaction, while no other store does.
+fn migrate(session: &mut Session) -> Result<(), Error> {
+    session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}"))?;
+    let done = apply(session);
+    let ended = session.batch(if done.is_ok() { "SELECT 1; COMMIT" } else { "ROLLBACK" });
+    let version = done?;
+    ended?;
+    tracing::info!(version, "the schema ken was migrated");
+    Ok(())
+}
+
+fn apply(session: &mut Session) -> Result<usize, Error> {
+    // Another store may have done it while this one waited for the lock.
+    let from = if check(session)? { version(session)? } else { 0 };
+    check_version(session, from)?;
+    if from == 0 {
+        create(session)?;
+    }
+    session.batch("SET LOCAL search_path = ken")?;
+    for step in STEPS.iter().skip(from) {
+        session.batch(step)?;
+    }
+    session.batch(&format!("UPDATE ken.schema_version SET version = {}", STEPS.len()))?;
+    Ok(STEPS.len())
+}
+
+fn create(session: &mut Session) -> Result<(), Error> {
+    // CREATE SCHEMA IF NOT EXISTS needs the privilege even if the schema exists.
+    let sql = "SELECT (to_regnamespace('ken') IS NOT NULL)::int::bigint AS is_there";
+    let rows = session.query(sql, params![])?;
+    if !rows.first().map(|row| row.get::<bool>("is_there")).transpose()?.unwrap_or_default() {
+        session.batch("CREATE SCHEMA ken")?;
+    }
+    session
+        .batch("CREATE TABLE ken.schema_version (version bigint NOT NULL); INSERT INTO ken.schema_version VALUES (0)")
+}

@@ -1,0 +1,133 @@
+//! The server as the URL of the settings names it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_types::Error;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How long opening a connection to one host may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// After this time without an acknowledgement the kernel gives up a connection.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the database is, and how to connect to it.
+#[derive(Clone)]
+pub(super) struct Server {
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
+    /// The URL without a password, for messages.
+    pub(super) name: Arc<str>,
+}
+
+impl Server {
+    /// Reads a URL `postgres://USER@HOST[:PORT][,HOST…]/DATABASE[?OPTION=VALUE&…]`.
+    pub(super) fn of(url: &str) -> Result<Server, Error> {
+        let wrong = |what: String| {
+            Error::invalid("store.url", what)
+                .hint("it has the form postgres://USER@HOST:PORT/DATABASE: ken-postgres(7)")
+        };
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(wrong("the URL of the store does not begin with postgres://".into()));
+        }
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            // The cause names the option and not its value.
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            wrong(format!("the URL of the store cannot be read: {cause}"))
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(wrong("the URL of the store names no host".into()));
+        }
+        if config.get_user().is_none() || config.get_dbname().is_none() {
+            return Err(wrong("the URL of the store needs a user and a database".into()));
+        }
+        config.application_name("ken-store").connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_USER_TIMEOUT);
+        let name = name(&config).into();
+        Ok(Server { config, tls: tls()?, name })
+    }
+
+    /// Returns whether both are the same but for their passwords.
+    pub(super) fn is_same_place(&self, other: &Server) -> bool {
+        let [mut own, mut others] = [self.config.clone(), other.config.clone()];
+        own.password("") == others.password("")
+    }
+}
+
+fn name(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let host = |(at, host): (usize, &Host)| match host {
+        Host::Tcp(host) => format!("{host}:{}", port(at)),
+        Host::Unix(folder) => format!("{}:{}", folder.display(), port(at)),
+    };
+    let named: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    let addresses = config.get_hostaddrs().iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at)));
+    let hosts = if named.is_empty() { addresses.collect() } else { named };
+    let (user, database) = (config.get_user().unwrap_or_default(), config.get_dbname().unwrap_or_default());
+    format!("postgres://{user}@{}/{database}", hosts.join(","))
+}
+
+/// The server's certificate is always checked. Its name has to be in it.
+fn tls() -> Result<MakeRustlsConnect, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = versions.map_err(|error| Error::internal(format!("TLS cannot be set up: {error}")))?;
+    Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots()?).with_no_client_auth()))
+}
+
+/// Returns the certificates in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty.
+fn roots() -> Result<RootCertStore, Error> {
+    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&file).map_err(|error| wrong(error.to_string()))? {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    if roots.is_empty() { Err(wrong("it holds no certificate".to_owned())) } else { Ok(roots) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_server_without_the_password() {
+        for (url, name) in [
+            ("postgres://ken:s3cret@db.example/ken", "postgres://ken@db.example:5432/ken"),
+            ("postgresql://k@a:1,b:2/d?sslmode=require", "postgres://k@a:1,b:2/d"),
+            ("postgres://k@%2Frun%2Fpg/d", "postgres://k@/run/pg:5432/d"),
+        ] {
+            assert_eq!(&*Server::of(url).map(|server| server.name).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_refused_by_name_and_shows_no_password() {
+        for (url, why) in [
+            ("host=localhost", "does not begin"),
+            ("postgres://k:s3cret@/d", "no host"),
+            ("postgres://db/d", "needs a user"),
+            ("postgres://k:s3cret@db", "needs a user and a database"),
+            ("postgres://k:s3cret@db/d?sslmode=never", "sslmode"),
+            ("postgres://k:s3cret@db/d?unheard=of", "unheard"),
+        ] {
+            let error = Server::of(url).err().unwrap();
+            assert!(error.message.contains(why) && !error.message.contains("s3cret"), "{url}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn the_password_does_not_make_another_place() {
+        let server = |url: &str| Server::of(url).unwrap();
+        assert!(server("postgres://k:p@a/d").is_same_place(&server("postgres://k@a/d")));
+        assert!(!server("postgres://k@a/d").is_same_place(&server("postgres://k@b/d")));
+    }
+}

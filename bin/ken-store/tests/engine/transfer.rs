@@ -1,0 +1,90 @@
+//! All data is copied from a file to a server and back, and is then found as before.
+
+use ken_store::transfer::{to_postgres, to_sqlite};
+use ken_types::ops::store::*;
+use ken_types::ops::streams::{StreamsAppend, StreamsCreate};
+use ken_types::{Code, Offset};
+use serde_json::json;
+
+use crate::kit::{Kit, START, at, read, scope};
+
+/// Runs a copy on a thread of its own, as the program does: it waits for the server.
+fn apart<T: Send>(copy: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(copy).join().unwrap())
+}
+
+async fn fill(kit: &Kit) {
+    for number in 0..40 {
+        let id = format!("tui-{number}");
+        kit.session(&id, "a").await;
+        kit.talk(&id, &format!("s{number}"), &format!("Which valve {number} leaks?"), "The red one.").await;
+    }
+    let entry = json!({"title": "Depot", "content": "The depot is in Zone 7.", "source": "api", "tags": ["é", "ops"], "createdBy": "a"});
+    kit.write::<KnowledgePut>(serde_json::from_value(entry).unwrap()).await.unwrap();
+    let stream = json!({"stream": "streams/x", "content_type": "text/plain"});
+    kit.write::<StreamsCreate>(serde_json::from_value(stream).unwrap()).await.unwrap();
+    for number in 0..50 {
+        let append = json!({"stream": "streams/x", "content_type": "text/plain", "payload": {"bytes": {"text": "xyz"}}, "close": number == 49});
+        kit.write::<StreamsAppend>(serde_json::from_value(append).unwrap()).await.unwrap();
+    }
+    // One turn is running, one waits.
+    kit.prompt("tui-1", "open").await;
+    kit.prompt("tui-1", "behind").await;
+}
+
+/// What a reader of the store finds.
+async fn found(kit: &Kit) -> serde_json::Value {
+    let search =
+        Search { query: "valve leaks depot".into(), scope: Some(scope("a")), limit: 50, vector: None, session: None };
+    let memory = kit.read::<MemorySearch>(search.clone()).await.unwrap();
+    let knowledge = kit.read::<KnowledgeSearch>(search).await.unwrap();
+    let mut logs = Vec::new();
+    for number in 0..40 {
+        logs.push(kit.log(&format!("tui-{number}")).await);
+    }
+    let page = kit
+        .read_stream(ReadStream { stream: "streams/x".into(), offset: Offset::Start, ..read("", Offset::Start, 0) })
+        .await;
+    let page = page.unwrap();
+    let state = kit.status("open").await;
+    json!([memory.found.len(), memory, knowledge, logs, page.next, page.closed, state.state])
+}
+
+#[tokio::test]
+async fn what_is_copied_to_a_server_and_back_is_found_as_before() {
+    let mut file = Kit::in_place(at(START), None);
+    fill(&file).await;
+    let before = found(&file).await;
+    assert!(before[0].as_u64().unwrap() > 10, "{}", before[0]);
+    file.store = None;
+    let mut remote = Kit::new();
+    remote.store = None;
+    let server = remote.remote.as_ref().unwrap();
+    let url = server.server.url(&server.database);
+    let (path, state) = (file.file(), remote.dir.path().to_owned());
+    let copied = apart(|| to_postgres(&path, &url, &state)).unwrap();
+    let rows = |table: &str| copied.iter().find(|(name, _)| *name == table).unwrap().1;
+    assert_eq!((rows("sessions"), rows("exchanges"), rows("appends"), rows("knowledge")), (40, 40, 50, 1));
+    // A second copy would mix two homes.
+    let again = apart(|| to_postgres(&path, &url, &state)).unwrap_err();
+    assert!(again.code == Code::Invalid && again.message.contains("has data already"), "{again:?}");
+    remote.open().unwrap();
+    assert_eq!(found(&remote).await, before);
+    // Nobody copies what another host is writing.
+    let other = tempfile::tempdir().unwrap();
+    let busy = apart(|| to_sqlite(&url, other.path(), &other.path().join("copy.db"))).unwrap_err();
+    assert!(busy.code == Code::Unavailable && busy.message.contains("standby"), "{busy:?}");
+    // New keys follow those that were copied.
+    remote.session("tui-new", "a").await;
+    remote.prompt("tui-new", "new").await;
+    remote.store = None;
+    let mut back = Kit::in_place(at(START), None);
+    back.store = None;
+    std::fs::remove_file(back.file()).unwrap();
+    std::fs::remove_file(back.dir.path().join("ken.db.acknowledged")).unwrap();
+    let path = back.file();
+    apart(|| to_sqlite(&url, &state, &path)).unwrap();
+    back.open().unwrap();
+    assert_eq!(found(&back).await, before);
+    assert_eq!(back.count("sessions"), 41);
+}
