@@ -53,7 +53,7 @@ pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
     let end = Instant::now() + SWEEP_TIMEOUT;
     loop {
         let left = adopted(earlier);
-        if left.is_empty() || Instant::now() >= end {
+        if is_over(left.len(), Instant::now(), end) {
             return left.into_iter().map(command).collect();
         }
         for pid in left {
@@ -63,6 +63,11 @@ pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
         // The children of a killed process become children of kend only when that process has ended.
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Whether nothing is left to kill, or what is left cannot be killed.
+fn is_over(left: usize, now: Instant, end: Instant) -> bool {
+    left == 0 || now >= end
 }
 
 /// Returns the mark that a process has inherited (spawn.rs), or `None` if the process has ended.
@@ -77,4 +82,21 @@ pub(crate) fn mark(pid: Pid) -> Option<u64> {
 pub(crate) fn command(pid: Pid) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{pid} ({})", name.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that no signal ends, such as one that waits for a disk, must not keep kend from ending.
+    #[test]
+    fn what_cannot_be_killed_is_given_up_in_time() {
+        let end = Instant::now();
+        let (before, after) = (end.checked_sub(Duration::from_millis(1)).unwrap(), end + Duration::from_millis(1));
+        for (left, now, is) in
+            [(0, before, true), (1, before, false), (1, end, true), (1, after, true), (0, after, true)]
+        {
+            assert_eq!(is_over(left, now, end), is, "{left}");
+        }
+    }
 }

@@ -247,16 +247,27 @@ fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
     let (_, max) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = launch.nofile.min(max);
     setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
-    // SAFETY: a plain system call on this process. The nice value of a part can be higher than kend's, but not lower.
+    // SAFETY: a plain system call on this process.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    let nice = own.max(launch.nice.into());
     // SAFETY: as above.
-    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice(own, launch.nice.into())) }).map(drop)
+}
+
+/// The nice value of a part: it can be higher than that of kend, but not lower.
+fn nice(own: i32, wanted: i32) -> i32 {
+    own.max(wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_never_less_nice_than_kend() {
+        for (own, wanted, expected) in [(0, 5, 5), (0, 0, 0), (10, 5, 10), (5, -5, 5), (-5, 0, 0)] {
+            assert_eq!(nice(own, wanted), expected, "{own} {wanted}");
+        }
+    }
 
     #[test]
     fn the_pid_is_written_in_decimal() {

@@ -1088,3 +1088,13 @@ fn how_an_answer_used_its_sources() {
     let wanted = [("kb-1", Cited), ("kb-2", Given), ("kb-3", Found), ("kb-5", Found), ("kb-6", Cited)];
     assert_eq!(used, wanted);
 }
+
+/// The clock may have been set back since. Readers of a stream rely on the order of its timestamps.
+#[test]
+fn no_event_is_earlier_than_the_last_of_its_stream() {
+    let case = Case::of(vec![vec![text("Hello.")]]);
+    let last = Timestamp::from_millis(4_102_444_800_000);
+    let claim = Claim { last_timestamp: Some(last), ..case.claim.clone() };
+    let ended = case.run_with(MemoryStore::default(), claim, false);
+    assert!(ended.events.iter().all(|event| event.place.timestamp >= last), "{:?}", ended.events[0].place.timestamp);
+}

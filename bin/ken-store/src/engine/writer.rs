@@ -616,9 +616,7 @@ impl BatchWriter {
     fn check_lease(&mut self, lease: &Lease, why: CheckReason, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
             CheckReason::Lost => None,
-            CheckReason::TimeUp => {
-                leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0)
-            }
+            CheckReason::TimeUp => some_time(leases::time_left(self.database.tables(), lease, batch.change.now)?),
         };
         match left {
             Some(left) => batch.time_left.push((lease.clone(), left)),
@@ -876,6 +874,11 @@ impl BatchWriter {
             }
         }
     }
+}
+
+/// Returns the time that a submission has left, if it has any.
+fn some_time(left: Option<i64>) -> Option<i64> {
+    left.filter(|left| *left > 0)
 }
 
 /// Returns what has to be done first.

@@ -86,6 +86,7 @@ async fn what_cannot_be_a_blob_is_refused() {
         (piece("abc", 1, 0, b"x"), Code::Invalid, "/digest"),
         (piece(&good.to_uppercase(), 1, 0, b"x"), Code::Invalid, "/digest"),
         (piece(&good, BLOB_BYTES as usize + 1, 0, b"x"), Code::TooLarge, "/length"),
+        (piece(&good, BLOB_BYTES as usize + 1, 0, &long[1..]), Code::TooLarge, "/length"),
         (piece(&good, 2_000_000, 0, &long), Code::TooLarge, "/bytes"),
         (piece(&good, 1, 1, b"x"), Code::Invalid, "/bytes"),
         (piece(&good, 1, 0, b""), Code::Invalid, "/bytes"),

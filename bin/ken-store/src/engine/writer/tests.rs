@@ -352,6 +352,13 @@ fn background_work_comes_again_after_its_interval_or_after_a_failure() {
 }
 
 #[test]
+fn a_submission_without_a_millisecond_has_no_time() {
+    for (left, some) in [(None, None), (Some(-1), None), (Some(0), None), (Some(1), Some(1))] {
+        assert_eq!(some_time(left), some, "{left:?}");
+    }
+}
+
+#[test]
 fn what_remains_first_is_done_first() {
     let at = |ms| Left::At(Timestamp::from_millis(ms));
     for (one, other, first) in [
