@@ -18,6 +18,7 @@ mod purges;
 mod runs;
 mod schedules;
 mod schema;
+mod servers;
 mod sessions;
 mod streams;
 mod submissions;
