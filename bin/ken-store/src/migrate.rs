@@ -15,7 +15,7 @@ use crate::settings::server_url;
 
 /// Copy all data between SQLite and the PostgreSQL database of the settings; no store of this home may run
 #[derive(Debug, Parser)]
-#[command(name = "ken-store migrate", version, after_help = "Manual: ken-postgres(7)")]
+#[command(name = "ken-store migrate", bin_name = "ken-store migrate", version, after_help = "Manual: ken-postgres(7)")]
 struct Migrate {
     /// The home, as for the daemon
     #[arg(long, value_name = "DIR")]
