@@ -920,7 +920,7 @@ fn first_load(tab: &Tab) {
 /// The first paint is compared with that of an empty page of the same server; what else the machine does makes either late.
 fn first_paint(tab: &Tab, url: &str) {
     tab.call("Network.setCacheDisabled", json!({"cacheDisabled": true}));
-    let mut paint = |target: &str, seen: &str| {
+    let paint = |target: &str, seen: &str| {
         tab.open(target);
         tab.sees(seen);
         let entry = "performance.getEntriesByName('first-contentful-paint')[0]";

@@ -61,6 +61,8 @@ fn write(settings: &Settings, journal: &Journal, approved: &Approved) -> Result<
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::slice;
+
     use super::*;
     use crate::journal::tests::{entry, journal};
 
@@ -86,9 +88,9 @@ mod tests {
         }
         // An approval that is used for one file of several is used up, though the change was not covered.
         assert!(!use_up(&settings, &journal, &[a.clone(), other.clone()]).unwrap());
-        assert!(!covers(&settings, &[a.clone()]) && covers(&settings, &[b.clone()]));
+        assert!(!covers(&settings, slice::from_ref(&a)) && covers(&settings, slice::from_ref(&b)));
         assert!(!use_up(&settings, &journal, &[a]).unwrap());
-        assert!(use_up(&settings, &journal, &[b.clone()]).unwrap());
+        assert!(use_up(&settings, &journal, slice::from_ref(&b)).unwrap());
         assert!(!use_up(&settings, &journal, &[b]).unwrap());
         // What is not touched is not written: the file may have been removed meanwhile.
         std::fs::remove_file(file(&settings)).unwrap();

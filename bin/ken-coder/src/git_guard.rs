@@ -584,7 +584,7 @@ mod tests {
         fs::create_dir_all(odd(b"two\xff").join("commondir")).unwrap();
         fs::create_dir_all(odd(b"none\xff").join("deep/git")).unwrap();
         fs::write(odd(b"file\xff"), "x").unwrap();
-        fs::set_permissions(odd(b"one\xff"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(odd(b"one\xff"), fs::Permissions::from_mode(0o000)).unwrap();
         before.uncover(&world.settings, &world.tree, &scope);
         let there = [&b"old\xff"[..], b"one\xff", b"two\xff", b"none\xff", b"file\xff"].map(|name| odd(name).exists());
         assert_eq!(there, [true, false, false, true, true]);

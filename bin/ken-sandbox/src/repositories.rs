@@ -350,9 +350,8 @@ mod tests {
             for within in [Within::Tree, Within::Modules, Within::Worktrees] {
                 for name in ["a/.git", "a/git", "a/.github"] {
                     // A repository, the folder of a further worktree, or neither.
-                    let expected = if name == "a/.git" || there("HEAD") && there("objects") && there("refs") {
-                        Some(HELD.len())
-                    } else if within == Within::Modules && there("config") {
+                    let is_whole = there("HEAD") && there("objects") && there("refs");
+                    let expected = if name == "a/.git" || is_whole || within == Within::Modules && there("config") {
                         Some(HELD.len())
                     } else if there("commondir") && (within == Within::Worktrees || there("HEAD")) {
                         Some(HELD_OF_WORKTREE.len())

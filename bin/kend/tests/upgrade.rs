@@ -1,5 +1,7 @@
 //! The program of kend and those of its parts are replaced while the system runs.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 
 use std::io::Read;

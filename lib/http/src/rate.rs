@@ -199,7 +199,9 @@ mod tests {
         let (limiter, hand) = limiter("100/second");
         let take = |n: u32| limiter.take(Key::Address(IpAddr::V4(Ipv4Addr::from_bits(n))));
         let turn_to = |ms| *hand.lock().unwrap() = Duration::from_millis(ms);
-        (0..=MAX_KEYS as u32).for_each(|n| drop(take(n)));
+        for n in 0..=MAX_KEYS as u32 {
+            take(n);
+        }
         // All buckets are full again after ten milliseconds, and only that of the others is used in the meantime.
         for (ms, keys) in [(999, MAX_KEYS + 1), (1_000, 2), (1_001, 3)] {
             turn_to(ms);

@@ -198,7 +198,7 @@ mod tests {
     /// What the kernel would do with a call: the action of the program, as in seccomp(2). `None` if it runs to its end.
     fn action(program: &[sock_filter], number: u32, first_argument: u64) -> Option<u32> {
         let arch = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
-        let mut data = vec![0u32; 16];
+        let mut data = [0u32; 16];
         (data[0], data[1]) = (number, arch);
         (data[4], data[5]) = (first_argument as u32, (first_argument >> 32) as u32);
         let (mut at, mut loaded) = (0, number);

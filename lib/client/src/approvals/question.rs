@@ -393,9 +393,10 @@ mod tests {
             assert_eq!(question(&request), format!("Do a:\n{offer}"));
             assert_eq!([true, false].map(|approved| may_decide(&request, approved)), [may_approve, true]);
             let shows = "waiting for a decision: Do a (low risk): `ken approvals a` shows it";
-            let decides = match is_long {
-                false => ", `ken approve a` or `ken deny a` decides\n",
-                true => " and how to approve it; `ken deny a` denies it\n",
+            let decides = if is_long {
+                " and how to approve it; `ken deny a` denies it\n"
+            } else {
+                ", `ken approve a` or `ken deny a` decides\n"
             };
             assert_eq!(elsewhere(&request, "ken"), format!("{shows}{decides}"));
         }
