@@ -79,6 +79,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("loginctl ", "needs systemd; conformance/debian.sh starts the units under it"),
     ("journalctl ", "needs systemd; conformance/debian.sh starts the units under it"),
     ("make test", "builds the workspace and runs this very test"),
+    ("createuser ", "needs a database server; journeys/database_server.rs has one of its own"),
+    ("createdb ", "needs a database server; journeys/database_server.rs has one of its own"),
+    ("postgres://", "needs a database server; journeys/database_server.rs has one of its own"),
+    ("ken-store migrate --to", "needs a database server; journeys/database_server.rs has one of its own"),
     ("ken-textgen -", "needs the weights of a model; bin/ken-textgen/tests has small ones"),
     ("KEN_MODEL=local/gpt2,rules ken up", "needs the weights of a model"),
     (

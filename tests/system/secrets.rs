@@ -2,6 +2,8 @@
 //! output, in a process that other users can inspect, or in a core file.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -53,7 +55,65 @@ fn every_secret_of_the_configuration_is_planted() {
         .map(|name| name.trim().trim_matches('"'))
         .filter(|name| !name.is_empty())
         .collect();
-    assert_eq!(named, SLOTS.iter().map(|(name, _)| *name).collect());
+    // The store keeps nothing in its file where it has the URL of a server, so that this one is planted in a test of its own.
+    let planted = SLOTS.iter().map(|(name, _)| *name).chain(["KEN_STORE_URL"]);
+    assert_eq!(named, planted.collect());
+}
+
+/// A database server that takes the password as it is, refuses it, and repeats it in its error.
+fn refusing_database() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            _ = connection.and_then(refuse_login);
+        }
+    });
+    address
+}
+
+/// The messages of PostgreSQL's protocol 3: a length, and before it a letter, but for those with which a connection begins.
+fn refuse_login(mut connection: TcpStream) -> std::io::Result<()> {
+    const ENCRYPT: [u8; 4] = 80_877_103_u32.to_be_bytes();
+    let message = |connection: &mut TcpStream| {
+        let mut length = [0; 4];
+        connection.read_exact(&mut length)?;
+        let mut content = vec![0; u32::from_be_bytes(length) as usize - 4];
+        connection.read_exact(&mut content)?;
+        Ok::<_, std::io::Error>(content)
+    };
+    if message(&mut connection)? == ENCRYPT {
+        connection.write_all(b"N")?;
+        message(&mut connection)?;
+    }
+    let plain_password = 3_u32.to_be_bytes();
+    connection.write_all(&[b"R\0\0\0\x08", &plain_password[..]].concat())?;
+    connection.read_exact(&mut [0; 1])?;
+    let password = message(&mut connection)?;
+    let password = String::from_utf8_lossy(&password);
+    let password = password.trim_end_matches('\0');
+    assert_eq!(password, DATABASE_PASSWORD);
+    let error = format!("SFATAL\0VFATAL\0C28P01\0Mthe password {password} is wrong\0\0");
+    let length = u32::try_from(error.len() + 4).unwrap().to_be_bytes();
+    connection.write_all(&[b"E", &length[..], error.as_bytes()].concat())
+}
+
+const DATABASE_PASSWORD: &str = "planted-database-8f7e";
+
+#[test]
+fn the_password_of_a_database_server_appears_nowhere() {
+    let url = format!("postgres://ken:{DATABASE_PASSWORD}@{}/ken", refusing_database());
+    let system = Builder::default().secrets(&format!("KEN_STORE_URL={url}\n")).start();
+    let watch = Watch::start();
+    let refused = system.post("/api/knowledge", &json!({"title": "t", "content": "c"})).expect(503);
+    assert!(refused.text("/error").contains("the password [redacted] is wrong"), "{}", refused.body_text());
+    let mut shown = vec![refused.body_text(), system.get("/ready").body_text()];
+    for command in [&["status"][..], &["doctor"], &["logs"], &["logs", "store"], &["config", "show"], &["usage"]] {
+        shown.push(text(&system.ken(command)));
+    }
+    watch.end();
+    assert!(!shown.iter().any(|text| text.contains(PLANTED)), "{shown:#?}");
+    assert_eq!(files_with(PLANTED, system.home()), ["secrets.env"]);
 }
 
 #[test]
@@ -407,7 +467,7 @@ impl Watch {
                     for name in ["cmdline", "environ"] {
                         let bytes = std::fs::read(process.path().join(name)).unwrap_or_default();
                         let text = String::from_utf8_lossy(&bytes);
-                        if SLOTS.iter().any(|(_, value)| text.contains(value)) {
+                        if text.contains(DATABASE_PASSWORD) || SLOTS.iter().any(|(_, value)| text.contains(value)) {
                             seen.push(format!("{}/{name}: {}", process.path().display(), text.replace('\0', " ")));
                         }
                     }

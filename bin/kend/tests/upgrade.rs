@@ -67,7 +67,10 @@ fn kend_is_replaced_and_no_part_notices() {
     // Everything works as before: deaths, orphans, logs, stops, and the lock against a second kend.
     let orphan = home.numbers("children")[0];
     common::kill9(kend.part_pid("b"));
-    until("b is back", || kend.state("b") == "ready" && pids(&kend, &["b"]) != before[1..]);
+    until("b is back", || {
+        let part = kend.part("b");
+        part["state"] == "ready" && part["pid"] != before[1]
+    });
     until("its child is gone", || !common::is_running(orphan));
     assert_eq!(kend.restart_part("a")["state"], "ready");
     until("its lines are in the log", || kend.logs("a") == ["one", "one"]);

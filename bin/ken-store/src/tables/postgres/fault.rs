@@ -7,6 +7,7 @@ use std::fmt::Display;
 use ken_types::{Code, Error};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+use super::server::Server;
 use crate::tables::columns::{UnknownWord, log_mark};
 
 /// Why a statement was not executed.
@@ -53,14 +54,15 @@ impl Failure {
     }
 }
 
-/// Converts a failure. `server` is the URL of the server without a password.
-pub(super) fn error(server: &str, failure: &Failure) -> Error {
+/// Converts a failure. A server to which the password was sent as it is can repeat it.
+pub(super) fn error(server: &Server, failure: &Failure) -> Error {
+    let said = server.without_password(failure.text());
     let error = match failure.of_server() {
-        Some(error) => of_server(server, error),
-        None => unavailable(server, &failure.text(), "start the server, or mend the way to it"),
+        Some(error) => of_server(&server.name, error.code(), &said),
+        None => unavailable(&server.name, &said, "start the server, or mend the way to it"),
     };
     // What a person has to mend is in the error itself, which the writer logs.
-    tracing::debug!(detail = failure.text(), "{}", error.message);
+    tracing::debug!(detail = said, "{}", error.message);
     error
 }
 
@@ -90,10 +92,9 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
     })
 }
 
-fn of_server(server: &str, error: &DbError) -> Error {
-    let code = error.code();
+fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
     if let Some(hint) = remedy(code) {
-        return unavailable(server, error.message(), hint);
+        return unavailable(server, said, hint);
     }
     let class = code.code().get(..2).unwrap_or_default();
     match (code, class) {
@@ -102,18 +103,16 @@ fn of_server(server: &str, error: &DbError) -> Error {
         }
         (_, "23") => Error::conflict("an id that has to be new exists already"),
         // The change was not made: a deadlock, a lock that somebody else holds, a limit on time, an end of the session.
-        (_, "40" | "53" | "55" | "57" | "58" | "08" | "25") => {
-            unavailable(server, error.message(), "see the log of the server")
-        }
+        (_, "40" | "53" | "55" | "57" | "58" | "08" | "25") => unavailable(server, said, "see the log of the server"),
         (_, "XX") => {
             let line = log_mark();
-            tracing::error!(line, detail = error.message(), "the database is damaged");
+            tracing::error!(line, detail = said, "the database is damaged");
             Error::internal(format!("{server}: the database is damaged (log line {line})"))
                 .hint("see the log of the server, then restore a backup: ken-postgres(7)")
         }
         _ => {
             let line = log_mark();
-            tracing::error!(line, code = code.code(), detail = error.message(), "a statement failed");
+            tracing::error!(line, code = code.code(), detail = said, "a statement failed");
             Error::internal(format!("the store could not do this (log line {line})"))
         }
     }

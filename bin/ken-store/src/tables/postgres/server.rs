@@ -51,6 +51,15 @@ impl Server {
         Ok(Server { config, tls: tls()?, name })
     }
 
+    /// Returns a text of the server with `[redacted]` in place of the password. Shorter ones than four bytes are left, because they are in
+    /// too many words.
+    pub(super) fn without_password(&self, text: String) -> String {
+        match self.config.get_password().map(String::from_utf8_lossy).filter(|password| password.len() >= 4) {
+            Some(password) => text.replace(&*password, "[redacted]"),
+            None => text,
+        }
+    }
+
     /// Returns whether both are the same but for their passwords.
     pub(super) fn is_same_place(&self, other: &Server) -> bool {
         let [mut own, mut others] = [self.config.clone(), other.config.clone()];

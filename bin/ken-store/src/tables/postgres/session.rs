@@ -95,8 +95,7 @@ impl Session {
         {
             return Err(error.clone());
         }
-        let (server, config) = (&self.server.name, &self.server.config);
-        let tls = self.server.tls.clone();
+        let (config, tls) = (&self.server.config, self.server.tls.clone());
         let connect = async { timeout(ANSWER_TIMEOUT, config.connect(tls)).await };
         let made = self.runtime.as_ref().ok_or(Failure::Cut).map(|runtime| runtime.block_on(connect));
         let made = made.and_then(|made| made.map_err(|_| Failure::Silent));
@@ -107,7 +106,7 @@ impl Session {
                 Ok(true)
             }
             Err(failure) => {
-                let error = fault::error(server, &failure);
+                let error = fault::error(&self.server, &failure);
                 self.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
@@ -228,7 +227,7 @@ impl Session {
     }
 
     fn error(&self, failure: &Failure) -> Error {
-        fault::error(&self.server.name, failure)
+        fault::error(&self.server, failure)
     }
 
     /// Sends a request and waits for its answer, and runs the connection meanwhile.
@@ -236,7 +235,8 @@ impl Session {
         let (Some(link), Some(runtime)) = (&mut self.link, &self.runtime) else {
             return Err(Failure::Cut);
         };
-        let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(link, request)).await });
+        let server = &self.server;
+        let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, request)).await });
         let answer = answer.unwrap_or(Err(Failure::Silent));
         if answer.as_ref().is_err_and(Failure::ends_connection) {
             self.cut();
@@ -256,6 +256,7 @@ impl Drop for Session {
 }
 
 async fn drive<T>(
+    server: &Server,
     link: &mut Link,
     request: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
 ) -> Result<T, Failure> {
@@ -266,7 +267,7 @@ async fn drive<T>(
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {
             return Poll::Ready(answer.map_err(Failure::Server));
         }
-        if let Err(failure) = advance(connection, is_warned, context) {
+        if let Err(failure) = advance(server, connection, is_warned, context) {
             return Poll::Ready(Err(failure));
         }
         answer.as_mut().poll(context).map_err(Failure::Server)
@@ -276,6 +277,7 @@ async fn drive<T>(
 
 /// Runs the connection until it waits for the server.
 fn advance(
+    server: &Server,
     connection: &mut Connection<Socket, Stream>,
     is_warned: &mut bool,
     context: &mut Context<'_>,
@@ -283,7 +285,7 @@ fn advance(
     loop {
         match connection.poll_message(context) {
             Poll::Pending => return Ok(()),
-            Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => *is_warned |= is_warning(&notice),
+            Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => *is_warned |= is_warning(server, &notice),
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Ready(Some(Err(error))) => return Err(Failure::Server(error)),
             Poll::Ready(None) => return Err(Failure::Closed),
@@ -291,10 +293,11 @@ fn advance(
     }
 }
 
-fn is_warning(notice: &DbError) -> bool {
+fn is_warning(server: &Server, notice: &DbError) -> bool {
     let is_warning = matches!(notice.parsed_severity(), Some(Severity::Warning));
     if is_warning {
-        tracing::warn!(code = notice.code().code(), "the database server warns: {}", notice.message());
+        let said = server.without_password(notice.message().to_owned());
+        tracing::warn!(code = notice.code().code(), "the database server warns: {said}");
     }
     is_warning
 }
