@@ -47,7 +47,7 @@ class Sessions extends Reloaded {
   concerns(type) { return /^(session|submission)\./.test(type); }
 
   componentDidUpdate({ id }) {
-    // A conversation that was begun just now has its title with its first message, which is there.
+    // A conversation that is not in the list yet was begun just now; its first message has given it a title.
     if (id !== this.props.id && !this.state.sessions?.some(one => one.sessionId === this.props.id)) this.soon(0);
   }
 

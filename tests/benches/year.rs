@@ -65,7 +65,7 @@ fn repeated(count: usize, mut one: impl FnMut() -> Duration) -> Samples {
     Samples::of((0..count).map(|_| one()).collect())
 }
 
-/// Both systems by turns, so that what else the machine does meets both.
+/// Measures both systems alternately, so that other load on the machine affects both.
 fn by_turns(count: usize, systems: [&System; 2], one: impl Fn(&System) -> Duration) -> [Samples; 2] {
     systems.iter().for_each(|system| _ = one(system));
     let both: Vec<[Duration; 2]> = (0..count).map(|_| systems.map(&one)).collect();

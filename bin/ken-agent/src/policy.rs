@@ -112,7 +112,7 @@ fn is_good(request: &Request) -> bool {
     request.status == Status::Approved && request.used_at.is_none()
 }
 
-/// Whether neither a rule nor the tool asks a person. About a tool that is not known, ken-approver is asked.
+/// Whether a call needs no decision of a person: neither a rule nor the tool asks for one. For an unknown tool, ken-approver is asked.
 fn is_free(is_asked_by_rule: bool, of_tool: Option<Approval>) -> bool {
     !is_asked_by_rule && of_tool == Some(Approval::None)
 }

@@ -391,7 +391,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     }
 }
 
-/// Whether a cost allows no further call. What costs nothing is allowed by any.
+/// Whether the maximum cost allows no further call. It never forbids calls that cost nothing.
 fn is_used_up(max: f64, spent: f64) -> bool {
     spent >= max && spent > 0.0
 }

@@ -509,7 +509,7 @@ mod tests {
             let name = place(&format!("repos/a/{name}"));
             assert_eq!(is_executed_by_git(&world.settings, &world.tree, &name), is, "{name}");
         }
-        // What lies elsewhere is not that of a command that cannot change it.
+        // Only what lies in a folder that the command can write to is found.
         let found = world.find(&[place("repos/tree"), place("repos/bare")]);
         assert_eq!(found.files, places(&["repos/tree/commondir", "repos/bare/config"]));
         assert_eq!(found.folders, places(&["repos/tree", "repos/bare"]));

@@ -529,8 +529,8 @@ pub(crate) mod tests {
         assert!(journal.records("file").is_err());
     }
 
-    /// A content is needed by a change that has begun, by one that has ended, by the index of a repository and by the files
-    /// that git takes programs from.
+    /// A content is kept while a change that has begun or ended names it, the index of a repository, or a file from which git takes
+    /// programs.
     #[test]
     fn only_contents_that_no_record_names_are_removed() {
         let (_folder, journal) = journal();
@@ -549,7 +549,7 @@ pub(crate) mod tests {
         let left = ["ended", "pending", "index", "guarded", "after", "nobody"]
             .map(|text| journal.has(&digest(text.as_bytes())));
         assert_eq!(left, [true, true, true, true, false, false]);
-        // What a change under way needs stays, however little may be kept.
+        // What an unfinished change needs is kept, even where the limit is zero.
         assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (1, 2));
         assert_eq!(journal.prune(MAX_AGE, 0).unwrap(), (0, 0));
         assert!(journal.has(&digest(b"pending")) && journal.has(&digest(b"guarded")));
@@ -585,7 +585,7 @@ pub(crate) mod tests {
         assert_eq!(runs(&journal), ["run00", "run01", "run02"]);
         let there = ["plans/old", "plans/new", "git/old", "git/new"].map(|name| folder.path().join(name).exists());
         assert_eq!(there, [false, true, false, true]);
-        // Below nothing at all, nothing is left.
+        // With a limit of zero, all of them are removed.
         assert_eq!(journal.prune(HOUR * 3, 0).unwrap(), (3, 3));
         assert!(runs(&journal).is_empty());
     }

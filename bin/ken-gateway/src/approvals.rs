@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_http::http::header::HeaderValue;
 use ken_http::{Caller, Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
-use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::approvals::{
     ApprovalsDecide, ApprovalsDiff, ApprovalsGet, ApprovalsList, ApprovalsPending, DECIDED_BY_CHARACTERS,
     DecideApproval, DecidedAs, GetApproval, GetDiff, GrantScope, LIST_WAIT_MS, ListAllApprovals, ListApprovals,
@@ -102,18 +100,8 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 /// GET /api/approvals/:requestId/diff
 pub(crate) async fn diff(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId");
-    let mut text = Vec::new();
-    loop {
-        // A diff has at most 16 MiB, the size of a blob. It is read as a whole, so that the answer has a length and a
-        // failure a status.
-        let limit = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
-        let args = GetDiff { id: id.to_owned(), offset: text.len() as u64, limit };
-        let piece = gateway.store.call::<ApprovalsDiff>(&args, CALL_TIMEOUT).await?;
-        text.extend_from_slice(&piece.bytes.0);
-        if piece.bytes.0.is_empty() {
-            return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), text));
-        }
-    }
+    let piece = |offset, limit| GetDiff { id: id.to_owned(), offset, limit };
+    Ok(gateway.store.text::<ApprovalsDiff>(piece).await?)
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use ken_http::http::header::{CONTENT_DISPOSITION, HeaderValue};
 use ken_http::{Failure, Request, Response, header_value};
 use ken_types::id::SessionId;
-use ken_types::limits::PIECE_BYTES;
 use ken_types::live_text::source_lines;
 use ken_types::ops::blobs::{GetOutput, OutputsGet};
-use ken_types::ops::store::{ListSessions, ReadTranscript, Scope, Session, SessionsList, SessionsTranscript, WEB};
+use ken_types::ops::store::{OwnedSession, ReadTranscript, Scope, Session, SessionsGet, SessionsTranscript};
 use ken_types::{Error, hex};
 use serde_json::{Value, json};
 
@@ -50,50 +49,15 @@ pub(crate) async fn blob(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         return Err(Error::invalid("/digest", "a digest is 64 hexadecimal digits in lower case").into());
     }
     let session = find(&gateway, request.segment("id"), Identity::scope_or_none(&request.query()?)?).await?;
-    let mut text = Vec::new();
-    loop {
-        let args = GetOutput {
-            instance: session.session_id.0.clone(),
-            id: digest.to_owned(),
-            offset: text.len() as u64,
-            limit: u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX),
-        };
-        let piece = gateway.store.call::<OutputsGet>(&args, CALL_TIMEOUT).await;
-        let piece = piece.map_err(|error| error.at("/digest"))?;
-        text.extend_from_slice(&piece.bytes.0);
-        if piece.bytes.0.is_empty() || text.len() as u64 >= piece.length {
-            return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), text));
-        }
-    }
+    let piece =
+        |offset, limit| GetOutput { instance: session.session_id.0.clone(), id: digest.to_owned(), offset, limit };
+    Ok(gateway.store.text::<OutputsGet>(piece).await.map_err(|error| error.at("/digest"))?)
 }
 
 /// Returns the record of a session, archived or not. A caller who names no scope is the operator.
 pub(crate) async fn find(gateway: &Gateway, id: &str, scope: Option<Scope>) -> Result<Session, Error> {
-    for archived in [false, true] {
-        let args = ListSessions {
-            scope: scope.clone(),
-            archived,
-            empty: true,
-            scheduled: true,
-            q: Some(id.to_owned()),
-            limit: 100,
-            after: None,
-        };
-        let found = gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?.sessions;
-        if let Some(session) = found.into_iter().find(|session| session.session_id.as_str() == id) {
-            return Ok(session);
-        }
-    }
-    // A list does not say why it lacks a session, which may be deleted for good, or belong to somebody else.
-    let scope = scope.unwrap_or_else(|| Scope {
-        connector: WEB.to_owned(),
-        actor_id: WEB.to_owned(),
-        conversation_id: WEB.to_owned(),
-        thread_id: None,
-    });
-    let args = ReadTranscript { scope, id: SessionId(id.to_owned()), limit: 1, before: None };
-    let missing = gateway.store.call::<SessionsTranscript>(&args, CALL_TIMEOUT).await.err();
-    Err(missing.unwrap_or_else(|| Error::not_found(format!("there is no session {id}")).at("/id")))
+    let args = OwnedSession { scope, id: SessionId(id.to_owned()) };
+    gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await
 }
 
 /// Returns all exchanges of a session, oldest first.

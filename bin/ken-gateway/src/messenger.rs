@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// What a body of one of the operations is read as, or the place of its error.
+    /// Returns what is read from the body of a request, or the place of its error.
     fn read<T: serde::de::DeserializeOwned, R>(body: Value, check: fn(T) -> Result<R, Error>) -> Result<R, String> {
         let read = serde_json::from_value(body).map_err(|error| error.to_string())?;
         check(read).map_err(|error| error.at.unwrap_or_default())
@@ -386,7 +386,7 @@ mod tests {
         for (body, expected) in [
             (json!({"userId": "7"}), Ok(("7", "7"))),
             (json!({"userId": "7", "chatId": "@ken_07"}), Ok(("7", "@ken_07"))),
-            // Of a user that is no chat, the chat has to be named.
+            // The id of this user is not the id of a chat, so that the chat has to be named.
             (json!({"userId": "ada", "chatId": "8"}), Ok(("ada", "8"))),
             (json!({"userId": "ada"}), Err("/userId")),
             (json!({"userId": "7", "chatId": "ada"}), Err("/chatId")),

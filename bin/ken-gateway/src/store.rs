@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use ken_http::Failure;
+use ken_http::http::header::HeaderValue;
+use ken_http::{Failure, Response};
+use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::Op;
+use ken_types::ops::blobs::BlobPiece;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
@@ -36,6 +39,24 @@ impl Store {
     /// `unavailable` error means that nothing was changed.
     pub(crate) async fn change_once<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, CALL_TIMEOUT).await.map_err(change_failed)
+    }
+
+    /// Answers with the text of a blob. `piece` makes the arguments for an offset and a limit. A blob has at most 16 MiB. It is read as a
+    /// whole, so that the answer has a length and a failure a status.
+    pub(crate) async fn text<O: Op<Reply = BlobPiece>>(
+        &self,
+        piece: impl Fn(u64, u32) -> O::Args,
+    ) -> Result<Response, Error> {
+        let limit = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
+        let mut bytes = Vec::new();
+        loop {
+            let BlobPiece { length, bytes: found } =
+                self.call::<O>(&piece(bytes.len() as u64, limit), CALL_TIMEOUT).await?;
+            bytes.extend_from_slice(&found.0);
+            if found.0.is_empty() || bytes.len() as u64 >= length {
+                return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), bytes));
+            }
+        }
     }
 
     pub(crate) fn pool(&self) -> &Pool {

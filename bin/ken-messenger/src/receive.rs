@@ -132,7 +132,7 @@ fn is_too_long(text: &str) -> bool {
     text.len() > PROMPT_BYTES
 }
 
-/// Why a message cannot be a prompt. What kind of message it is goes before how long it is.
+/// Why a message cannot be a prompt. Its kind is checked before its length.
 fn obstacle(unsupported: Option<Unsupported>, is_too_long: bool, is_model_unknown: bool) -> Option<&'static str> {
     match unsupported {
         Some(unsupported) => Some(unsupported.reason()),

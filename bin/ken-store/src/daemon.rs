@@ -148,7 +148,7 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
     }
 }
 
-/// What is in the file would be missing without a word.
+/// Fails if a file of SQLite is there: its data would be missing, and nobody would be told.
 fn check_no_file(file: &Path, server: &str) -> Result<(), Error> {
     if !file.exists() {
         return Ok(());

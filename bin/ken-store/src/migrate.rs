@@ -90,7 +90,7 @@ fn summary(copied: &Copied) -> String {
 fn to_postgres(folder: &Path, url: &str) -> Result<String, Error> {
     let (file, moved) = (folder.join("ken.db"), folder.join(MOVED));
     let copied = transfer::to_postgres(&file, url, folder)?;
-    // It would tell that the file is missing, if a later copy is to be put there.
+    // Beside a file that is copied back later, the old record would say that changes are missing.
     _ = std::fs::rename(folder.join("ken.db.acknowledged"), folder.join(format!("{MOVED}.acknowledged")));
     // Only now: with the file at its place the home would not start, which is better than to start without its data.
     std::fs::rename(&file, &moved).map_err(|error| {

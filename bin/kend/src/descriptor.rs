@@ -18,7 +18,7 @@ pub(crate) fn adopt(fd: RawFd) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets the next program of this process have a descriptor, or not.
+/// Sets whether the next program of this process inherits a descriptor.
 pub(crate) fn keep_over_exec(fd: impl AsFd, keep: bool) -> Result<(), Errno> {
     let flags = if keep { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
     fcntl(fd, FcntlArg::F_SETFD(flags)).map(drop)

@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::descriptor::{adopt, keep_over_exec};
 
-/// The form of the document. A program accepts its own form and those that it says it can read.
-const FORM: u32 = 1;
+/// The form of the document. A program takes over only from one that writes the same form.
+pub(crate) const FORM: u32 = 1;
 /// The new program reads two files and a document; a hundredth of this is enough.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -98,7 +98,7 @@ pub(crate) struct ProcessState {
     pub(crate) ending: Option<(String, Option<u64>)>,
 }
 
-/// Tells a program from the one that is installed in its place later.
+/// Identifies a program file, to notice that another one was installed in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProgramFile {
     inode: u64,
@@ -113,10 +113,6 @@ impl ProgramFile {
 }
 
 impl Handover {
-    pub(crate) fn form() -> u32 {
-        FORM
-    }
-
     /// Reads the document. Fails if it is of a form that this program does not know.
     pub(crate) fn read(fd: RawFd) -> Result<Handover, Error> {
         let at = "--takeover";

@@ -82,7 +82,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     finish(system, control, &places, &folders, &earlier)
 }
 
-/// Goes on with the system of the kend that has run in this process until now. With `check`, says only whether that is possible.
+/// Continues the system of the kend that has run in this process until now. With `check`, only says whether that is possible.
 fn take_over(fd: RawFd, check: bool) -> Result<ExitCode, Failure> {
     let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
     let state = Handover::read(fd).map_err(wrong)?;
@@ -113,7 +113,7 @@ fn take_over(fd: RawFd, check: bool) -> Result<ExitCode, Failure> {
     finish(system, control, &places, &Folders { made: Vec::new() }, &[])
 }
 
-/// Makes the system anew of what was handed over.
+/// Restores the system from what was handed over.
 fn restore(mut state: Handover, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
     let now = Instant::now();
     let lost = |errno: nix::Error| format!("a descriptor was not handed over: {}", errno.desc());

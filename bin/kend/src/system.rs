@@ -87,7 +87,7 @@ impl System {
         Ok(())
     }
 
-    /// Makes the parts of the configuration, as an earlier program of this process has left them.
+    /// Restores the parts of the configuration as the earlier program of this process left them.
     pub(crate) fn restore_parts(
         &mut self,
         mut states: BTreeMap<String, PartState>,

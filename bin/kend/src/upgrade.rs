@@ -33,7 +33,7 @@ impl System {
     pub(crate) fn handover(&self, now: Instant) -> Handover {
         let (places, source) = (self.places.clone(), &self.source);
         Handover {
-            form: Handover::form(),
+            form: handover::FORM,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             home: places.home,
             config: places.config,

@@ -235,7 +235,8 @@ mod tests {
         let fill = |n: u8, count: usize| -> Vec<Place> {
             (0..count).map_while(|_| places.take(of(n)).inspect(|place| assert!(place.begin_request()))).collect()
         };
-        // Of the 32 places that are reserved, a caller may have as many as make it one with many.
+        // One caller takes all places but the 32 that are reserved. Another one then gets places up to the number from which on it counts as a
+        // caller with many.
         let held = fill(1, 256);
         assert_eq!((held.len(), fill(2, 256).len()), (224, FEW_CONNECTIONS));
         drop(held);

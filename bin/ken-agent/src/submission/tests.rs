@@ -1060,7 +1060,7 @@ fn which_interrupted_calls_may_be_made_again() {
     }
 }
 
-/// Of the knowledge that a turn had, the strongest use of each entry is recorded, and of nothing else.
+/// The strongest use of each entry is recorded, and only of entries that the turn was given.
 #[test]
 fn how_an_answer_used_its_sources() {
     let source = |number: u32, id: &str| {

@@ -25,7 +25,7 @@ const IMPORTED_BYTES: usize = 1 << 20;
 const IMPORTED: usize = 1_000;
 /// Stands for the message that an answer of the caller's history has no message before it.
 const NO_PROMPT: &str = "(no message)";
-/// Stands for the text of a message that has images alone, and for each image of an earlier message: no later turn is shown it.
+/// The text that stands for a message without text, and for each image of an earlier message, which later turns do not see.
 const ONLY_IMAGES: &str = "[image]";
 
 /// One message of a request.

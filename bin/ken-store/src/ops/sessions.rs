@@ -28,6 +28,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SessionsResume>()
         .read::<SessionsList>()
         .read::<SessionsTranscript>()
+        .read::<SessionsGet>()
         .read::<SessionsScope>()
         .write::<SessionsCancel>()
         .write::<SessionsArchive>()
@@ -52,6 +53,12 @@ impl SessionRow {
             return Ok(self);
         }
         Err(Error::forbidden(format!("the session {} belongs to another scope", self.id)))
+    }
+}
+
+impl Read for SessionsGet {
+    fn run(tables: &dyn Tables, args: &OwnedSession) -> Result<Session, Error> {
+        tables.session_record(any(tables, &args.id, args.scope.as_ref())?.stream)
     }
 }
 

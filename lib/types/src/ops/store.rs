@@ -26,6 +26,8 @@ crate::operations! {
     SessionsList, "sessions.list": ListSessions => SessionPage;
     /// Returns one page of exchanges as the complete body of the HTTP response (gateway-http 5.4).
     SessionsTranscript, "sessions.transcript": ReadTranscript => Box<RawValue>;
+    /// Returns the record of a session, archived or not. `forbidden` for one of another scope.
+    SessionsGet, "sessions.get": OwnedSession => Session;
     /// Returns the scope of a session.
     SessionsScope, "sessions.scope": BySession => Scope;
     /// Stops the running submission, or the given one.
