@@ -184,20 +184,34 @@ impl Tab {
         self.eval("document.body?.innerText").as_str().unwrap_or_default().to_owned()
     }
 
-    /// Clicks with the mouse on the middle of an element, which has to be there, enabled, and not covered.
+    /// Clicks with the mouse on the middle of an element, which has to be there, enabled, and not covered. What loads above it may move
+    /// it between the look and the click: such a click is kept from what lies there now, and is made again.
     #[track_caller]
     pub fn click(&self, element: &str) {
+        let begun = Instant::now();
+        while !self.try_click(element) {
+            assert!(begun.elapsed() < PATIENCE, "{element} never stands still");
+        }
+    }
+
+    #[track_caller]
+    fn try_click(&self, element: &str) -> bool {
         self.wait(&format!("(e => e && !e.disabled)({element})"));
         let place = self.eval(&format!(
             "(e => {{ e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); \
              const [x, y] = [r.x + r.width / 2, r.y + r.height / 2]; const at = document.elementFromPoint(x, y); \
-             return e.contains(at) ? [x, y] : null; }})({element})"
+             const kinds = ['mousedown', 'mouseup', 'click']; window.hasMissed = false; window.atEnd?.(); \
+             window.atEnd = () => kinds.forEach(kind => removeEventListener(kind, look, true)); \
+             const look = event => {{ if (!e.contains(event.target)) {{ window.hasMissed = true; event.stopImmediatePropagation(); event.preventDefault(); }} \
+               if (event.type === 'click') window.atEnd(); }}; \
+             if (!e.contains(at)) return null; kinds.forEach(kind => addEventListener(kind, look, true)); return [x, y]; }})({element})"
         ));
         assert!(place.is_array(), "{element} is covered or outside the page: {place}");
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", params);
         }
+        self.eval("(window.atEnd?.(), window.hasMissed)") != true
     }
 
     /// Clicks the button or link with this text.

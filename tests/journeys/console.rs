@@ -438,7 +438,8 @@ fn a_message_is_edited_and_sent_again() {
     tab.click("document.querySelector('form.prompt button.main')");
     system.signal("gateway", Signal::SIGKILL);
     tab.wait(&format!("location.hash !== {old} && document.querySelectorAll('.turn.completed').length === 2"));
-    let prompts = "[...document.querySelectorAll('.prompt .plain')].map(one => one.innerText).join()";
+    // A turn outside the view has no innerText (content-visibility).
+    let prompts = "[...document.querySelectorAll('.prompt .plain')].map(one => one.textContent).join()";
     assert_eq!(tab.eval(prompts), "Good morning,And in the evening?");
     tab.wait("document.querySelectorAll('.sessions li').length === 2");
     tab.eval(&format!("void (location.hash = {old})"));
