@@ -100,10 +100,15 @@ export async function text(path) {
   return (await request("GET", path)).text();
 }
 
-/** Saves what a route answers as a file. A link cannot do it: it sends no token. */
+/** What a route answers, under an address for an element: by the address of the route an element would send no token. */
+export async function objectUrl(path) {
+  return URL.createObjectURL(await (await request("GET", path)).blob());
+}
+
+/** Saves what a route answers as a file. */
 export async function save(path, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await (await request("GET", path)).blob());
+  link.href = await objectUrl(path);
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);

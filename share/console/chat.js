@@ -1,6 +1,6 @@
 // Conversations: the list of sessions beside one of them.
 import { html, Component, Failed, Long, Reloaded, announce, bytes, duration, focused, oneLine, plural, visible, when } from "./ui.js";
-import { Follow, call, get, post, query, save, text as read } from "./api.js";
+import { Follow, call, get, objectUrl, post, query, save, text as read } from "./api.js";
 import { Approval } from "./approval.js";
 import { markdown } from "./markdown.js";
 import { fresh, ofExchange, take } from "./turn.js";
@@ -40,7 +40,7 @@ export class Chat extends Component {
   }
 }
 
-/** The sessions, newest first, with a search over names, first prompts and ids. */
+/** The sessions, newest first, with a search over names, first prompts and ids, and over all that was said. */
 class Sessions extends Reloaded {
   delay = 400;
 
@@ -55,23 +55,33 @@ class Sessions extends Reloaded {
     const { q, archived } = this.state;
     return this.latest(async signal => {
       const limit = after ? 50 : Math.min(100, Math.max(50, this.state.sessions?.length ?? 0));
-      const found = await get(`/api/chat/sessions${query({ limit, after, q, empty: 0, scheduled: 0, archived: archived && 1 })}`, { signal });
-      return ({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after });
+      const list = fields => get(`/api/chat/sessions${query({ empty: 0, scheduled: 0, archived: archived && 1, ...fields })}`, { signal });
+      const [found, said] = await Promise.all([list({ limit, after, q }), after ? this.state.said : q?.trim() && list({ limit: 50, text: q })]);
+      return ({ sessions }) => ({ sessions: after ? [...sessions, ...found.sessions] : found.sessions, more: found.page.after, said });
     });
   }
 
-  render({ id }, { sessions, more, q = "", archived, error }) {
+  row(session) {
+    const { sessionId, updatedAt, connector, found } = session;
+    return html`<li key=${sessionId}><a data-row href=${`#/chat/${encodeURIComponent(sessionId)}`} aria-current=${sessionId === this.props.id ? "true" : undefined}>
+      <span class="name" dir="auto">${nameOf(session)}</span>
+      ${found && html`<span class="passage" dir="auto">${oneLine(found.passage)}</span>`}
+      <span class="note">${when(found?.at ?? updatedAt)}${connector !== "tui" && ` · ${oneLine(connector)}`}</span></a></li>`;
+  }
+
+  render({ id }, { sessions, more, said, q = "", archived, error }) {
+    // What its name has already found is not shown twice.
+    const others = said?.sessions.filter(one => !sessions.some(({ sessionId }) => sessionId === one.sessionId)) ?? [];
     return html`<aside class="sessions" aria-label="Conversations">
       <div class="tools"><a class="button main" href="#/chat/new">New</a>
         <input type="search" data-search placeholder="Search" aria-label="Search conversations" value=${q}
           onInput=${event => { this.setState({ q: event.target.value }); this.soon(200); }} /></div>
       <${Failed} error=${error} />
-      <ul>${sessions?.map(session => html`<li key=${session.sessionId}><a data-row href=${`#/chat/${encodeURIComponent(session.sessionId)}`}
-          aria-current=${session.sessionId === id ? "true" : undefined}>
-        <span class="name" dir="auto">${nameOf(session)}</span>
-        <span class="note">${when(session.updatedAt)}${session.connector !== "tui" && ` · ${oneLine(session.connector)}`}</span></a></li>`)}</ul>
-      ${sessions && !sessions.length && (!id || id === "new" || q) && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
+      <ul>${sessions?.map(session => this.row(session))}</ul>
+      ${sessions && !sessions.length && !others.length && (!id || id === "new" || q) && html`<p class="note">${q ? "None has these words." : "No conversation yet."}</p>`}
       ${more && html`<button type="button" onClick=${() => this.load(more)}>More</button>`}
+      ${others.length > 0 && html`<h2 class="note">Said in them</h2><ul>${others.map(session => this.row(session))}</ul>
+        ${said.page.after && html`<p class="note">Only the newest 50 are shown.</p>`}`}
       <label class="note"><input type="checkbox" checked=${Boolean(archived)} onChange=${event => { this.setState({ archived: event.target.checked }); this.soon(0); }} /> archived ones</label>
     </aside>`;
   }
@@ -185,14 +195,13 @@ class Conversation extends Component {
     if (!this.isGone) this.setState(({ turns }) => ({ error, turns: error.isMissing ? [] : turns }));
   }
 
-  /** The record of the session. The list is searched, because the address has only the id. */
   async record() {
-    for (const archived of [0, 1]) {
-      const { sessions } = await get(`/api/chat/sessions${query({ q: this.props.id, archived, limit: 10 })}`);
-      const session = sessions.find(one => one.sessionId === this.props.id);
-      if (session) return session;
+    try {
+      return (await get(path(this.props.id))).session;
+    } catch (error) {
+      if (![404, 410].includes(error.status)) throw error;
+      throw Object.assign(new Error("There is no such conversation; it may have been deleted."), { isMissing: true });
     }
-    throw Object.assign(new Error("There is no such conversation; it may have been deleted."), { isMissing: true });
   }
 
   transcript(session, before) {
@@ -446,15 +455,61 @@ class Turn extends Component {
             onKeyDown=${event => event.key === "Escape" && close()}></textarea></label>
           <p class="note">A new conversation goes on from here. This one stays as it is.</p><${Failed} error=${error} />
           <div class="buttons"><button type="button" onClick=${close}>Back</button><button class="main" disabled=${busy || !text.trim()}>Send</button></div></form>`
-        : html`<${Said} turn=${turn} onEdit=${onResend && !turn.isCommand && (() => this.setState({ text: turn.prompt }))} />`}
+        : html`<${Said} turn=${turn} session=${session} onEdit=${onResend && !turn.isCommand && (() => this.setState({ text: turn.prompt }))} />`}
       <${Answer} turn=${turn} app=${app} session=${session} />
     </article>`;
   }
 }
 
-function Said({ turn, onEdit }) {
+function Said({ turn, session, onEdit }) {
   return turn.prompt !== undefined && html`<div class="prompt"><h2 class="unseen">You</h2><${Long} text=${turn.prompt} view=${text => html`<div class="plain" dir="auto">${text}</div>`} />
-    <p class="note">${turn.at && when(turn.at)}${turn.images > 0 && ` · ${plural(turn.images, "image")}`}${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
+    ${session && turn.images > 0 && html`<div class="pictures">${Array.from({ length: turn.images }, (_, at) =>
+      html`<${Picture} key=${at} name=${`Image ${at + 1} of ${turn.images}`} path=${`${path(session.sessionId)}/images/${turn.id}/${at}`} />`)}</div>`}
+    <p class="note"><span>${turn.at && when(turn.at)}${turn.images > 0 && ` · ${plural(turn.images, "image")}`}</span>${onEdit && html` <button type="button" class="small" aria-label="Edit this message and send it again" onClick=${onEdit}>Edit</button>`}</p></div>`;
+}
+
+/** An image of a message, small until it is chosen. It is in the page only while it is near the screen: there may be hundreds of 11 MB. */
+class Picture extends Component {
+  componentDidMount() {
+    this.observer = new IntersectionObserver(entries => this.seen(entries.at(-1).isIntersecting), { rootMargin: "600px" });
+    this.observer.observe(this.button);
+  }
+
+  componentWillUnmount() {
+    this.isGone = true;
+    this.observer.disconnect();
+    this.drop();
+  }
+
+  async seen(isNear) {
+    this.isNear = isNear;
+    if (!isNear) return this.drop();
+    if (this.url || this.isLoading) return;
+    this.isLoading = true;
+    const url = await objectUrl(this.props.path).catch(() => null);
+    this.isLoading = false;
+    this.url = url;
+    if (this.isGone || !this.isNear) return this.drop();
+    // A copy in another conversation has no images.
+    this.setState({ url, isMissing: !url });
+  }
+
+  /** What stands below keeps its place. */
+  drop() {
+    if (!this.url) return;
+    URL.revokeObjectURL(this.url);
+    this.url = null;
+    if (!this.button) return;
+    const { offsetWidth, offsetHeight } = this.button;
+    this.setState({ url: null, size: { minWidth: `${offsetWidth}px`, minHeight: `${offsetHeight}px` } });
+  }
+
+  render({ name }, { url, size, isMissing, isWhole }) {
+    if (isMissing) return html`<span class="note">${name} is not kept here or cannot be shown.</span>`;
+    return html`<button type="button" class="picture" ref=${button => { this.button = button; }} style=${url ? undefined : size} aria-label=${name} aria-expanded=${Boolean(isWhole)}
+      onClick=${() => this.setState({ isWhole: !isWhole })}>
+      ${url && html`<img src=${url} alt="" class=${isWhole ? "whole" : ""} onError=${() => this.setState({ isMissing: true })} />`}</button>`;
+  }
 }
 
 function Answer({ turn, app, session }) {

@@ -105,6 +105,7 @@ class Entry extends Component {
     return html`<article class="card"><details onToggle=${event => this.setState({ open: event.target.open })}><summary data-row><strong dir="auto">${oneLine(record.title)}</strong>
         <span class="note"> ${SOURCES[record.source] ?? oneLine(record.source)} · ${when(record.updatedAt)}${scope}${record.score !== undefined && ` · ${record.score.toFixed(2)}`}</span></summary>
       <pre dir="auto"><${Long} text=${record.content} /></pre>
+      ${record.sessionId && html`<p class="note">Written in <a href=${`#/chat/${encodeURIComponent(record.sessionId)}`}>this conversation</a>${record.outside?.length > 0 && `, after it had read what came from outside: ${record.outside.map(oneLine).join(", ")}`}</p>`}
       <p class="note">${oneLine(record.id)}${record.tags.length > 0 && ` · ${record.tags.map(oneLine).join(", ")}`}</p>
       ${open && html`<${Uses} id=${record.id} />`}
       <div class="choices">${confirming ? html`<button type="button" class="danger" onClick=${onDelete}>Delete it</button>

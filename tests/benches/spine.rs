@@ -10,6 +10,7 @@ mod figures;
 mod load;
 
 use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
@@ -297,6 +298,11 @@ impl Holder {
     /// Admits a prompt to an instance and claims it; the real agent must be stopped.
     fn of(system: &System, instance: &str) -> Holder {
         system.post(&format!("/agents/orchestrator/{instance}"), &json!({"message": "x"})).expect(202);
+        Holder::claim(system, instance)
+    }
+
+    /// Claims the prompt that waits in an instance.
+    fn claim(system: &System, instance: &str) -> Holder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let socket = system.socket("store");
         let (connection, lease) = runtime.block_on(async {
@@ -340,30 +346,82 @@ impl Holder {
     }
 }
 
-/// The time from passing an event to the store until an SSE client has it.
+/// The time from passing an event to the store until a client has it, over the native stream and over the interface of OpenAI.
 fn first_delta(system: &System) {
+    const EVENTS: usize = 1_000;
     system.ken(&["stop", "agent", "--wait", "stopped"]);
-    let mut holder = Holder::of(system, "delta");
+    let mut native = Holder::of(system, "delta");
     let mut stream = system.attach("/agents/orchestrator/delta?offset=now&live=sse");
     stream.until_control(&mut Vec::new());
-    let (sent, received) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        for _ in 0..500 {
-            stream.until_control(&mut Vec::new());
+    let arrivals = each_arrival(EVENTS, move || drop(stream.until_control(&mut Vec::new())));
+    let mut door = DoorStream::open(system);
+    let mut held = Holder::claim(system, &door.session);
+    let door_arrivals = each_arrival(EVENTS, move || door.until_frame());
+    let passed = |holder: &mut Holder, arrivals: &Receiver<Instant>| {
+        let emitted = Instant::now();
+        holder.append(1);
+        arrivals.recv().expect("a frame").duration_since(emitted)
+    };
+    // The two alternate, so that both are measured under the same load of the machine.
+    let pairs: Vec<_> =
+        (0..EVENTS).map(|_| (passed(&mut native, &arrivals), passed(&mut held, &door_arrivals))).collect();
+    native.settle();
+    held.settle();
+    let native = Samples::of(pairs.iter().map(|pair| pair.0).collect());
+    let door = Samples::of(pairs.iter().map(|pair| pair.1).collect());
+    let more = (door.median().as_secs_f64() - native.median().as_secs_f64()) * 1e3;
+    row("event emitted to SSE client has it", &native.text(), "goal: 2 ms");
+    row("the same over /v1/chat/completions", &door.text(), &format!("{more:+.3} ms; goal: at most 0.3 ms more"));
+}
+
+/// Returns the time of each of so many arrivals.
+fn each_arrival(count: usize, mut wait: impl FnMut() + Send + 'static) -> Receiver<Instant> {
+    let (sent, received) = channel();
+    std::thread::spawn(move || {
+        for _ in 0..count {
+            wait();
             if sent.send(Instant::now()).is_err() {
                 return;
             }
         }
     });
-    let mut samples = Vec::new();
-    for _ in 0..500 {
-        let emitted = Instant::now();
-        holder.append(1);
-        samples.push(received.recv().expect("a frame").duration_since(emitted));
+    received
+}
+
+/// A streamed answer of the interface of OpenAI.
+struct DoorStream {
+    client: Client,
+    session: String,
+    buffer: String,
+}
+
+impl DoorStream {
+    /// Asks for an answer, and reads the frame that says whose it is.
+    fn open(system: &System) -> DoorStream {
+        let mut client = Client::connect(system.address());
+        let body = json!({"model": "ken", "stream": true, "messages": [{"role": "user", "content": "x"}]});
+        client.request("POST", "/v1/chat/completions").json(&body).start();
+        let (status, headers) = client.head().expect("an answer");
+        assert_eq!(status, 200);
+        let session = headers.into_iter().find(|(name, _)| name == "x-ken-session").expect("a session").1;
+        let mut stream = DoorStream { client, session, buffer: String::new() };
+        stream.until_frame();
+        stream
     }
-    reader.join().expect("the reader");
-    holder.settle();
-    row("event emitted to SSE client has it", &Samples::of(samples).text(), "goal: 2 ms");
+
+    fn until_frame(&mut self) {
+        loop {
+            while let Some(end) = self.buffer.find("\n\n") {
+                let frame: String = self.buffer.drain(..end + 2).collect();
+                if frame.starts_with("data: ") {
+                    return;
+                }
+            }
+            let chunk = self.client.chunk().expect("a frame");
+            assert!(!chunk.is_empty(), "the stream has ended");
+            self.buffer += std::str::from_utf8(&chunk).expect("UTF-8");
+        }
+    }
 }
 
 /// Compares the time to attach to a long stream with that for a short one.

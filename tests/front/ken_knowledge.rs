@@ -219,7 +219,14 @@ fn an_entry_names_its_turn_and_the_turns_that_used_it() {
     assert_eq!(written[0]["createdBy"], format!("orchestrator:{turn}"));
     let table = String::from_utf8(system.ken(&["knowledge", "list", "--by", "agent"]).stdout).unwrap();
     assert!(table.contains(&turn), "{table}");
-    assert_eq!(lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(), 2);
+    let session = written[0]["sessionId"].as_str().unwrap();
+    assert_eq!(written[0]["submissionId"], turn);
+    let shown = system.ken(&["knowledge", "show", written[0]["id"].as_str().unwrap()]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("session    {session}\nturn       {turn}\n")), "{shown}");
+    assert!(system.ken(&["show", &turn]).status.success());
+    let by_person = lines(&system, &["knowledge", "list", "--json", "--by", "api"]);
+    assert_eq!((by_person.len(), by_person[0].get("sessionId")), (2, None));
     // The exit status is 2 for an unknown id.
     assert_eq!(system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(), Some(2));
 }

@@ -46,6 +46,55 @@ fn sessions() {
     archived(&system);
     cancelled(&system);
     updated_at(&system);
+    searched(&system);
+    images(&system);
+}
+
+fn searched(system: &System) {
+    let session = system.session();
+    let answer = system.say(&session, "hello to all the lighthouses").expect(200);
+    system.say(&session, "hello again").expect(200);
+    let found = list(system, "text=Lighthouse");
+    assert_eq!(ids(&found), [session.as_str()]);
+    assert_eq!(found[0]["found"]["submissionId"], answer.at("/submissionId"));
+    assert_eq!(found[0]["found"]["passage"], "hello to all the lighthouses");
+    assert_eq!(list(system, "text=lighthouse%20lamp").len(), 0);
+    assert_eq!(list(system, "text=lighthouse&q=nothing").len(), 0);
+    assert_eq!(list(system, "text=lighthouse&archived=1").len(), 0);
+    let with_all = list(system, "text=%20&limit=100");
+    assert!(with_all.len() > 1 && with_all.iter().all(|session| session.get("found").is_none()));
+    // A session is read by its id, archived or not, and only by its owner if one is named.
+    let path = format!("{SESSIONS}/{session}");
+    assert_eq!(system.get(&path).expect(200).text("/session/title"), "hello to all the lighthouses");
+    system.get(&format!("{path}?connector=tui&actorId=b&conversationId=c")).refused(403, "forbidden", "");
+    system.get(&format!("{SESSIONS}/nothing")).refused(404, "not_found", "");
+    archive(system, &session, SCOPE).expect(200);
+    assert!(system.get(&path).expect(200).json()["session"]["archivedAt"].is_string());
+    assert_eq!(ids(&list(system, "text=lighthouse&archived=1")), [session.as_str()]);
+    system.delete(&format!("{path}?purge=true")).expect(200);
+    system.get(&path).expect(410);
+    assert_eq!(list(system, "text=lighthouse&archived=1").len(), 0);
+}
+
+fn images(system: &System) {
+    let session = system.session();
+    // It has several pieces on the wire.
+    let (data, bytes) = ("QUJD".repeat(800_000), "ABC".repeat(800_000));
+    let image = |data: &str, kind: &str| json!({"type": "image", "data": data, "mimeType": kind});
+    let body = json!({"message": "hello to both", "images": [image("QQ==", "image/png"), image(&data, "image/jpeg")]});
+    let prompt = system.post(&format!("/agents/orchestrator/{session}?wait=result"), &body).expect(200);
+    let submission = prompt.text("/submissionId");
+    let get = |session: &str, number: &str| system.get(&format!("{SESSIONS}/{session}/images/{submission}/{number}"));
+    let first = get(&session, "0").expect(200);
+    assert_eq!((first.header("content-type"), first.body.as_slice()), (Some("image/png"), &b"A"[..]));
+    assert_eq!(first.header("x-content-type-options"), Some("nosniff"));
+    let second = get(&session, "1").expect(200);
+    assert_eq!(second.header("content-type"), Some("image/jpeg"));
+    assert!(second.body == bytes.as_bytes());
+    get(&session, "2").refused(404, "not_found", "/number");
+    get(&session, "x").refused(400, "invalid", "/number");
+    get(&system.session(), "0").refused(404, "not_found", "/number");
+    get("nothing", "0").refused(404, "not_found", "");
 }
 
 fn created(system: &System) {

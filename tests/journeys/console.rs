@@ -36,6 +36,8 @@ fn script() -> Vec<Value> {
         json!({"when": "worker: the note", "after_tools": 1, "events": [{"text": "Tried."}]}),
         json!({"when": "the note", "after_tools": 0, "events": [delegate]}),
         json!({"when": "the note", "after_tools": 1, "events": [{"text": "The turn is over."}]}),
+        json!({"when": "remember", "after_tools": 0, "events": [{"tool": {"name": "knowledge_add", "arguments": {"title": "Cat", "content": "The cat is black."}}}]}),
+        json!({"when": "remember", "after_tools": 1, "events": [{"text": "It is remembered."}]}),
         json!({"when": "refused", "events": [{"text": "I "}, {"error": {"class": "auth", "message": "the key is not taken"}}]}),
         json!({"events": [{"text": "Hello, **you**."}]}),
     ]
@@ -79,6 +81,8 @@ fn choose(tab: &Tab, name: &str, kind: &str, content: &str) {
 }
 
 const IMAGE: &str = "new Uint8Array([137, 80, 78, 71, 13, 10, 26, 10])";
+/// A chequered one of 64 by 48 pixels.
+const CHEQUERED: &str = "Uint8Array.from(atob('iVBORw0KGgoAAAANSUhEUgAAAEAAAAAwCAAAAACEICPDAAAANUlEQVR42mPQgIL/UEAqn2HUgGFhALkaYfxRA4aHAaN5YdSA0fJg1IDR8mDUgNHyYNQAND4AdEzqW46+H+sAAAAASUVORK5CYII='), c => c.charCodeAt(0))";
 
 /// Attaches a text and a picture to messages, and learns that another file is neither.
 fn attachments(tab: &Tab) {
@@ -107,6 +111,25 @@ fn attachments(tab: &Tab) {
     tab.sees("1 image");
     tab.call("Page.reload", json!({}));
     tab.sees("1 image");
+    // It is the beginning of an image only.
+    tab.sees("Image 1 of 1 is not kept here or cannot be shown.");
+    tab.eval("void (location.hash = '#/chat/new')");
+    tab.wait("document.querySelector('h1')?.innerText === 'A new conversation'");
+    choose(tab, "photo.png", "image/png", CHEQUERED);
+    choose(tab, "second.png", "image/png", CHEQUERED);
+    tab.sees("second.png");
+    tab.eval("void document.querySelector('textarea').focus()");
+    tab.type_text("What is in these?");
+    tab.press("Enter");
+    let widths = "[...document.querySelectorAll('.picture img')].map(i => i.naturalWidth).join()";
+    tab.wait(&format!("{widths} === '64,64'"));
+    tab.call("Page.reload", json!({}));
+    tab.wait(&format!("{widths} === '64,64'"));
+    let first = "document.querySelector('.picture')";
+    assert_eq!(tab.eval(&format!("{first}.ariaLabel + {first}.ariaExpanded")), "Image 1 of 2false");
+    tab.click(first);
+    tab.wait(&format!("{first}.ariaExpanded === 'true' && document.querySelector('img.whole')"));
+    picture(tab, "pictures-wide-light");
 }
 
 const ANSWER: &str = "document.querySelector('.turn:last-of-type .answer').innerText";
@@ -154,6 +177,12 @@ fn a_person_starts_a_conversation_stops_it_and_finds_it_again() {
     tab.sees("And from the terminal");
     tab.wait(LIVE);
     assert_eq!(tab.eval("document.querySelectorAll('.turn').length"), 2);
+    // What was said is found, too, with the place.
+    tab.click("document.querySelector('[data-search]')");
+    tab.type_text("terminals");
+    tab.wait("document.querySelector('.sessions .passage')?.innerText === 'And from the terminal'");
+    assert_eq!(tab.eval("document.querySelectorAll('.sessions li').length"), 1);
+    picture(&tab, "search-wide-light");
     tab.has_no_faults();
 }
 
@@ -329,6 +358,17 @@ fn every_other_page_shows_what_there_is_and_does_what_it_says() {
     tab.sees("Zones");
     choose(&tab, "zones.bin", "", IMAGE);
     tab.sees("zones.bin: It is no text in UTF-8.");
+    // What the agent has written leads to the conversation in which it did.
+    say(&tab, "remember the cat");
+    tab.wait(LIVE);
+    let conversation = tab.eval("location.hash");
+    tab.click_text("Knowledge");
+    tab.sees("written by the agent");
+    tab.click("[...document.querySelectorAll('.card summary')].find(one => one.innerText.startsWith('Cat'))");
+    looks(&tab, "written-wide-light", axe.as_deref());
+    tab.click_text("this conversation");
+    tab.sees("It is remembered.");
+    assert_eq!(tab.eval("location.hash"), conversation);
     tab.click_text("Schedules");
     tab.sees("Nothing is scheduled.");
     tab.click_text("New schedule");

@@ -101,7 +101,7 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 pub(crate) async fn diff(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("requestId");
     let piece = |offset, limit| GetDiff { id: id.to_owned(), offset, limit };
-    Ok(gateway.store.text::<ApprovalsDiff>(piece).await?)
+    Ok(gateway.store.blob::<ApprovalsDiff>(piece).await?)
 }
 
 #[derive(Debug, Deserialize)]

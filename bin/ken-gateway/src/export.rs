@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ken_http::http::header::{CONTENT_DISPOSITION, HeaderValue};
 use ken_http::{Failure, Request, Response, header_value};
-use ken_types::id::SessionId;
+use ken_types::id::{SessionId, SubmissionId};
 use ken_types::live_text::source_lines;
-use ken_types::ops::blobs::{GetOutput, OutputsGet};
+use ken_types::ops::blobs::{GetImage, GetOutput, ImagesGet, OutputsGet};
 use ken_types::ops::store::{OwnedSession, ReadTranscript, Scope, Session, SessionsGet, SessionsTranscript};
 use ken_types::{Error, hex};
 use serde_json::{Value, json};
@@ -51,7 +51,23 @@ pub(crate) async fn blob(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let session = find(&gateway, request.segment("id"), Identity::scope_or_none(&request.query()?)?).await?;
     let piece =
         |offset, limit| GetOutput { instance: session.session_id.0.clone(), id: digest.to_owned(), offset, limit };
-    Ok(gateway.store.text::<OutputsGet>(piece).await.map_err(|error| error.at("/digest"))?)
+    Ok(gateway.store.blob::<OutputsGet>(piece).await.map_err(|error| error.at("/digest"))?)
+}
+
+/// GET /api/chat/sessions/:id/images/:submissionId/:number: an image of a prompt.
+pub(crate) async fn image(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let number = request.segment("number").parse();
+    let number: u32 = number.map_err(|_| Error::invalid("/number", "the number of an image counts from 0"))?;
+    let session = find(&gateway, request.segment("id"), Identity::scope_or_none(&request.query()?)?).await?;
+    let submission_id = SubmissionId(request.segment("submissionId").to_owned());
+    let piece = |offset, limit| GetImage {
+        instance: session.session_id.0.clone(),
+        submission_id: submission_id.clone(),
+        number,
+        offset,
+        limit,
+    };
+    Ok(gateway.store.blob::<ImagesGet>(piece).await?)
 }
 
 /// Returns the record of a session, archived or not. A caller who names no scope is the operator.

@@ -6,7 +6,7 @@ use ken_types::ops::store::Image;
 use serde_json::Value;
 
 const KIND: &str = "image";
-const TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+pub(crate) const TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Reads an image of a body. `at` is its place.
 pub(crate) fn read(image: Value, at: &str) -> Result<Image, Error> {

@@ -66,6 +66,8 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/chat/sessions/:id/fork", fork::fork)
         .on("GET    /api/chat/sessions/:id/export", export::export)
         .on("GET    /api/chat/sessions/:id/blobs/:digest", export::blob)
+        .on("GET    /api/chat/sessions/:id/images/:submissionId/:number", export::image)
+        .on("GET    /api/chat/sessions/:id", sessions::get)
         .on("DELETE /api/chat/sessions/:id", sessions::delete)
         .on("POST   /api/knowledge", knowledge::put)
         .on("GET    /api/knowledge", knowledge::list)

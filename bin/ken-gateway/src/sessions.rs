@@ -9,7 +9,7 @@ use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::limits::NAME_CHARACTERS;
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, Memory, OwnedSession, ReadTranscript, ResumeSession,
-    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsPurge, SessionsResume,
+    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsGet, SessionsList, SessionsPurge, SessionsResume,
     SessionsTranscript, SessionsUpdate, UpdateSession,
 };
 use ken_types::{Code, Error};
@@ -124,10 +124,18 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         empty: page::flag_if_given(&query, "empty")?.unwrap_or(true),
         scheduled: page::flag_if_given(&query, "scheduled")?.unwrap_or(true),
         q: query.one("q")?.map(str::to_owned),
+        text: query.one("text")?.map(str::to_owned),
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
     Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL_TIMEOUT).await?)
+}
+
+/// GET /api/chat/sessions/:id
+pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = OwnedSession { scope: Identity::scope_or_none(&request.query()?)?, id: session(&request) };
+    let session = gateway.store.call::<SessionsGet>(&args, CALL_TIMEOUT).await?;
+    Response::json(200, &json!({"session": session}))
 }
 
 /// GET /api/chat/sessions/:id/transcript

@@ -10,6 +10,8 @@ use ken_types::ops::blobs::BlobPiece;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
+use crate::images;
+
 /// The timeout of one call to another part. It is shorter than the timeout of most clients and longer than the restart
 /// of a part.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,26 +43,37 @@ impl Store {
         self.0.call::<O>(args, CALL_TIMEOUT).await.map_err(change_failed)
     }
 
-    /// Answers with the text of a blob. `piece` makes the arguments for an offset and a limit. A blob has at most 16 MiB. It is read as a
+    /// Answers with a blob: a text, unless it says that it is an image. `piece` makes the arguments for an offset and a limit. A blob has at most 16 MiB. It is read as a
     /// whole, so that the answer has a length and a failure a status.
-    pub(crate) async fn text<O: Op<Reply = BlobPiece>>(
+    pub(crate) async fn blob<O: Op<Reply = BlobPiece>>(
         &self,
         piece: impl Fn(u64, u32) -> O::Args,
     ) -> Result<Response, Error> {
         let limit = u32::try_from(PIECE_BYTES).unwrap_or(u32::MAX);
         let mut bytes = Vec::new();
         loop {
-            let BlobPiece { length, bytes: found } =
+            let BlobPiece { length, bytes: found, mime_type } =
                 self.call::<O>(&piece(bytes.len() as u64, limit), CALL_TIMEOUT).await?;
             bytes.extend_from_slice(&found.0);
             if found.0.is_empty() || bytes.len() as u64 >= length {
-                return Ok(Response::bytes(200, HeaderValue::from_static("text/plain; charset=utf-8"), bytes));
+                return Ok(Response::bytes(200, content_type(mime_type.as_deref()), bytes));
             }
         }
     }
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.0
+    }
+}
+
+/// What a browser takes for anything else than an image, it must not display.
+fn content_type(image: Option<&str>) -> HeaderValue {
+    match image {
+        None => HeaderValue::from_static("text/plain; charset=utf-8"),
+        Some(image) => {
+            let known = images::TYPES.into_iter().find(|known| *known == image);
+            HeaderValue::from_static(known.unwrap_or("application/octet-stream"))
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) async fn list(gateway: &Gateway, client: &Client, call: &Call) -> Res
         empty: false,
         scheduled: false,
         q: None,
+        text: None,
         limit: PAGE,
         after,
     };

@@ -6,7 +6,7 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::approvals::*;
 use ken_types::ops::blobs::BlobPiece;
 use ken_types::ops::{Nothing, Page};
-use ken_types::{Error, Octets, Timestamp};
+use ken_types::{Error, Timestamp};
 use ken_wire::Context;
 use serde_json::{Map, Value, json};
 
@@ -204,10 +204,7 @@ impl Read for ApprovalsDiff {
         let Some(diff) = request.metadata.get("diff").and_then(Value::as_str) else {
             return Err(Error::not_found(format!("the request {} has no diff", args.id)));
         };
-        let from = usize::try_from(args.offset).unwrap_or(usize::MAX).min(diff.len());
-        let rest = diff.as_bytes().get(from..).unwrap_or_default();
-        let piece = rest.get(..rest.len().min(args.limit as usize)).unwrap_or_default();
-        Ok(BlobPiece { length: diff.len() as u64, bytes: Octets(piece.to_vec()) })
+        Ok(blobs::part(diff.as_bytes(), args.offset, args.limit))
     }
 }
 

@@ -1,9 +1,13 @@
 //! Blobs: bytes that are identified by their SHA-256. They are stored and read in pieces that fit into a line of the wire. A blob to which
 //! no record refers is deleted after a day.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ken_types::event::{OUTPUT_ID, Output};
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
-use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, GetOutput, OutputsGet, PutBlob};
+use ken_types::ops::blobs::{
+    BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, GetImage, GetOutput, ImagesGet, OutputsGet, PutBlob,
+};
 use ken_types::{Error, Octets, Timestamp, hex};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,7 +22,7 @@ use crate::tables::{BlobRow, Tables};
 const SLICE: usize = 4;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>()
+    operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>().read::<ImagesGet>()
 }
 
 /// Adds the next piece of a blob. If the blob is then complete but does not have the expected digest, all its pieces are discarded.
@@ -136,7 +140,27 @@ pub(super) fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32
         found.extend(rest.iter().take(limit - found.len()));
         found.len() < limit
     })?;
-    Ok(BlobPiece { length: blob.length, bytes: Octets(found) })
+    Ok(BlobPiece { length: blob.length, bytes: Octets(found), mime_type: None })
+}
+
+impl Read for ImagesGet {
+    fn run(tables: &dyn Tables, args: &GetImage) -> Result<BlobPiece, Error> {
+        let unknown = || {
+            let message = format!("the prompt {} has no image {} in this session", args.submission_id, args.number);
+            Error::not_found(message).at("/number")
+        };
+        let stream = stream_names::of_instance(&args.instance);
+        let image = tables.image(&stream, &args.submission_id, args.number)?.ok_or_else(unknown)?;
+        let bytes = STANDARD.decode(&image.data).map_err(|_| unknown())?;
+        Ok(BlobPiece { mime_type: Some(image.mime_type), ..part(&bytes, args.offset, args.limit) })
+    }
+}
+
+/// Returns a piece of bytes that are no blob.
+pub(super) fn part(bytes: &[u8], offset: u64, limit: u32) -> BlobPiece {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    let found = bytes.iter().skip(from).take((limit as usize).min(PIECE_BYTES)).copied().collect();
+    BlobPiece { length: bytes.len() as u64, bytes: Octets(found), mime_type: None }
 }
 
 impl Read for OutputsGet {

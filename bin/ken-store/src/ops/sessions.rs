@@ -10,8 +10,9 @@ use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
-use crate::rules::search::SessionWords;
-use crate::tables::{SessionList, SessionRow, SubmissionRow, Tables};
+use crate::rules::search::{SessionWords, passage};
+use crate::rules::terms::Query;
+use crate::tables::{Index, SessionList, SessionRow, SubmissionRow, Tables};
 
 /// The maximum number of exchanges that a fork gets: as many as the model can be shown.
 const MAX_COPIED: u32 = 1_000;
@@ -19,6 +20,8 @@ const MAX_COPIED: u32 = 1_000;
 const MAX_COPIED_BYTES: u64 = 16 << 20;
 /// The connectors whose sessions can be forked. Elsewhere the newest session of a conversation is the one in which it goes on.
 const FORKED: [&str; 2] = ["tui", "web-api"];
+/// The maximum number of turns whose sessions a search for text examines. They are the newest ones with its words.
+const MAX_TURNS: u32 = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
 
@@ -121,25 +124,65 @@ impl Read for SessionsList {
             None => [i64::MAX, i64::MAX],
         };
         let scope = args.scope.as_ref().map(|scope| tables.scope_key(scope)).transpose()?;
-        let mut found = Vec::new();
         // A scope that is not stored has no sessions.
-        if scope != Some(None) {
-            let ListSessions { archived, empty, scheduled, .. } = *args;
-            // Those of programs that send the whole conversation have no title at first, and are no empty ones.
-            let empty_too = empty || scheduled;
-            let is_listed = |session: &Session| empty || is_begun(session);
-            let list =
-                SessionList { scope: scope.flatten(), archived, empty: empty_too, scheduled, after: (at, stream) };
-            let words = SessionWords::of(args.q.as_deref());
-            tables.list_sessions(&list, &mut |stream, session| {
-                if is_listed(&session) && words.are_in(&session) {
-                    found.push((stream, session));
-                }
-                found.len() <= args.limit as usize
-            })?;
+        if scope == Some(None) {
+            return Ok(page(Vec::new(), args.limit, &name));
         }
-        Ok(page(found, args.limit, &name))
+        let ListSessions { archived, empty, scheduled, .. } = *args;
+        // Those of programs that send the whole conversation have no title at first, and are no empty ones.
+        let empty_too = empty || scheduled;
+        let list = SessionList { scope: scope.flatten(), archived, empty: empty_too, scheduled, after: (at, stream) };
+        let words = SessionWords::of(args.q.as_deref());
+        let is_listed = |session: &Session| (empty || is_begun(session)) && words.are_in(session);
+        let found = match args.text.as_deref().map(str::trim) {
+            None | Some("") => all_sessions(tables, &list, args.limit, &is_listed),
+            Some(text) => sessions_with(tables, text, &list, args.limit, &is_listed),
+        };
+        Ok(page(found?, args.limit, &name))
     }
+}
+
+/// Returns the sessions of a page, and one more if there is one.
+fn all_sessions(
+    tables: &dyn Tables,
+    list: &SessionList,
+    limit: u32,
+    is_listed: &dyn Fn(&Session) -> bool,
+) -> Result<Vec<(i64, Session)>, Error> {
+    let mut found = Vec::new();
+    tables.list_sessions(list, &mut |stream, session| {
+        if is_listed(&session) {
+            found.push((stream, session));
+        }
+        found.len() <= limit as usize
+    })?;
+    Ok(found)
+}
+
+/// Like [`all_sessions`], for those with a turn in which all words of a text stand.
+fn sessions_with(
+    tables: &dyn Tables,
+    text: &str,
+    list: &SessionList,
+    limit: u32,
+    is_listed: &dyn Fn(&Session) -> bool,
+) -> Result<Vec<(i64, Session)>, Error> {
+    let query = Query::of_list(text);
+    let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
+    let turns = tables.matching(Index::Memory, &words, true, None, MAX_TURNS)?;
+    let mut found = Vec::new();
+    tables.sessions_of_exchanges(&turns, list, &mut |stream, turn, session| {
+        if is_listed(&session) {
+            found.push((stream, turn, session));
+        }
+        found.len() <= limit as usize
+    })?;
+    let with_turn = |(stream, turn, session): (i64, i64, Session)| {
+        let PastExchange { id, at, prompt, answer, .. } = tables.exchange(turn)?;
+        let found = FoundTurn { submission_id: id, at, passage: passage(&query, [&prompt, &answer]) };
+        Ok((stream, Session { found: Some(found), ..session }))
+    };
+    found.into_iter().map(with_turn).collect()
 }
 
 /// Whether something was said in a session, or it has a name.
@@ -160,6 +203,7 @@ fn list_name(args: &ListSessions) -> List {
             empty,
             scheduled,
             args.q.as_deref(),
+            args.text.as_deref(),
             part(|scope| &scope.connector),
             part(|scope| &scope.actor_id),
             part(|scope| &scope.conversation_id),

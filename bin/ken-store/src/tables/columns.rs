@@ -2,6 +2,7 @@
 
 use ken_types::Error;
 use ken_types::fence::Outside;
+use ken_types::id::SubmissionId;
 use ken_types::ops::store::Scope;
 use serde::Serialize;
 
@@ -26,6 +27,11 @@ pub(super) fn outside(origins: &Outside) -> Result<Option<String>, Error> {
 /// Returns the content of the unique column of a scope.
 pub(super) fn scope_text(scope: &Scope) -> Result<String, Error> {
     to_json(&(&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id))
+}
+
+/// Returns the turn in which an agent wrote an entry: the end of its author, `AGENT:TURN`.
+pub(super) fn turn_of(created_by: &str) -> Option<SubmissionId> {
+    created_by.rsplit_once(':').map(|(_, turn)| SubmissionId(turn.to_owned()))
 }
 
 /// Converts a number of rows to a parameter.

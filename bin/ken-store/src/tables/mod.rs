@@ -224,6 +224,14 @@ pub trait Sessions {
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
+    /// Like `list_sessions`, for the sessions to which these exchanges belong, those without a title too. `see` also gets the newest exchange
+    /// of each.
+    fn sessions_of_exchanges(
+        &self,
+        exchanges: &[i64],
+        list: &SessionList,
+        see: &mut dyn FnMut(i64, i64, Session) -> bool,
+    ) -> Result<(), Error>;
 }
 
 /// A session that is being deleted for good and whose rows are still there.
@@ -548,7 +556,9 @@ pub trait Exchanges {
     fn newest_prompt(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// Returns the context usage that the newest turn has reported, as JSON. Turns that reported none are skipped.
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
+    /// Returns an exchange, unless its session is archived or is being deleted.
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
+    fn exchange(&self, submission: i64) -> Result<PastExchange, Error>;
     /// Returns the turns between two numbers, both exclusive, newest first.
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error>;
     /// Copies the newest settled prompts of a stream before the submission `before` to another stream, with their exchanges, at most so
@@ -887,6 +897,8 @@ pub trait Blobs {
     /// Returns a blob that is an output of a submission of the stream. `id` consists of the first digits of its digest.
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error>;
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error>;
+    /// Returns an image of a prompt of the stream. The first has the number 0.
+    fn image(&self, stream: &str, submission: &SubmissionId, number: u32) -> Result<Option<Image>, Error>;
     fn unused_blobs(&self, before: Timestamp, max: usize) -> Result<Vec<i64>, Error>;
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
     /// Returns the total length of all blobs in bytes.

@@ -183,3 +183,43 @@ async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_in
         assert_eq!(is_kept, days == 2, "after {days} days");
     }
 }
+
+#[tokio::test]
+async fn images_of_a_prompt_are_read_in_pieces() {
+    let kit = Kit::new();
+    let image = |data: &str| Image { kind: "image".into(), data: data.into(), mime_type: "image/png".into() };
+    let admit = Admit {
+        instance: "web-1".into(),
+        submission_id: sub("s1"),
+        message: "What is this?".into(),
+        images: vec![image("QUJD"), image("REVGRw=="), image("no base64")],
+        blobs: Vec::new(),
+        policy: Policy::Queue,
+        model: None,
+    };
+    let without = Admit { submission_id: sub("s2"), images: Vec::new(), ..admit.clone() };
+    kit.write::<SubmissionsAdmit>(admit).await.unwrap();
+    kit.write::<SubmissionsAdmit>(without).await.unwrap();
+    let get = async |instance: &str, submission: &str, number: u32, offset: u64| {
+        let args = GetImage { instance: instance.into(), submission_id: sub(submission), number, offset, limit: 3 };
+        kit.read::<ImagesGet>(args).await
+    };
+    let piece = get("web-1", "s1", 1, 0).await.unwrap();
+    assert_eq!(
+        (piece.length, piece.bytes.0.as_slice(), piece.mime_type.as_deref()),
+        (4, &b"DEF"[..], Some("image/png"))
+    );
+    assert_eq!(get("web-1", "s1", 1, 3).await.unwrap().bytes.0, b"G");
+    assert_eq!(get("web-1", "s1", 1, 9).await.unwrap().bytes.0, b"");
+    assert_eq!(get("web-1", "s1", 0, 0).await.unwrap().bytes.0, b"ABC");
+    for (instance, submission, number) in
+        [("web-1", "s1", 2), ("web-1", "s1", 3), ("web-2", "s1", 0), ("web-1", "s2", 0), ("web-1", "s3", 0)]
+    {
+        let error = get(instance, submission, number, 0).await.unwrap_err();
+        assert_eq!(
+            (error.code, error.at.as_deref()),
+            (Code::NotFound, Some("/number")),
+            "{instance} {submission} {number}"
+        );
+    }
+}

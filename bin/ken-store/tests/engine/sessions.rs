@@ -11,7 +11,8 @@ fn resume(actor: &str, selector: &str) -> ResumeSession {
 }
 
 fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
-    ListSessions { scope: Some(scope(actor)), archived: false, empty: true, scheduled: false, q: None, limit, after }
+    let scope = Some(scope(actor));
+    ListSessions { scope, archived: false, empty: true, scheduled: false, q: None, text: None, limit, after }
 }
 
 fn owned(id: &str, actor: &str) -> OwnedSession {
@@ -318,6 +319,111 @@ async fn lists_leave_out_what_has_neither_a_prompt_nor_a_name_and_search_the_res
     assert_eq!(found(Some("named")).await, "tui-3");
 }
 
+fn with_text(text: &str) -> ListSessions {
+    ListSessions { empty: false, text: Some(text.into()), ..listed("a", 10, None) }
+}
+
+#[tokio::test]
+async fn sessions_are_found_by_what_was_said_in_them() {
+    let kit = Kit::new();
+    for (id, actor) in [("tui-1", "a"), ("tui-2", "a"), ("tui-3", "b"), ("tui-4", "a"), ("tui-5", "a")] {
+        kit.session(id, actor).await;
+    }
+    let said = "It is high at noon. The <b>harbours</b>\nare full then. Nothing else is known.";
+    kit.talk("tui-1", "s1", "When is the tide?", said).await;
+    kit.talk("tui-1", "s2", "And tomorrow?", "One hour later.").await;
+    kit.turn_clock(1).await;
+    kit.talk("tui-2", "s3", "Which harbour is open?", "The old one.").await;
+    let action = Action::Prompt { submission_id: sub("s4"), policy: Policy::Queue };
+    let by_another = kit.accept_of("b", "My harbour?", Target::Selector("tui-3".into()), action);
+    kit.write::<ChatAccept>(by_another).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    kit.finish(&claim.lease, 0, "No.").await.unwrap();
+    kit.talk("tui-4", "s5", "A harbour in the archive", "No.").await;
+    kit.talk("tui-5", "s6", "The last harbour", "Gone.").await;
+    kit.write::<SessionsArchive>(owned("tui-4", "a")).await.unwrap();
+    kit.write::<SessionsPurge>(owned("tui-5", "a")).await.unwrap();
+    let found = async |args: ListSessions| ids(&kit.read::<SessionsList>(args).await.unwrap()).join(" ");
+    for (text, expected) in [
+        ("harbour", "tui-2 tui-1"),
+        ("Harbours tides", "tui-1"),
+        ("harbour tomorrow", ""),
+        ("lighthouse", ""),
+        ("...", ""),
+        (" ", "tui-2 tui-1"),
+    ] {
+        assert_eq!(found(with_text(text)).await, expected, "{text:?}");
+    }
+    assert_eq!(found(ListSessions { archived: true, ..with_text("harbour") }).await, "tui-4");
+    assert_eq!(found(ListSessions { scope: None, ..with_text("harbour") }).await, "tui-3 tui-2 tui-1");
+    assert_eq!(found(ListSessions { q: Some("tide".into()), ..with_text("harbour") }).await, "tui-1");
+    assert_eq!(found(ListSessions { scope: Some(scope("nobody")), ..with_text("harbour") }).await, "");
+    let page = kit.read::<SessionsList>(ListSessions { limit: 1, ..with_text("harbour") }).await.unwrap();
+    let next = ListSessions { after: page.page.after.clone(), limit: 1, ..with_text("harbour") };
+    let next = kit.read::<SessionsList>(next).await.unwrap();
+    assert_eq!((ids(&page), ids(&next), next.page.has_more), (vec!["tui-2"], vec!["tui-1"], false));
+    let turn = next.sessions[0].found.as_ref().unwrap();
+    assert_eq!((turn.submission_id.as_str(), turn.passage.as_str()), ("s1", "The <b>harbours</b> are full then."));
+    let other = ListSessions { after: page.page.after, ..with_text("harbours") };
+    assert_eq!(kit.read::<SessionsList>(other).await.unwrap_err().code, Code::Invalid);
+    // What a list shows of them is not what a search shows.
+    assert!(kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap().sessions[0].found.is_none());
+}
+
+/// However many sessions there are, a search reads those that contain its words, and of them no more than the newest turns.
+#[tokio::test]
+async fn a_search_for_text_in_a_large_home_reads_no_more_than_in_a_small_one() {
+    let quickest = async |kit: &Kit, text: &str| {
+        let mut quickest = std::time::Duration::MAX;
+        for _ in 0..20 {
+            let begun = std::time::Instant::now();
+            assert_eq!(kit.read::<SessionsList>(with_text(text)).await.unwrap().sessions.len(), 1);
+            quickest = quickest.min(begun.elapsed());
+        }
+        quickest
+    };
+    let mut kit = Kit::new();
+    // The index of the other database is filled in another way.
+    if kit.remote.is_some() {
+        return;
+    }
+    kit.session("tui-1", "a").await;
+    kit.talk("tui-1", "s1", "Which harbour?", "The old lighthouse.").await;
+    let small = quickest(&kit, "lighthouse").await;
+    kit.store = None;
+    let numbers = "WITH RECURSIVE n (n) AS (VALUES (100) UNION ALL SELECT n + 1 FROM n WHERE n < 30099)";
+    let copied = |table: &str, columns: &str, values: &str, row: &str| {
+        format!("INSERT INTO {table} ({columns}) {numbers} SELECT {values} FROM n, {table} AS t WHERE t.{row} = 1;")
+    };
+    let one = "(SELECT stream FROM sessions LIMIT 1)";
+    kit.execute(&format!(
+        "{}{}{}{}{} INSERT INTO memory_index (rowid, scope, prompt, answer) {numbers} SELECT n, 'zq', 'which harbour', 'no' || n FROM n;",
+        format!("INSERT INTO streams (stream, name, kind, content_type, created_at) {numbers} SELECT n, name || n, kind, content_type, created_at FROM n, streams WHERE stream = {one};"),
+        format!("INSERT INTO sessions (stream, id, scope, origin, title, created_at, updated_at) {numbers} SELECT n, id || n, scope, origin, title, created_at, updated_at FROM n, sessions WHERE stream = {one};"),
+        copied("events", "event, id, scope, kind, text, received_at, answer", "n, id || n, scope, kind, text, received_at, answer", "event"),
+        copied("submissions", "submission, id, stream, event, kind, hidden, state, live, open, place, recorded_from", "n, id || n, n, n, kind, hidden, state, live, open, place, recorded_from", "submission"),
+        copied("exchanges", "submission, stream, turn, answer, ended_at, settled_at", "n, n, turn, 'no', ended_at, settled_at", "submission"),
+    ));
+    kit.open().unwrap();
+    let large = quickest(&kit, "lighthouse").await;
+    assert!(
+        large < 10 * small + std::time::Duration::from_millis(2),
+        "{large:?} among 30,001 sessions, {small:?} alone"
+    );
+    // A word that is everywhere finds the newest; their number is known, so that paging ends.
+    let (mut after, mut count) = (None, 0);
+    loop {
+        let args = ListSessions { limit: 100, after: after.clone(), ..with_text("harbour") };
+        let page = kit.read::<SessionsList>(args).await.unwrap();
+        count += page.sessions.len();
+        after = page.page.after;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(count, 5_000);
+}
+
 /// Returns the sessions whose turns about harbours a session remembers, and the titles of the knowledge that it uses.
 async fn remembered(kit: &Kit, session: &str) -> (Vec<String>, Vec<String>) {
     let search = Search { query: "harbour".into(), scope: Some(scope("a")), limit: 9, vector: None, session: None };
@@ -339,7 +445,7 @@ async fn learn(kit: &Kit, title: &str, source: &str, turn: Option<&str>) -> Resu
         actor_id: Some("a".into()),
         conversation_id: None,
         source: source.into(),
-        created_by: "test".into(),
+        created_by: turn.map_or_else(|| "test".into(), |turn| format!("orchestrator:{turn}")),
         turn: turn.map(sub),
     };
     kit.write::<KnowledgePut>(args).await
@@ -356,7 +462,8 @@ async fn a_session_remembers_what_its_memory_allows() {
         kit.talk(id, &format!("s{number}"), "Which harbour?", "The old harbour.").await;
     }
     learn(&kit, "By a person", "api", None).await.unwrap();
-    learn(&kit, "By an agent", "agent", Some("s0")).await.unwrap();
+    let learnt = learn(&kit, "By an agent", "agent", Some("s0")).await.unwrap();
+    assert_eq!((learnt.session_id.as_deref(), learnt.submission_id), (Some("tui-1"), Some(sub("s0"))));
     assert_eq!(learn(&kit, "By another", "agent", Some("s2")).await.unwrap_err().code, Code::Forbidden);
     let all = |sessions: &[&str], known: &[&str]| {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();

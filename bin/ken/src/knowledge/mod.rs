@@ -233,6 +233,11 @@ pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(),
         print_line(&format!("{name:10} {}", field(record, name)))?;
     }
     print_line(&format!("{:10} {}", "from", origin(record)))?;
+    for (label, name) in [("session", "sessionId"), ("turn", "submissionId")] {
+        if record.get(name).is_some() {
+            print_line(&format!("{label:10} {}", field(record, name)))?;
+        }
+    }
     let tags: Vec<&str> = items(record, "tags").iter().filter_map(Value::as_str).collect();
     if !tags.is_empty() {
         print_line(&format!("{:10} {}", "tags", tags.join(", ")))?;

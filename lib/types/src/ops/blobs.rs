@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Octets;
+use crate::id::SubmissionId;
 
 crate::operations! {
     /// Adds the next piece of a blob; the first piece creates it. A piece that is already stored changes nothing. If
@@ -17,6 +18,9 @@ crate::operations! {
     /// Like `blobs.get`, for an output of a tool, which only turns of the same instance may read. `not_found` for any
     /// other id, and if the output has been deleted.
     OutputsGet, "outputs.get": GetOutput => BlobPiece;
+    /// Like `blobs.get`, for an image of a prompt of the named instance. `not_found` if the prompt does not have it, as a copy in a
+    /// fork does not.
+    ImagesGet, "images.get": GetImage => BlobPiece;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,6 +69,20 @@ pub struct GetOutput {
     pub limit: u32,
 }
 
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetImage {
+    pub instance: String,
+    pub submission_id: SubmissionId,
+    /// Counts from 0.
+    pub number: u32,
+    #[serde(default)]
+    pub offset: u64,
+    /// The maximum number of bytes to return, at most 1 MiB.
+    #[serde(default = "piece_bytes")]
+    pub limit: u32,
+}
+
 pub(super) fn piece_bytes() -> u32 {
     u32::try_from(crate::limits::PIECE_BYTES).unwrap_or(u32::MAX)
 }
@@ -75,4 +93,7 @@ pub struct BlobPiece {
     pub length: u64,
     /// The bytes of the piece. Empty if the offset is at or beyond the end.
     pub bytes: Octets,
+    /// The type of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
 }

@@ -192,6 +192,18 @@ pub struct Session {
     pub memory: Option<Memory>,
     /// The only model that answers, as `provider/model`. Without it, the configured ones do in their order.
     pub model: Option<String>,
+    /// Where the words of a search for text stand. Present only in the response to one.
+    pub found: Option<FoundTurn>,
+}
+
+/// The newest turn of a session that contains the words of a search.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundTurn {
+    pub submission_id: SubmissionId,
+    pub at: Timestamp,
+    /// A passage of its prompt or answer with at least one of the words, on one line.
+    pub passage: String,
 }
 
 /// A session as the responses of `/api/chat` show it.
@@ -332,6 +344,9 @@ pub struct ListSessions {
     pub scheduled: bool,
     /// Lists only sessions whose name, title or id contains each of these words, in upper or lower case.
     pub q: Option<String>,
+    /// Lists only sessions with a turn whose prompt and answer together contain all of these words, in any inflection. Only the newest
+    /// turns that contain them are looked at.
+    pub text: Option<String>,
     #[serde(default = "fifty")]
     pub limit: u32,
     /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
@@ -1069,6 +1084,11 @@ pub struct KnowledgeRecord {
     /// The origins of outside text that the turn of the agent had read that wrote the entry.
     #[serde(default, skip_serializing_if = "Outside::is_empty")]
     pub outside: Outside,
+    /// The session in which an agent wrote the entry, and the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_id: Option<SubmissionId>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

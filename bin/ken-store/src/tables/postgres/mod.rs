@@ -39,7 +39,7 @@ use ken_types::Error;
 use ken_types::ops::store::Scope;
 use serde_json::{Map, Value};
 
-use crate::tables::columns::{json, outside, place, rows, scope_text, to_json};
+use crate::tables::columns::{json, outside, place, rows, scope_text, to_json, turn_of};
 use crate::tables::{Backend, Begun, Reader, Tables, Writer};
 use hosts::Host;
 use server::Server;

@@ -7,7 +7,7 @@ use ken_types::{Error, Timestamp};
 use super::logs::purged;
 use super::{
     Database, Row, all, each, first, insert, json, optional_word, params, rows, run, scope, scope_text, stored, time,
-    unique, word,
+    to_json, unique, word,
 };
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, SessionSettings, Sessions};
 
@@ -82,6 +82,7 @@ fn listed(row: &Row) -> Result<(i64, Session), Error> {
         workspace: found.workspace,
         memory: found.memory,
         model: found.model,
+        found: None,
     };
     Ok((found.stream, session))
 }
@@ -200,6 +201,31 @@ impl Sessions for Database {
         let seen = each(self, &sql, params![list.scope, at, stream], SESSIONS, &mut |row| {
             let (stream, session) = listed(row)?;
             Ok(see(stream, session))
+        });
+        seen.map(drop)
+    }
+
+    fn sessions_of_exchanges(
+        &self,
+        exchanges: &[i64],
+        list: &SessionList,
+        see: &mut dyn FnMut(i64, i64, Session) -> bool,
+    ) -> Result<(), Error> {
+        let of_scope = list.scope.map_or("$2::bigint IS NULL", |_| "s.scope = $2");
+        let chosen = if list.scheduled { "" } else { "AND NOT starts_with(s.id, 'schedule:')" };
+        let archived = if list.archived { "NOT NULL" } else { "NULL" };
+        let sql = format!(
+            "SELECT s.*, connector, actor, conversation, thread, newest
+             FROM (SELECT stream, max(submission) AS newest FROM exchanges
+                   WHERE submission IN (SELECT value::bigint FROM json_array_elements_text($1::json)) GROUP BY stream) AS t
+               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope
+             WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < ($3, $4)
+             ORDER BY updated_at DESC, s.stream DESC"
+        );
+        let (at, stream) = list.after;
+        let seen = each(self, &sql, params![to_json(&exchanges)?, list.scope, at, stream], SESSIONS, &mut |row| {
+            let (stream, session) = listed(row)?;
+            Ok(see(stream, row.get("newest")?, session))
         });
         seen.map(drop)
     }

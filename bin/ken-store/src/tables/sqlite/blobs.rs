@@ -1,10 +1,12 @@
 //! Blobs, in pieces.
 
 use ken_types::event::Output;
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::Image;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, count, first, insert, rows, run, statement, unique};
+use super::{Database, all, count, first, insert, rows, run, statement, stored, unique};
 use crate::tables::{BlobRow, Blobs};
 
 fn blob(row: &Row<'_>) -> rusqlite::Result<BlobRow> {
@@ -76,6 +78,13 @@ impl Blobs for Database {
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error> {
         let sql = "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = ?1 ORDER BY blob";
         all(self, sql, [submission], |row| Ok(Output { blob: row.get("digest")?, bytes: count(row, "length")? }))
+    }
+
+    fn image(&self, stream: &str, submission: &SubmissionId, number: u32) -> Result<Option<Image>, Error> {
+        let sql = "SELECT json_extract(e.images, '$[' || ?3 || ']') AS image
+                   FROM submissions AS s JOIN streams AS l USING (stream) JOIN events AS e USING (event)
+                   WHERE s.id = ?2 AND l.name = ?1";
+        Ok(first(self, sql, params![stream, submission.as_str(), number], |row| stored(row, "image"))?.flatten())
     }
 
     fn unused_blobs(&self, before: Timestamp, max: usize) -> Result<Vec<i64>, Error> {

@@ -92,6 +92,10 @@ impl Exchanges for Database {
         first(self, &sql, [submission], past)
     }
 
+    fn exchange(&self, submission: i64) -> Result<PastExchange, Error> {
+        unique(self, &[PAST, " WHERE x.submission = ?1"].concat(), [submission], past)
+    }
+
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error> {
         let filter = " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4";
         let sql = [PAST, filter].concat();

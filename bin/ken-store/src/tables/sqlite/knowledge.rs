@@ -8,19 +8,24 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 
-use super::{Database, all, count, first, insert, outside, rows, run, stored, time, to_json, unique};
+use super::{Database, all, count, first, insert, outside, rows, run, stored, time, to_json, turn_of, unique};
+use crate::rules::stream_names;
 use crate::rules::terms::indexed;
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
-/// Selects entries together with their documents.
+/// Selects entries together with their documents and with the streams of the sessions in which agents wrote them.
 /// Those of a session that is being deleted are left out.
 const RECORD: &str =
-    "SELECT * FROM (SELECT * FROM knowledge WHERE stream IS NULL OR stream NOT IN (SELECT stream FROM purges))
+    "SELECT * FROM (SELECT *, (SELECT name FROM streams WHERE streams.stream = knowledge.stream) AS stream_name
+                    FROM knowledge WHERE stream IS NULL OR stream NOT IN (SELECT stream FROM purges))
      LEFT JOIN documents USING (document)";
 
 fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
     let actor: Option<String> = row.get("actor")?;
     let conversation: Option<String> = row.get("conversation")?;
+    let (source, created_by): (String, String) = (row.get("source")?, row.get("created_by")?);
+    let stream: Option<String> = row.get("stream_name")?;
+    let submission_id = stream.is_some().then(|| turn_of(&created_by)).flatten();
     let scope = match (&actor, &conversation) {
         (None, None) => "global",
         (Some(_), None) => "actor",
@@ -30,17 +35,19 @@ fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
         id: row.get("id")?,
         title: row.get("title")?,
         content: row.get("content")?,
-        source: row.get("source")?,
+        source,
         actor_id: actor.unwrap_or_else(|| "api".into()),
         conversation_id: conversation.unwrap_or_else(|| "default".into()),
         scope: scope.into(),
         tags: stored(row, "tags")?.unwrap_or_default(),
         metadata: metadata(row)?,
-        created_by: row.get("created_by")?,
+        created_by,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         score: None,
         outside: stored(row, "outside")?.unwrap_or_default(),
+        session_id: stream.map(|name| stream_names::instance(&name).to_owned()),
+        submission_id,
     })
 }
 

@@ -39,7 +39,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::tables::columns::{UnknownWord, json, outside, place, rows, scope_text, to_json};
+use crate::tables::columns::{UnknownWord, json, outside, place, rows, scope_text, to_json, turn_of};
 use crate::tables::{Backend, Begun, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};

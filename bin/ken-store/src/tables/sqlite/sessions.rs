@@ -7,8 +7,8 @@ use rusqlite::{Row, params};
 
 use super::logs::purged;
 use super::{
-    Database, all, first, insert, json, optional_word, rows, run, scope, scope_text, statement, stored, time, unique,
-    word,
+    Database, all, first, insert, json, optional_word, rows, run, scope, scope_text, statement, stored, time, to_json,
+    unique, word,
 };
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, SessionSettings, Sessions};
 
@@ -82,6 +82,7 @@ fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
         workspace: found.workspace,
         memory: found.memory,
         model: found.model,
+        found: None,
     };
     Ok((found.stream, session))
 }
@@ -200,6 +201,38 @@ impl Sessions for Database {
             while let Some(row) = rows.next()? {
                 let (stream, session) = listed(row)?;
                 if !see(stream, session) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sessions_of_exchanges(
+        &self,
+        exchanges: &[i64],
+        list: &SessionList,
+        see: &mut dyn FnMut(i64, i64, Session) -> bool,
+    ) -> Result<(), Error> {
+        let of_scope = list.scope.map_or("?2 IS NULL", |_| "s.scope = ?2");
+        let chosen = if list.scheduled { "" } else { "AND s.id NOT GLOB 'schedule:*'" };
+        let archived = if list.archived { "NOT NULL" } else { "NULL" };
+        // CROSS JOIN keeps SQLite from beginning with all sessions or all exchanges.
+        let sql = format!(
+            "SELECT s.*, connector, actor, conversation, thread, newest
+             FROM (SELECT x.stream, max(x.submission) AS newest
+                   FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
+               CROSS JOIN sessions AS s ON s.stream = t.stream CROSS JOIN scopes ON scopes.scope = s.scope
+             WHERE {of_scope} {chosen} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?3, ?4)
+             ORDER BY updated_at DESC, s.stream DESC"
+        );
+        let (at, stream) = list.after;
+        let exchanges = to_json(&exchanges)?;
+        statement(self, &sql, |select| {
+            let mut rows = select.query(params![exchanges, list.scope, at, stream])?;
+            while let Some(row) = rows.next()? {
+                let (stream, session) = listed(row)?;
+                if !see(stream, row.get("newest")?, session) {
                     break;
                 }
             }
