@@ -116,8 +116,8 @@ class App extends Component {
 
   changed(event) {
     if (event.type.startsWith("approval.")) this.refreshInbox();
-    // What failed is less urgent, and comes in swarms.
-    else if (SETTLED.test(event.type)) this.later ??= setTimeout(() => { this.later = null; this.refreshInbox(); }, 500);
+    // What failed is less urgent, and comes in swarms. A provider may be the cause.
+    else if (SETTLED.test(event.type)) this.later ??= setTimeout(() => { this.later = null; this.refresh(); }, 500);
     if (event.type === "approval.requested") this.tell();
     this.listeners.forEach(listener => listener(event));
   }

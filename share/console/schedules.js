@@ -4,7 +4,7 @@ import { call, get, post, query } from "./api.js";
 
 const path = slug => `/api/schedules/${encodeURIComponent(slug)}`;
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-const PLACEHOLDER = { cron: "0 9 * * 1-5", every: "90m", at: "2027-01-31T09:00" };
+const PLACEHOLDER = { cron: "0 9 * * MON-FRI", every: "90m" };
 const GOOD = new Set(["ok", "queued", "admitted", "running"]);
 
 export class Schedules extends Reloaded {
@@ -130,10 +130,11 @@ class NewSchedule extends Component {
   render({ onDone }, { kind, schedule, tz, slug, prompt, slots, wrong, error }) {
     return html`<form class="card" onSubmit=${event => this.submit(event)}>
       <h2>A new schedule</h2>
-      <label>Name <input required pattern="[a-z0-9][a-z0-9\\-]{0,63}" placeholder="morning-report" value=${slug} onInput=${event => this.setState({ slug: event.target.value })} /></label>
-      <label>Kind <select value=${kind} onChange=${event => this.set({ kind: event.target.value })}>
+      <label>Name <input required pattern="[a-z0-9][a-z0-9\\-]{0,63}" title="Small letters, digits and hyphens" placeholder="morning-report" value=${slug} onInput=${event => this.setState({ slug: event.target.value })} /></label>
+      <label>Kind <select value=${kind} onChange=${event => this.set({ kind: event.target.value, schedule: "" })}>
         <option value="cron">by the calendar (cron)</option><option value="every">at an interval</option><option value="at">once</option></select></label>
-      <label>When <input required placeholder=${PLACEHOLDER[kind]} value=${schedule} onInput=${event => this.set({ schedule: event.target.value })} /></label>
+      <label>When <input required type=${kind === "at" ? "datetime-local" : "text"} placeholder=${PLACEHOLDER[kind]} value=${schedule} onInput=${event => this.set({ schedule: event.target.value })} /></label>
+      ${kind === "cron" && html`<p class="note">Minute, hour, day of the month, month, day of the week: <code>0 9 * * MON-FRI</code> is nine o'clock on working days.</p>`}
       <label>Time zone <input required value=${tz} onInput=${event => this.set({ tz: event.target.value })} /></label>
       <label>What to do <textarea required rows="3" dir="auto" value=${prompt} onInput=${event => this.setState({ prompt: event.target.value })}></textarea></label>
       <div role="status"><${Failed} error=${wrong} />

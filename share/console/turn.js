@@ -83,7 +83,8 @@ const TAKE = {
   },
   operation(turn, { result, error, durationMs }) {
     Object.assign(turn, { sources: result?.sources ?? turn.sources, durationMs });
-    if (error) turn.error ??= reason(error);
+    // It names the model, which the error of a call does not.
+    if (error) turn.error = reason(error);
   },
   validation(turn, { sentences }) { turn.sentences = sentences; },
   log(turn, { level, message }) {
@@ -92,7 +93,7 @@ const TAKE = {
   submission_resumed(turn) { turn.resumed = true; },
   submission_settled(turn, { outcome, error }) {
     turn.status = outcome === "aborted" ? "cancelled" : outcome;
-    if (error) turn.error ??= reason(error);
+    if (error) turn.error = reason(error);
     for (const item of turn.items) {
       item.done = true;
       if (item.state === "running") item.state = "failed";

@@ -1,8 +1,9 @@
 //! A part whose one operation, `service.probe`, tries what its walls should refuse. kend starts it in the place of a part of ken,
 //! with the walls of that part, and it enters them by way of lib/service like any other. It is an example of the tests, so no
-//! installed program has the operation.
+//! installed program has the operation. With `--alone KIND=WHAT ...` it is no part, enters walls as ken-proxy does, and prints the
+//! number of the error for each.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unsafe_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, unsafe_code, unreachable_pub)]
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -48,6 +49,10 @@ struct Prober;
 impl Daemon for Prober {}
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some("--alone") {
+        return alone(words);
+    }
     let program = Program {
         name: "ken-probe",
         version: "0.0.0",
@@ -58,6 +63,16 @@ fn main() -> ExitCode {
         let table = Table::new("probe", "0.0.0");
         Ok((table.op::<Probe, _, _>(|_: Arc<Prober>, _, args| async move { probe(&args) }), Arc::new(Prober)))
     })
+}
+
+fn alone(words: impl Iterator<Item = String>) -> ExitCode {
+    ken_walls::part::enter(ken_types::config::Calls::Network, Vec::new()).expect("walls");
+    for word in words {
+        let (kind, what) = word.split_once('=').expect("KIND=WHAT");
+        let tried = serde_json::from_value(serde_json::json!({kind: what})).expect("a kind");
+        println!("{}", probe(&tried).expect("a known call").errno);
+    }
+    ExitCode::SUCCESS
 }
 
 fn probe(tried: &Try) -> Result<Tried, Error> {

@@ -479,12 +479,19 @@ fn goes_on(system: &System) {
     system.post("/workflows/rounds", &json!({})).refused(400, "invalid_request", "/text");
     let payload = json!({"text": "We agreed to measure it, because nobody knew."});
     let alone = system.post("/workflows/rounds?wait=result", &payload).expect(200);
-    let run = system.post("/workflows/rounds", &payload).expect(202).text("/runId");
-    until("it is on its way", || events(system, &run).0.len() > 40);
-    system.kill("cognitive");
-    let (record, events) = ended(system, &run);
-    assert_eq!((&record["status"], &record["result"]), (&json!("completed"), &alone.at("/result")));
-    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "run_resume").count(), 1);
+    let killed = || {
+        let run = system.post("/workflows/rounds", &payload).expect(202).text("/runId");
+        until("it is on its way", || events(system, &run).0.len() > 40);
+        system.kill("cognitive");
+        let (record, events) = ended(system, &run);
+        assert_eq!((&record["status"], &record["result"]), (&json!("completed"), &alone.at("/result")));
+        events
+    };
+    let resumes = |events: &[Value]| kinds(events).iter().filter(|kind| **kind == "run_resume").count();
+    // On a busy machine a run can end before the kill.
+    let events = std::iter::repeat_with(killed).take(10).find(|events| resumes(events) > 0);
+    let events = events.expect("one of ten runs is killed on its way");
+    assert_eq!(resumes(&events), 1);
     let mut steps = recorded(&events);
     assert_eq!(steps.len(), 200);
     steps.sort();

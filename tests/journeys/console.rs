@@ -602,6 +602,28 @@ fn failures_and_findings_stand_in_the_inbox() {
     tab.has_no_faults();
 }
 
+/// A provider that is down stands at the top of the page as soon as a turn has failed, not when the page next asks by itself.
+#[test]
+fn a_provider_that_is_down_stands_at_the_top_at_once() {
+    let Some(browser) = browser() else { return };
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+        .secrets("OPENAI_API_KEY=none\n")
+        .start();
+    let tab = browser.tab(WIDE.0, WIDE.1, false);
+    tab.open(&system.url());
+    say(&tab, "Good morning");
+    let reason = "The model openai/m failed: cannot reach 127.0.0.1:9: it refuses connections";
+    tab.wait(&format!("document.querySelector('.answer .failed')?.innerText === '{reason}'"));
+    let failed = std::time::Instant::now();
+    tab.wait("/^openai is down since /.test(document.querySelector('.now .bad')?.innerText)");
+    assert!(failed.elapsed() < std::time::Duration::from_secs(20), "{:?}", failed.elapsed());
+    tab.click_text("Inbox");
+    tab.sees("Not as it should be");
+    tab.has_no_faults();
+}
+
 /// However long a conversation is, only a part of it is in the page.
 #[test]
 fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {

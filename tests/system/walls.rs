@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use ken_tests::{Builder, System, binary, root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A user who has nothing to do with ken (`nobody` on Debian).
 const STRANGER: u32 = 65_534;
@@ -241,6 +243,80 @@ fn each_part_has_its_system_calls_alone() {
             probes.only("syscall", call, &[]);
         }
     });
+}
+
+/// ken-coder starts the proxy of its commands, which enters walls by itself before it reads anything, and then does its work in them.
+#[test]
+fn the_proxy_of_commands_restricts_itself() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = upstream.local_addr().unwrap().port();
+    let mut proxy = Command::new(binary("ken-proxy")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = proxy.stdin.take().unwrap();
+    let rules = json!({"hosts": [format!("localhost:{port}")], "private": ["127.0.0.0/8", "::1/128"]});
+    writeln!(input, "{rules}").unwrap();
+    let mut line = String::new();
+    BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    let user = ready["url"].as_str().unwrap().strip_prefix("http://").unwrap().split('@').next().unwrap();
+    let mut client = TcpStream::connect(ready["address"].as_str().unwrap()).unwrap();
+    let password = BASE64_STANDARD.encode(user);
+    let connect = format!(
+        "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\nProxy-Authorization: Basic {password}\r\n\r\n"
+    );
+    client.write_all(connect.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200", "it looks up a name and connects");
+    let own = status(std::process::id() as i32, "Seccomp_filters");
+    let mut threads = 0;
+    for thread in fs::read_dir(format!("/proc/{}/task", proxy.id())).unwrap() {
+        let thread = thread.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        let read = ["NoNewPrivs", "Seccomp", "Seccomp_filters"].map(|field| status(thread, field));
+        assert_eq!(read, [1, 2, own + 1]);
+        let capabilities = u64::from_str_radix(&status_text(thread, "CapEff"), 16).unwrap();
+        assert_eq!(capabilities & !0b110, 0);
+        threads += 1;
+    }
+    assert!(threads > 1, "the look-up has a thread of its own");
+    drop(input);
+    assert!(proxy.wait().unwrap().success());
+}
+
+/// Tried from inside, in a program that enters the walls of the proxy in the same way.
+#[test]
+fn the_walls_of_the_proxy_leave_it_the_network() {
+    if ken_walls::kernel::landlock().is_err() {
+        return ken_tests::skip("this kernel lacks Landlock");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = folder.path().join("secrets.env");
+    fs::write(&secrets, "KEY=x").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tried = [
+        ("path=/etc/hosts".to_owned(), true),
+        (format!("connect=tcp:{}", listener.local_addr().unwrap()), true),
+        ("connect=udp:".to_owned(), true),
+        (format!("path={}", secrets.display()), false),
+        (format!("write={}", secrets.display()), false),
+        (format!("write={}", folder.path().display()), false),
+        (format!("path=/proc/{}/environ", std::process::id()), false),
+        ("connect=listen:".to_owned(), false),
+        ("syscall=execve".to_owned(), false),
+        ("syscall=fork".to_owned(), false),
+        ("syscall=kill".to_owned(), false),
+        ("syscall=mount".to_owned(), false),
+        ("syscall=ptrace".to_owned(), false),
+        ("syscall=bpf".to_owned(), false),
+    ];
+    let ended = Command::new(binary("examples/walls")).arg("--alone").args(tried.iter().map(|(what, _)| what)).output();
+    let ended = ended.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let text = String::from_utf8(ended.stdout).unwrap();
+    let errors: Vec<i32> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(errors.len(), tried.len());
+    for ((what, is_allowed), errno) in tried.iter().zip(errors) {
+        assert_eq!(!is_refusal(errno), *is_allowed, "{what}: {errno}");
+    }
 }
 
 /// What an older kernel has is used, and nothing that it lacks keeps a part from starting.

@@ -7,12 +7,15 @@ mod refused;
 mod upstream;
 
 use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use ken_tool::{Error, MAX_DEPTH, MAX_INPUT, error_text, usage_error};
+use ken_types::config::Calls;
 use ken_types::json;
 use ken_types::proxy::ProxyRules;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, stdin};
@@ -38,13 +41,22 @@ fn main() -> ExitCode {
             _ => failed(&usage_error(&error).hint("ken-proxy --help lists the options")),
         };
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served =
-        runtime.map_err(|error| Error::internal(error.to_string())).and_then(|runtime| runtime.block_on(serve()));
-    match served {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
+}
+
+fn run() -> Result<(), Error> {
+    // Nothing more has to be bound, and nothing that others have written is read before the walls stand. They are set while there is
+    // one thread.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = listener.map_err(|error| Error::unavailable(format!("the proxy cannot listen: {error}")))?;
+    let certificates = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    ken_walls::part::enter(Calls::Network, certificates.into_iter().collect())
+        .map_err(|why| Error::unavailable(format!("the proxy cannot restrict itself: {why}")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Error::internal(error.to_string()))?.block_on(serve(listener))
 }
 
 /// Writes the error to standard error in one line. Returns exit status 2.
@@ -54,13 +66,13 @@ fn failed(error: &Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-async fn serve() -> Result<(), Error> {
+async fn serve(listener: TcpListener) -> Result<(), Error> {
     let mut input = BufReader::new(stdin().take(MAX_INPUT as u64));
     let mut line = String::new();
     let unread = |error: std::io::Error| Error::invalid("", format!("standard input: {error}"));
     input.read_line(&mut line).await.map_err(unread)?;
     let rules: ProxyRules = json::from_value(json::parse(line.as_bytes(), MAX_DEPTH)?)?;
-    let (proxy, ready) = Proxy::open(rules).await?;
+    let (proxy, ready) = Proxy::open(listener, rules)?;
     let text = serde_json::to_string(&ready).map_err(|error| Error::internal(error.to_string()))?;
     let mut stdout = std::io::stdout().lock();
     let printed = writeln!(stdout, "{text}").and_then(|()| stdout.flush());

@@ -1,7 +1,6 @@
 //! The proxy server: accepts connections from the command, and forwards its requests or opens tunnels for them.
 
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,9 +59,11 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn open(rules: ProxyRules) -> Result<(Proxy, ProxyReady), Error> {
+    /// Must be called in a runtime.
+    pub(crate) fn open(listener: std::net::TcpListener, rules: ProxyRules) -> Result<(Proxy, ProxyReady), Error> {
         let unready = |error: &dyn std::fmt::Display| Error::unavailable(format!("the proxy cannot listen: {error}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| unready(&error))?;
+        listener.set_nonblocking(true).map_err(|error| unready(&error))?;
+        let listener = TcpListener::from_std(listener).map_err(|error| unready(&error))?;
         let address = listener.local_addr().map_err(|error| unready(&error))?.to_string();
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| unready(&error))?;

@@ -33,11 +33,15 @@ impl Files {
     /// Makes the ruleset of the part, for landlock_restrict_self(2). `None` if it gets none: its children would inherit the rules,
     /// or the kernel has no Landlock. Files that do not exist are left out.
     pub fn ruleset(&self) -> Result<Option<OwnedFd>, String> {
+        Ok(self.created()?.and_then(Into::into))
+    }
+
+    fn created(&self) -> Result<Option<RulesetCreated>, String> {
         let Some(abi) = abi(self.calls, kernel::landlock().unwrap_or(0)) else {
             return Ok(None);
         };
         let ruleset = files::empty(abi, self.ports(), CompatLevel::BestEffort).map_err(|error| error.to_string())?;
-        Ok(self.rules(ruleset, abi)?.into())
+        self.rules(ruleset, abi).map(Some)
     }
 
     /// The uses of TCP ports that are denied.
@@ -132,6 +136,17 @@ fn read_at(file: &mut File, offset: u64, size: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size).ok()?];
     file.read_exact(&mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Restricts this process, which must have one thread, to the files that every part may read and to these, and to the system calls of
+/// a class. There is no way back. For a program that kend does not start.
+pub fn enter(calls: Calls, read: Vec<PathBuf>) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| format!("the own program: {error}"))?;
+    let files = Files { calls, program, read, write: Vec::new(), own: Vec::new() };
+    if let Some(ruleset) = files.created()? {
+        ruleset.restrict_self().map_err(|error| format!("files (Landlock): {error}"))?;
+    }
+    restrict_calls(calls)
 }
 
 /// Restricts all threads of this process to the system calls of a class. There is no way back. The process must have one thread.
