@@ -49,7 +49,7 @@ run: toolchain
 # compute, so at least four of them run at a time.
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
-	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 4 ? n : 4))) $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 8 ? n : 8))) $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces;

@@ -82,6 +82,17 @@ pub(crate) fn pss_kib(pid: i32) -> u64 {
     memory_kib(pid, "Pss:")
 }
 
+/// The time that the threads of a process have run.
+#[allow(dead_code, reason = "not every bench asks")]
+pub(crate) fn processor(pid: i32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads").flatten();
+    let ran = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    });
+    ran.sum()
+}
+
 /// The memory that a process shares with no other, in KiB.
 #[allow(dead_code, reason = "not every bench asks")]
 pub(crate) fn private_kib(pid: i32) -> u64 {

@@ -29,19 +29,19 @@ fn main() {
     if wants("start") {
         title("start and memory");
         start(&floor);
-        idle_memory();
+        idle();
     }
     if wants("requests") {
         title("requests");
         let system = System::start();
         sessions(&system, &floor);
-        turns(&system);
+        turns(&system, &floor);
         transcripts(&system, &floor);
     }
     if wants("turns") {
         title("turns over a model that takes no time");
-        instant_turns();
-        first_delta_of_a_model();
+        instant_turns(&floor);
+        first_delta_of_a_model(&floor);
     }
     if wants("streams") {
         title("streams");
@@ -56,6 +56,18 @@ struct Floor {
     spawn: Samples,
     /// Empty answers of hyper per second, with one client and with sixteen.
     http: [f64; 2],
+}
+
+impl Floor {
+    /// How often a durable write fits into the median of these samples.
+    fn syncs(&self, samples: &Samples) -> String {
+        format!("{:.1} x fdatasync", samples.median().as_secs_f64() / self.sync.median().as_secs_f64())
+    }
+
+    /// A rate of sixteen clients, beside that of empty answers.
+    fn of_empty(&self, rate: f64) -> String {
+        format!("{:.1} % of empty answers", 100.0 * rate / self.http[1].max(1.0))
+    }
 }
 
 fn floors() -> Floor {
@@ -108,16 +120,26 @@ fn start(floor: &Floor) {
     }
 }
 
-fn idle_memory() {
+/// The memory of all parts, and what they use of a core while nothing happens.
+fn idle() {
+    const WAIT: Duration = Duration::from_secs(20);
     let system = System::start();
     std::thread::sleep(Duration::from_secs(1));
+    let parts =
+        ["kend", "store", "model", "tools", "approver", "agent", "gateway", "scheduler", "messenger", "cognitive"];
+    let pids = parts.map(|part| system.pid(part));
+    let used = || pids.iter().map(|pid| figures::processor(*pid)).sum::<Duration>();
+    let before = used();
+    std::thread::sleep(WAIT);
+    let share = 100.0 * (used() - before).as_secs_f64() / WAIT.as_secs_f64();
     let mut all = 0;
-    for part in ["kend", "store", "model", "agent", "gateway", "cognitive"] {
-        let kib = figures::pss_kib(system.pid(part));
+    for (part, pid) in parts.iter().zip(pids) {
+        let kib = figures::pss_kib(pid);
         all += kib;
         row(&format!("idle PSS of {part}"), &format!("{:.1} MB", kib as f64 / 1024.0), "");
     }
     row("idle PSS of all", &format!("{:.1} MB", all as f64 / 1024.0), "goal: 20 MB");
+    row("processor of all, idle", &format!("{share:.2} % of a core"), "goal: 0.1 %");
 }
 
 fn identity() -> Value {
@@ -126,13 +148,13 @@ fn identity() -> Value {
 
 fn sessions(system: &System, floor: &Floor) {
     let address = system.address();
-    for (clients, goal, http) in [(1, "3 000/s", floor.http[0]), (16, "8 000/s", floor.http[1])] {
+    for (clients, goal, http) in [(1, "", floor.http[0]), (16, "; goal: 20 %", floor.http[1])] {
         let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
             move || drop(client.post("/api/chat/sessions", &identity()).expect(201))
         });
         let of_http = 100.0 * rate / http.max(1.0);
-        let note = format!("{of_http:.0} % of empty answers; goal: {goal}");
+        let note = format!("{of_http:.0} % of empty answers{goal}");
         row(
             &format!("POST /api/chat/sessions, {clients} clients"),
             &format!("{}, {}", per_second(rate), samples.text()),
@@ -141,11 +163,11 @@ fn sessions(system: &System, floor: &Floor) {
     }
 }
 
-fn turns(system: &System) {
+fn turns(system: &System, floor: &Floor) {
     let address = system.address();
     let entry = json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
     system.post("/api/knowledge", &entry).expect(201);
-    for (clients, goal) in [(1, "5 ms"), (16, "1 000/s")] {
+    for clients in [1, 16] {
         let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
             let session = client.post("/api/chat/sessions", &identity()).expect(201).text("/session/id");
@@ -155,12 +177,12 @@ fn turns(system: &System) {
             move || drop(client.post("/api/chat/events", &body).expect(200))
         });
         let what = format!("whole chat turn over rules, {clients} clients");
-        row(&what, &format!("{}, {}", per_second(rate), samples.text()), &format!("goal: {goal}"));
+        row(&what, &format!("{}, {}", per_second(rate), samples.text()), &floor.syncs(&samples));
     }
 }
 
 /// The time that ken adds to a turn, durable commits included: the engine `script` answers at once.
-fn instant_turns() {
+fn instant_turns(floor: &Floor) {
     let call = |tool: &str, arguments: Value| json!({"tool": {"name": tool, "arguments": arguments}});
     let system = Builder::default()
         .script(&[
@@ -170,10 +192,10 @@ fn instant_turns() {
         .start();
     let address = system.address();
     for (text, what, clients, goal) in [
-        ("plain", "no tool", 1, ""),
-        ("built-in", "one call of a tool of the agent", 1, "3 ms"),
-        ("plain", "no tool", 16, "1 000/s"),
-        ("built-in", "one call of a tool of the agent", 16, ""),
+        ("plain", "no tool", 1, Some("4 x")),
+        ("built-in", "one call of a tool of the agent", 1, Some("8 x")),
+        ("plain", "no tool", 16, Some("4 %")),
+        ("built-in", "one call of a tool of the agent", 16, None),
     ] {
         let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
@@ -183,10 +205,8 @@ fn instant_turns() {
             body["text"] = text.into();
             move || drop(client.post("/api/chat/events", &body).expect(200))
         });
-        let note = match goal {
-            "" => String::new(),
-            goal => format!("goal: {goal}"),
-        };
+        let ratio = if clients == 1 { floor.syncs(&samples) } else { floor.of_empty(rate) };
+        let note = ratio + &goal.map(|goal| format!("; goal: {goal}")).unwrap_or_default();
         row(
             &format!("chat turn with {what}, {clients} clients"),
             &format!("{}, {}", per_second(rate), samples.text()),
@@ -196,7 +216,7 @@ fn instant_turns() {
 }
 
 /// The time from the write of a provider's first delta until an SSE client has it.
-fn first_delta_of_a_model() {
+fn first_delta_of_a_model(floor: &Floor) {
     const TURNS: usize = 100;
     /// A turn calls the model within milliseconds.
     const CALL_TIME: Duration = Duration::from_secs(10);
@@ -231,7 +251,9 @@ fn first_delta_of_a_model() {
             stream.until_event("submission_settled");
         }
     }
-    row("first delta of a provider to SSE client has it", &Samples::of(samples).text(), "goal: 1 ms");
+    let samples = Samples::of(samples);
+    let note = format!("{}; goal: 3 x", floor.syncs(&samples));
+    row("first delta of a provider to SSE client has it", &samples.text(), &note);
 }
 
 /// Reads a request, waits a moment and answers it in one chunk. Returns the time of the write. The connection is then closed.

@@ -295,28 +295,46 @@ fn a_model_that_sees_images_is_shown_those_of_a_result() {
     }
 }
 
-#[test]
-fn a_bad_server_affects_only_its_own_calls() {
-    let system = ready(&[], &json!({"idempotent": ["die_once"]}));
-    for (tool, why) in [
-        ("die", "ended while the call was under way (it has ended). Whether it took effect is unknown.\nBetween"),
-        ("flood", "lines or"),
-        ("garbage", "it wrote broken JSON"),
-        ("endless", "it wrote a line of more than 4194304 bytes"),
-        ("hang", "did not answer within 2 s"),
-        ("odd", "did not answer as the protocol says"),
-        ("large", "it wrote a line of more than 4194304 bytes"),
-        ("error", "refused the call.\nBetween"),
-        ("freeze", "did not answer within 2 s"),
-    ] {
-        let called = call(&system, tool, &json!({}));
+/// Makes calls that the server answers badly. Each affects nothing but itself, and the server is started again.
+fn fails(system: &System, table: &[(&str, &str)]) {
+    for (tool, why) in table {
+        let called = call(system, tool, &json!({}));
         assert!(called["is_error"] == true && result_text(&called).contains(why), "{tool}: {called}");
-        assert!(tool != "die" || result_text(&called).contains("\nlast words\n--- end "), "{called}");
-        assert_eq!(calls(&system, tool), 1, "{tool} was called again");
-        if tool != "freeze" {
-            until_ready(&system);
+        assert!(*tool != "die" || result_text(&called).contains("\nlast words\n--- end "), "{called}");
+        assert_eq!(calls(system, tool), 1, "{tool} was called again");
+        if *tool != "freeze" {
+            until_ready(system);
         }
     }
+}
+
+// The pause before the next start doubles, so that the calls are divided among several servers.
+#[test]
+fn a_server_that_writes_too_much_affects_only_its_own_calls() {
+    let table = [
+        ("flood", "lines or"),
+        ("endless", "it wrote a line of more than 4194304 bytes"),
+        ("large", "it wrote a line of more than 4194304 bytes"),
+    ];
+    fails(&ready(&[], &json!({})), &table);
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_affects_only_its_own_calls() {
+    let table = [
+        ("garbage", "it wrote broken JSON"),
+        ("odd", "did not answer as the protocol says"),
+        ("error", "refused the call.\nBetween"),
+        ("hang", "did not answer within 2 s"),
+    ];
+    fails(&ready(&[], &json!({})), &table);
+}
+
+#[test]
+fn a_server_that_ends_or_stands_still_affects_only_its_own_calls() {
+    let system = ready(&[], &json!({"idempotent": ["die_once"]}));
+    let ended = "ended while the call was under way (it has ended). Whether it took effect is unknown.\nBetween";
+    fails(&system, &[("die", ended), ("freeze", "did not answer within 2 s")]);
     // A server that does not answer a ping is ended and started again.
     until_within_a_minute("it is ended", || {
         let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();

@@ -115,6 +115,8 @@ pub(crate) struct Model {
     pub(crate) held: bool,
     /// Messages that were queued in sessions that have been left since, each with the id of its session.
     left: VecDeque<(String, Draft)>,
+    /// Commands that were typed before there was a session, and what was typed after them.
+    early: Vec<Draft>,
     in_flight: Vec<InFlight>,
     next_id: u64,
     pub(crate) overlay: Overlay,
@@ -161,6 +163,7 @@ impl Model {
             editor: editor(""),
             attachments: Vec::new(),
             queue: VecDeque::new(),
+            early: Vec::new(),
             held: false,
             left: VecDeque::new(),
             in_flight: Vec::new(),
@@ -365,6 +368,9 @@ impl Model {
         self.effects.push(Effect::Attach { epoch: self.epoch, session: session.id.clone(), offset: offset.to_owned() });
         self.attached = true;
         self.send_queued();
+        for draft in std::mem::take(&mut self.early) {
+            self.take_up(draft);
+        }
     }
 
     fn greet(&mut self) {
@@ -373,7 +379,7 @@ impl Model {
     }
 
     /// Runs a command at once. Any other message is sent now, or queued while a turn is running.
-    fn submit(&mut self, mut draft: Draft) {
+    fn submit(&mut self, draft: Draft) {
         let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
         if is_blank {
             self.held = false;
@@ -382,9 +388,16 @@ impl Model {
         }
         self.remember(&draft.text);
         self.transcript.show_end();
+        self.take_up(draft);
+    }
+
+    fn take_up(&mut self, mut draft: Draft) {
         if let Some((name, rest)) = command(&draft.text) {
             self.effects.push(Effect::Log("input.command"));
             return self.run_command(&name, &rest, draft);
+        }
+        if !self.early.is_empty() {
+            return self.early.push(draft);
         }
         self.effects.push(Effect::Log("input.prompt"));
         self.held = false;
@@ -501,7 +514,10 @@ impl Model {
             "sessions" => self.open_sessions(),
             "attach" if rest.is_empty() => self.overlay = Overlay::Attach(String::new()),
             "attach" => self.effects.push(Effect::ReadFile(rest.to_owned())),
-            _ if !self.attached => self.notice = Some("there is no session yet".to_owned()),
+            _ if !self.attached => {
+                self.notice = Some(format!("/{name} runs as soon as the session is there"));
+                self.early.push(draft);
+            }
             _ => {
                 let id = self.next_id();
                 self.post(id, self.session_id(), draft, None, true);

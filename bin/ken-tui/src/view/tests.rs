@@ -304,6 +304,48 @@ fn a_message_that_comes_back_from_the_queue_keeps_what_is_attached_already() {
     assert!(client.sees("[new.txt]"));
 }
 
+/// Somebody types faster than the session opens.
+#[test]
+fn commands_and_messages_that_are_typed_before_the_session_is_there_go_to_it_in_their_order() {
+    let mut client = Client::new();
+    for line in ["first", "/new", "second"] {
+        client.type_text(line);
+        client.key(Key::Enter);
+        assert_eq!(client.sees("/new runs as soon as the session is there"), line == "/new");
+    }
+    assert!(client.sends().is_empty());
+    let session = |id: &str| Session { id: id.to_owned(), name: None, created: true, workspace: None };
+    client.update(Message::Opened(Ok(session("one"))));
+    let sent = |client: &Client| {
+        let sent = client.effects.iter().filter_map(|effect| match effect {
+            Effect::Send(outgoing) if outgoing.workflow.is_none() => {
+                Some((outgoing.id, format!("{}: {}", outgoing.session, outgoing.text)))
+            }
+            _ => None,
+        });
+        sent.collect::<Vec<_>>()
+    };
+    let before = sent(&client);
+    let texts: Vec<&str> = before.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["one: first", "one: /new"]);
+    let accepted = json!({"submissionId": "s9"});
+    client.update(Message::Sent { id: before[0].0, answer: Ok(accepted) });
+    let opened = json!({"session": {"id": "two", "created": true}, "result": {"command": "new", "text": "Started session two."}});
+    client.update(Message::Sent { id: before[1].0, answer: Ok(opened) });
+    let ids: Vec<u64> = client
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Send(outgoing) if outgoing.workflow.is_some() => Some(outgoing.id),
+            _ => None,
+        })
+        .collect();
+    for id in ids {
+        client.update(Message::Sent { id, answer: Ok(json!({"submissionId": "s0"})) });
+    }
+    assert_eq!(sent(&client).last().map(|(_, text)| text.as_str()), Some("two: second"));
+}
+
 #[test]
 fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
     let mut client = busy();
