@@ -72,6 +72,7 @@ torture: toolchain
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test system --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
+	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
 	KEN_KILLS=1000 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.

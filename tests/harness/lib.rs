@@ -44,7 +44,7 @@ pub use filter::run_with_input;
 pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
-pub use postgres::{NO_POSTGRES, Postgres};
+pub use postgres::{Disk, NO_POOLER, NO_POSTGRES, Pooler, Postgres};
 pub use skip::skip;
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, copy_program, scripted, scripted_builder, tui, until};

@@ -1,5 +1,7 @@
-//! A PostgreSQL server for tests: in a temporary folder, on a free port, with the programs of Debian's package.
+//! PostgreSQL for tests, with the programs of Debian's packages, in temporary folders and on free ports: a server, a standby of one that can be
+//! promoted, and a pooler before one.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -12,20 +14,96 @@ use nix::unistd::{Gid, Uid, User, geteuid};
 /// The reason for which tests are skipped without a server. `.ci/run` accepts it only if it could not install one.
 pub const NO_POSTGRES: &str = "pg_ctl is not installed";
 
+/// The same for tests with a pooler.
+pub const NO_POOLER: &str = "pgbouncer is not installed";
+
 /// Runs until the test ends in any way, which closes its standard input. Then it stops the server and removes its folder.
 const GUARD: &str =
     r#"echo ready; cat > /dev/null; "$2" -D "$1/data" stop -m immediate > /dev/null 2>&1; rm -rf -- "$1""#;
+
+/// Before the guard of a pooler ends, the same way.
+const POOLER_GUARD: &str =
+    r#"/usr/sbin/pgbouncer -q "$1/pgbouncer.ini" & echo ready; cat > /dev/null; kill $!; rm -rf -- "$1""#;
 
 /// A running server.
 pub struct Postgres {
     folder: PathBuf,
     port: u16,
     programs: PathBuf,
+    settings: Vec<String>,
     databases: AtomicU32,
     _guard: (Child, ChildStdin),
 }
 
-/// Returns the folder with `pg_ctl`, `initdb` and `postgres`: one on the path, or that of the newest release of Debian's package.
+/// A running pgbouncer, which gives each transaction another connection.
+pub struct Pooler {
+    port: u16,
+    _guard: (Child, ChildStdin),
+}
+
+impl Pooler {
+    /// Starts a pooler before a server. Returns `None` if it is not installed.
+    pub fn start(server: &Postgres) -> Option<Pooler> {
+        Path::new("/usr/sbin/pgbouncer").is_file().then_some(())?;
+        let (folder, port) = (own_folder(), free_port());
+        let settings = format!(
+            "[databases]\n* = host=127.0.0.1 port={} user=ken\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nserver_login_retry = 0.2\nserver_reset_query =\n\
+             max_client_conn = 1000\ndefault_pool_size = 40\nlogfile = {}\n",
+            server.port,
+            folder.join("log").display()
+        );
+        std::fs::write(folder.join("pgbouncer.ini"), settings).unwrap();
+        Some(Pooler { port, _guard: guard(POOLER_GUARD, &folder, Path::new("")) })
+    }
+
+    /// Returns the URL of a database through the pooler.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://ken@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+/// A small file system on which a server has a tablespace, `small`.
+pub struct Disk {
+    folder: PathBuf,
+}
+
+impl Disk {
+    /// Takes all the space that is left.
+    pub fn fill(&self) {
+        let mut file = std::fs::File::create(self.folder.join("filler")).unwrap();
+        while file.write_all(&[0; 4_096]).is_ok() {}
+    }
+
+    /// Gives it back.
+    pub fn empty(&self) {
+        std::fs::remove_file(self.folder.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily, because the server still has files there.
+        _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
+    }
+}
+
+/// Makes a folder of the user that runs the server.
+fn own_folder() -> PathBuf {
+    let folder = tempfile::tempdir().unwrap().keep();
+    if let Some((user, group)) = ordinary_user() {
+        chown(&folder, Some(user.as_raw()), Some(group.as_raw())).unwrap();
+    }
+    folder
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+const PROGRAMS: [&str; 5] = ["pg_ctl", "initdb", "postgres", "pg_basebackup", "pg_rewind"];
+
+/// Returns the folder with these programs: one on the path, or that of the newest release of Debian's package.
 fn programs() -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let mut packaged: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
@@ -33,8 +111,7 @@ fn programs() -> Option<PathBuf> {
         .unwrap_or_default();
     packaged.sort();
     let folders = std::env::split_paths(&on_path).chain(packaged.into_iter().rev());
-    let mut whole =
-        folders.filter(|folder| ["pg_ctl", "initdb", "postgres"].iter().all(|name| folder.join(name).is_file()));
+    let mut whole = folders.filter(|folder| PROGRAMS.iter().all(|name| folder.join(name).is_file()));
     whole.next()
 }
 
@@ -56,43 +133,129 @@ fn ordinary_user() -> Option<(Uid, Gid)> {
 impl Postgres {
     /// Starts a server with additional settings (`name=value`). Returns `None` if the programs are not installed.
     pub fn start(settings: &[&str]) -> Option<Postgres> {
-        let programs = programs()?;
-        let folder = tempfile::tempdir().unwrap().keep();
-        if let Some((user, group)) = ordinary_user() {
-            chown(&folder, Some(user.as_raw()), Some(group.as_raw())).unwrap();
-        }
-        let guard = guard(&folder, &programs);
-        let made = as_ordinary(&programs.join("initdb"))
-            .args(["--auth=trust", "--username=ken", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--pgdata"])
-            .arg(folder.join("data"))
+        let server = Postgres::new(settings)?;
+        let made = as_ordinary(&server.programs.join("initdb"))
+            // pg_rewind needs the checksums.
+            .args([
+                "--data-checksums",
+                "--auth=trust",
+                "--username=ken",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+                "--pgdata",
+            ])
+            .arg(server.data())
             .stdout(Stdio::null())
             .status();
         assert!(made.unwrap().success(), "initdb failed");
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let server = Postgres { folder, port, programs, databases: AtomicU32::new(0), _guard: guard };
-        server.configure(settings);
+        // In the file, because pg_rewind starts the server itself, and then needs the log from before the crash.
+        let file = OpenOptions::new().append(true).open(server.data().join("postgresql.conf"));
+        writeln!(file.unwrap(), "wal_keep_size = 512MB").unwrap();
         server.resume();
         Some(server)
     }
 
-    fn configure(&self, settings: &[&str]) {
+    fn new(settings: &[&str]) -> Option<Postgres> {
+        let (programs, folder) = (programs()?, own_folder());
+        let guard = guard(GUARD, &folder, &programs.join("pg_ctl"));
+        let settings = settings.iter().map(ToString::to_string).collect();
+        Some(Postgres { folder, port: free_port(), programs, settings, databases: AtomicU32::new(0), _guard: guard })
+    }
+
+    /// Mounts a file system of some MiB, and makes a tablespace there. Needs root.
+    pub fn small_disk(&self, size: u32) -> Disk {
+        let folder = self.folder.join("small");
+        std::fs::create_dir(&folder).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}m"), "tmpfs"]).arg(&folder).status();
+        assert!(mounted.unwrap().success(), "mount failed");
+        let (disk, space) = (Disk { folder: folder.clone() }, folder.join("space"));
+        std::fs::create_dir(&space).unwrap();
+        if let Some((user, group)) = ordinary_user() {
+            chown(&space, Some(user.as_raw()), Some(group.as_raw())).unwrap();
+        }
+        self.sql("postgres", &format!("CREATE TABLESPACE small LOCATION '{}'", space.display()));
+        disk
+    }
+
+    /// Starts a standby of this server, to which it sends what it writes.
+    pub fn standby(&self) -> Postgres {
+        let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
+        let standby = Postgres::new(&settings).unwrap();
+        let copied = as_ordinary(&self.programs.join("pg_basebackup"))
+            .args([
+                "--write-recovery-conf",
+                "--checkpoint=fast",
+                "--no-sync",
+                "--dbname",
+                &self.url("postgres"),
+                "--pgdata",
+            ])
+            .arg(standby.data())
+            .status();
+        assert!(copied.unwrap().success(), "pg_basebackup failed");
+        standby.resume();
+        standby
+    }
+
+    /// Makes this standby the primary.
+    pub fn promote(&self) {
+        self.control(&["promote"]);
+        // pg_rewind looks for the new timeline in the control file.
+        self.sql("postgres", "CHECKPOINT");
+        self.wait_for_standby(false);
+    }
+
+    /// Makes this server, which was killed, a standby of the one that has taken its place.
+    pub fn follow(&self, primary: &Postgres) {
+        let mut rewind = as_ordinary(&self.programs.join("pg_rewind"));
+        rewind.args([
+            "--write-recovery-conf",
+            "--no-sync",
+            "--source-server",
+            &primary.url("postgres"),
+            "--target-pgdata",
+        ]);
+        rewind.arg(self.data());
+        output(rewind);
+        self.resume();
+    }
+
+    /// Makes each commit wait for a standby, once there is one, or for none.
+    pub fn wait_for_standby(&self, waits: bool) {
+        let names = if waits { "*" } else { "" };
+        if waits {
+            let streaming = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
+            super::until("the standby streams", || self.sql("postgres", streaming) == "1");
+        }
+        self.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        let set = format!("SELECT current_setting('synchronous_standby_names') = '{names}'");
+        super::until("the server has read its settings", || self.sql("postgres", &set) == "t");
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// The settings stand on the command line, because a standby takes over the files of its primary.
+    fn options(&self) -> String {
         let own = [
-            format!("port = {}", self.port),
-            "listen_addresses = '127.0.0.1'".into(),
-            format!("unix_socket_directories = '{}'", self.folder.display()),
-            "max_connections = 200".into(),
+            format!("port={}", self.port),
+            "listen_addresses=127.0.0.1".into(),
+            format!("unix_socket_directories={}", self.folder.display()),
+            "max_connections=200".into(),
             // A process that is killed loses nothing that it has written, whatever the disk knows of it.
-            "fsync = off".into(),
+            "fsync=off".into(),
         ];
-        let lines = own.iter().map(String::as_str).chain(settings.iter().copied());
-        let mut file = std::fs::OpenOptions::new().append(true).open(self.folder.join("data/postgresql.conf")).unwrap();
-        lines.for_each(|line| writeln!(file, "{line}").unwrap());
+        own.iter().chain(&self.settings).map(|setting| format!("-c '{setting}' ")).collect()
     }
 
     fn control(&self, arguments: &[&str]) {
         let status = as_ordinary(&self.programs.join("pg_ctl"))
             .arg("--pgdata")
-            .arg(self.folder.join("data"))
+            .arg(self.data())
             .arg("--wait")
             .args(arguments)
             .stdout(Stdio::null())
@@ -104,7 +267,7 @@ impl Postgres {
     /// Starts the server again.
     pub fn resume(&self) {
         let log = self.folder.join("log").display().to_string();
-        self.control(&["--log", &log, "start"]);
+        self.control(&["--log", &log, "--options", &self.options(), "start"]);
     }
 
     /// Ends the server as a crash does: nothing is written any more, and it recovers at the next start.
@@ -122,6 +285,12 @@ impl Postgres {
         let name = format!("ken{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
         name
+    }
+
+    /// Returns the URL of a database of this server or of another one, whichever can be written.
+    pub fn url_of_both(&self, other: &Postgres, database: &str) -> String {
+        let (own, others) = (self.port, other.port);
+        format!("postgres://ken@127.0.0.1:{own},127.0.0.1:{others}/{database}?target_session_attrs=read-write")
     }
 
     /// Returns the URL of a database, over TCP.
@@ -158,9 +327,9 @@ fn output(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-fn guard(folder: &Path, programs: &Path) -> (Child, ChildStdin) {
+fn guard(script: &str, folder: &Path, program: &Path) -> (Child, ChildStdin) {
     let mut command = as_ordinary(Path::new("/bin/sh"));
-    command.args(["-c", GUARD, "guard"]).arg(folder).arg(programs.join("pg_ctl"));
+    command.args(["-c", script, "guard"]).arg(folder).arg(program);
     let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut ready = String::new();
     BufReader::new(guard.stdout.take().unwrap()).read_line(&mut ready).unwrap();

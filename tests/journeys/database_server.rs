@@ -1,5 +1,5 @@
-//! A home whose store is on a PostgreSQL server: it works as with a file, loses nothing when the store or the server is killed, waits for a
-//! server that is away, and a second home takes over when the first one stops.
+//! A home whose store is on a PostgreSQL server: it works as with a file, loses nothing when the store or the server is killed or a standby is
+//! promoted, waits for a server that is away, and a second home takes over when the first one stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Builder, Client, NO_POSTGRES, Postgres, System, skip, until};
+use ken_tests::{Builder, Client, NO_POOLER, NO_POSTGRES, Pooler, Postgres, System, binary, skip, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -26,7 +26,14 @@ fn runs(system: &System, arguments: &[&str]) -> String {
 /// Appends numbers to a stream, one after the other, and keeps those that were acknowledged.
 struct Writer {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<String>>,
+    thread: JoinHandle<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    acknowledged: Vec<String>,
+    /// The longest time without an acknowledgement.
+    outage: Duration,
 }
 
 impl Writer {
@@ -34,7 +41,7 @@ impl Writer {
         let (address, stop) = (system.address(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut acknowledged = Vec::new();
+            let (mut written, mut newest) = (Written::default(), Instant::now());
             for number in 0.. {
                 if stopped.load(Ordering::Relaxed) {
                     break;
@@ -49,20 +56,47 @@ impl Writer {
                     .header("Content-Type", "text/plain")
                     .body(text.as_bytes());
                 match sent.try_send() {
-                    Ok(answer) if answer.status < 300 => acknowledged.push(text),
+                    Ok(answer) if answer.status < 300 => {
+                        written.outage = written.outage.max(newest.elapsed());
+                        newest = Instant::now();
+                        written.acknowledged.push(text);
+                    }
                     // Each number is sent once: what was not acknowledged may be there, but not twice.
                     _ => sleep(Duration::from_millis(20)),
                 }
             }
-            acknowledged
+            written
         });
         Writer { stop, thread }
     }
 
-    fn end(self) -> Vec<String> {
+    fn end(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
+}
+
+fn writers(system: &System) -> [Writer; 3] {
+    system.client().request("PUT", "/streams/numbers").header("Content-Type", "text/plain").send().expect(201);
+    ["a", "b", "c"].map(|name| Writer::start(system, name))
+}
+
+/// Ends the writers, and compares what was acknowledged with what is stored.
+#[track_caller]
+fn nothing_is_lost_or_doubled(system: &System, writers: [Writer; 3], what: &str) {
+    let written = writers.map(Writer::end);
+    let stored = stored(system);
+    let outage = written.iter().map(|written| written.outage).max().unwrap();
+    let acknowledged: Vec<&String> = written.iter().flat_map(|written| &written.acknowledged).collect();
+    let lost: Vec<_> = acknowledged.iter().filter(|number| !stored.contains_key(**number)).collect();
+    let doubled: Vec<_> = stored.iter().filter(|(_, times)| **times > 1).collect();
+    println!(
+        "{what}: {} acknowledged, {} lost, {} doubled, longest outage {outage:?}",
+        acknowledged.len(),
+        lost.len(),
+        doubled.len()
+    );
+    assert!(acknowledged.len() > 50 && lost.is_empty() && doubled.is_empty(), "lost {lost:?}, doubled {doubled:?}");
 }
 
 /// How often each number is in the stream.
@@ -96,12 +130,9 @@ fn nothing_is_lost_or_doubled_when_the_store_and_the_server_are_killed() {
     system.say(&session, "what is 2+2").expect(200);
     runs(&system, &["knowledge", "add", "Zones", "The office is in Zone 7."]);
     assert!(runs(&system, &["knowledge", "list", "--json"]).contains("Zones"));
-    system.client().request("PUT", "/streams/numbers").header("Content-Type", "text/plain").send().expect(201);
-    let writers = ["a", "b", "c"].map(|name| Writer::start(&system, name));
-    let mut longest = Duration::ZERO;
+    let writers = writers(&system);
     for round in 0..4 {
         sleep(Duration::from_millis(700));
-        let begun = Instant::now();
         if round % 2 == 0 {
             system.kill("store");
         } else {
@@ -110,15 +141,9 @@ fn nothing_is_lost_or_doubled_when_the_store_and_the_server_are_killed() {
             server.resume();
         }
         until("it works again", || is_ready(&system));
-        longest = longest.max(begun.elapsed());
     }
     sleep(Duration::from_millis(500));
-    let acknowledged: Vec<String> = writers.into_iter().flat_map(Writer::end).collect();
-    let stored = stored(&system);
-    let lost: Vec<&String> = acknowledged.iter().filter(|number| !stored.contains_key(*number)).collect();
-    let doubled: Vec<_> = stored.iter().filter(|(_, times)| **times > 1).collect();
-    println!("{} acknowledged, 4 kills, longest outage {longest:?}", acknowledged.len());
-    assert!(acknowledged.len() > 50 && lost.is_empty() && doubled.is_empty(), "lost {lost:?}, doubled {doubled:?}");
+    nothing_is_lost_or_doubled(&system, writers, "4 kills");
     system.say(&session, "and now?").expect(200);
     assert_eq!(system.down(), Some(0));
 }
@@ -184,4 +209,243 @@ fn a_second_home_takes_over_and_a_store_that_was_stopped_writes_nothing() {
     until("the first home takes over", || is_ready(&first));
     assert_eq!(add(&first, "by the first in the end"), 201);
     first.down();
+}
+
+/// The server is killed while it commits, and its synchronous standby takes its place. The old one becomes the standby of the new one. In the
+/// end an old one comes back as a primary, and is refused.
+#[test]
+fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
+    let Some(first) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = first.database();
+    let second = first.standby();
+    first.wait_for_standby(true);
+    let system = home_on(&first.url_of_both(&second, &database));
+    let writers = writers(&system);
+    let (mut primary, mut standby) = (&first, &second);
+    for _ in 0..3 {
+        sleep(Duration::from_millis(700));
+        primary.crash();
+        standby.promote();
+        until("it works with the new primary", || is_ready(&system));
+        primary.follow(standby);
+        (primary, standby) = (standby, primary);
+        primary.wait_for_standby(true);
+    }
+    sleep(Duration::from_millis(500));
+    nothing_is_lost_or_doubled(&system, writers, "3 promotions");
+    first.crash();
+    second.crash();
+    // The one that the URL names first was the newest standby, so it is promoted, and then the other one comes back as what it was.
+    standby.resume();
+    standby.promote();
+    until("it works with the promoted one", || is_ready(&system));
+    standby.crash();
+    primary.resume();
+    primary.wait_for_standby(false);
+    until("the old primary is refused", || {
+        String::from_utf8(system.ken(&["status"]).stderr).unwrap().contains("a standby was promoted in its place")
+    });
+    primary.crash();
+    standby.resume();
+    until("it works with the newest one again", || is_ready(&system));
+}
+
+/// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement.
+#[test]
+fn what_is_not_on_the_synchronous_standby_is_not_acknowledged() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let standby = server.standby();
+    server.wait_for_standby(true);
+    let system = home_on(&server.url(&database));
+    let add = |title: &str| {
+        let mut client = Client::connect(system.address());
+        client.request("POST", "/api/knowledge").json(&json!({"title": title, "content": "c"})).send()
+    };
+    add("before").expect(201);
+    standby.crash();
+    // The gateway gives up first, so the store is asked.
+    let put = |name: &str| {
+        let rule = format!("rule={}", json!({"name": name, "directives": [{"deny_tool": "git_push"}]}));
+        system.ken(&["call", "--timeout", "60s", "store", "rules.put", &rule])
+    };
+    let begun = Instant::now();
+    let refused = std::thread::scope(|scope| {
+        let put = scope.spawn(|| put("meanwhile"));
+        let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("each wait is cancelled", || {
+            server.sql("postgres", cancel);
+            put.is_finished()
+        });
+        put.join().unwrap()
+    });
+    let said = String::from_utf8(refused.stderr).unwrap();
+    println!("refused after {:?}: {said}", begun.elapsed());
+    assert!(!refused.status.success() && said.contains("the synchronous standby is away"), "{said}");
+    standby.resume();
+    until("it goes on", || add("after").status == 201);
+}
+
+#[test]
+fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let Some(pooler) = Pooler::start(&server) else {
+        return skip(NO_POOLER);
+    };
+    let system = home_on(&pooler.url(&server.database()));
+    let session = system.session();
+    system.say(&session, "what is 2+2").expect(200);
+    let writers = writers(&system);
+    for round in 0..4 {
+        sleep(Duration::from_millis(700));
+        if round % 2 == 0 {
+            system.kill("store");
+        } else {
+            server.crash();
+            server.resume();
+        }
+        until("it works again", || is_ready(&system));
+    }
+    sleep(Duration::from_millis(500));
+    nothing_is_lost_or_doubled(&system, writers, "4 kills behind a pooler");
+    system.say(&session, "and now?").expect(200);
+}
+
+/// The hosts as `ken hosts list` shows them: id, state, and whether it is the one that was asked.
+fn hosts(system: &System) -> Vec<(String, String, bool)> {
+    let lines = runs(system, &["hosts", "list", "--json"]);
+    let host = |line: &str| {
+        let host: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| host[name].as_str().unwrap().to_owned();
+        (text("id"), text("state"), host["here"].as_bool().unwrap())
+    };
+    lines.lines().map(host).collect()
+}
+
+#[test]
+fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let url = server.url(&server.database());
+    let first = home_on(&url);
+    let mut second = home_on(&url);
+    until("the second host is seen", || hosts(&first).len() == 2);
+    let [(active, of_active, true), (waiting, of_waiting, false)] = &hosts(&first)[..] else {
+        panic!("{:?}", hosts(&first))
+    };
+    assert_eq!([of_active.as_str(), of_waiting.as_str()], ["active", "standby"]);
+    // The one that waits knows them too.
+    assert_eq!(hosts(&second).iter().filter(|host| host.2).map(|host| &host.0).collect::<Vec<_>>(), [waiting]);
+    assert!(runs(&second, &["status", "--hosts"]).contains(active.as_str()));
+    let refused = first.ken(&["hosts", "rm", waiting]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("it is standby"));
+    assert!(!first.ken(&["hosts", "rm", "nobody"]).status.success());
+    assert_eq!(second.down(), Some(0));
+    until("it is away", || hosts(&first).iter().any(|(_, state, _)| state == "away"));
+    assert_eq!(runs(&first, &["hosts", "rm", &waiting[..8]]).trim(), waiting);
+    assert_eq!(hosts(&first).len(), 1);
+    // A copy of a home has the id of the home.
+    let id = |system: &System| system.home().join("state/store/host");
+    std::fs::copy(id(&first), id(&second)).unwrap();
+    second.up();
+    until("both are named", || {
+        [&first, &second].iter().any(|home| {
+            String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
+        })
+    });
+    second.down();
+    until("the first home works", || is_ready(&first));
+}
+
+#[test]
+fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let (database, unused) = (server.database(), server.database());
+    let mut system = home_on(&server.url(&database));
+    let session = system.session();
+    system.say(&session, "what is 2+2").expect(200);
+    let check = |arguments: &[&str]| {
+        let output = std::process::Command::new(binary("ken-store")).arg("--check").args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let home = system.home().display().to_string();
+    let (code, said) = check(&["--home", &home]);
+    assert!(code == Some(0) && said.contains("rows of 44 tables were read"), "{said}");
+    assert_eq!(check(&[&server.url(&database)]).0, Some(0));
+    let (code, said) = check(&[&server.url(&unused)]);
+    assert!(code != Some(0) && said.contains("no tables of ken"), "{said}");
+    let (code, said) = check(&["postgres://ken:s3cret@127.0.0.1:1/ken"]);
+    assert!(code == Some(2) && said.contains("can be read by every user") && !said.contains("s3cret"), "{said}");
+    // A text that PostgreSQL cannot store is refused, and nothing of it is stored.
+    let nul = json!({"title": "t", "content": "a\u{0}b"});
+    let refused = system.post("/api/knowledge", &nul).expect(400);
+    assert!(refused.text("/error").contains("NUL"), "{refused:?}");
+    assert_eq!(server.sql(&database, "SELECT count(*) FROM ken.knowledge WHERE title = 't'"), "0");
+    // A row that this release cannot read is found.
+    server.sql(&database, "UPDATE ken.sessions SET origin = 'nowhere'");
+    assert_eq!(check(&["--home", &home]).0, Some(0), "its form is right");
+    assert_eq!(system.down(), Some(0));
+    std::fs::write(system.home().join("state/store/ken.db"), "").unwrap();
+    let refused = system.ken(&["up", "-d"]);
+    let log =
+        String::from_utf8([refused.stdout, refused.stderr, system.ken(&["logs", "store"]).stdout].concat()).unwrap();
+    assert!(log.contains("has its data in SQLite"), "{log}");
+}
+
+#[test]
+fn a_command_that_waits_for_the_server_says_so() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let system = home_on(&server.url(&database));
+    runs(&system, &["sessions"]);
+    server.crash();
+    until("the store has noticed", || !is_ready(&system));
+    let mut waiting = system.command(&["sessions"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let (begun, mut line) = (Instant::now(), String::new());
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(waiting.stderr.as_mut().unwrap()), &mut line).unwrap();
+    println!("said after {:?}: {line}", begun.elapsed());
+    assert!(line.contains("waiting: postgres://ken@") && begun.elapsed() < Duration::from_secs(20), "{line}");
+    server.resume();
+    assert!(waiting.wait().unwrap().success());
+}
+
+/// The tables are on a file system of their own, which is filled by another program.
+#[test]
+fn a_full_disk_of_the_server_is_named_and_waited_for() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("needs root");
+    }
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let disk = server.small_disk(32);
+    let database = server.database();
+    server.sql("postgres", &format!("ALTER DATABASE {database} SET default_tablespace = small"));
+    let system = home_on(&server.url(&database));
+    let add = || {
+        let mut client = Client::connect(system.address());
+        // Of numbers, which cannot be compressed well.
+        let content: String =
+            (0..20_000_u64).map(|number| format!("{:x} ", number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+        client.request("POST", "/api/knowledge").json(&json!({"title": "t", "content": content})).send()
+    };
+    add().expect(201);
+    disk.fill();
+    let refused = (0..400).map(|_| add()).find(|answer| answer.status != 201).expect("the disk is full");
+    assert!(refused.status == 503 && refused.text("/error").contains("No space left"), "{refused:?}");
+    let stored: usize = server.sql(&database, "SELECT count(*) FROM ken.knowledge WHERE title = 't'").parse().unwrap();
+    disk.empty();
+    until("it goes on", || add().status == 201);
+    assert!(stored >= 1);
 }

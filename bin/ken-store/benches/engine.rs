@@ -403,7 +403,7 @@ fn direct_reads(dir: &Path, id: &SessionId) {
     let args = ReadTranscript { scope: scope("a"), id: id.clone(), limit: 10, before: None };
     let before = cpu();
     for _ in 0..20_000 {
-        reader.read(&mut |tables| SessionsTranscript::run(tables, &args).map(drop)).unwrap();
+        reader.read(false, &mut |tables| SessionsTranscript::run(tables, &args).map(drop)).unwrap();
     }
     let spent = micros(cpu() - before) / 20_000.0;
     println!("transcript page of 10 exchanges, the read alone: {spent:.1} us CPU");

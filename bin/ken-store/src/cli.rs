@@ -1,40 +1,83 @@
 //! The options that only the store has, in addition to those that all daemons have.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Parser};
+use ken_store::tables::postgres::Postgres;
 use ken_store::tables::sqlite::Sqlite;
+use ken_store::transfer;
+use ken_types::{Code, Error};
+
+use crate::settings::{places, server_url_of};
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Own {
-    /// Read the whole database in FILE, report whether it is sound, and exit; must be the first and only option
-    #[arg(long, value_name = "FILE")]
-    pub(crate) check: Option<PathBuf>,
+    /// Read the whole database in FILE, or that of the settings, report whether it is sound, and exit; must be the first option
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub(crate) check: Option<Option<PathBuf>>,
 }
 
-/// Returns the file of `--check FILE`. The check runs without a socket and creates nothing. It has a process of its own because it opens and
-/// closes the file, which would take the locks of a store in the same process away.
-pub(crate) fn file_to_check() -> Option<PathBuf> {
-    let mut args = std::env::args_os().skip(1);
-    let first = args.next()?;
-    let file =
-        if first == "--check" { args.next()? } else { OsString::from(first.to_str()?.strip_prefix("--check=")?) };
-    args.next().is_none().then(|| PathBuf::from(file))
+/// `ken-store --check [FILE] [--home DIR]`.
+#[derive(Debug, Parser)]
+#[command(name = "ken-store", version)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    own: Own,
+    #[arg(long, value_name = "DIR")]
+    home: Option<PathBuf>,
 }
 
-/// Checks a database. Prints `FILE: ok`, or one line on standard error that says what is wrong.
-pub(crate) fn check(file: &Path) -> ExitCode {
-    match Sqlite::check(file, true) {
-        Ok(()) => {
-            let written = writeln!(std::io::stdout(), "{}: ok", file.display());
-            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-        }
-        Err(error) => {
-            _ = writeln!(std::io::stderr(), "ken-store: {error}");
-            ExitCode::from(error.code.exit_status())
+impl Check {
+    /// Returns the check that the command line asks for. It has a process of its own because it opens and closes the file, which would take
+    /// the locks of a store in the same process away.
+    pub(crate) fn requested() -> Option<Check> {
+        let first = std::env::args_os().nth(1)?;
+        let is_check = first == "--check" || first.to_str()?.starts_with("--check=");
+        is_check.then(Check::try_parse)?.ok()
+    }
+
+    /// Checks a database. Prints that it is sound, or one line on standard error that says what is wrong. Creates nothing.
+    pub(crate) fn run(self) -> ExitCode {
+        match self.check() {
+            Ok(said) => {
+                let written = writeln!(std::io::stdout(), "{said}");
+                written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            }
+            Err(error) => {
+                _ = writeln!(std::io::stderr(), "ken-store: {error}");
+                ExitCode::from(error.code.exit_status())
+            }
         }
     }
+
+    fn check(self) -> Result<String, Error> {
+        let Some(Some(file)) = self.own.check else {
+            let places = places(self.home.as_deref())?;
+            return match server_url_of(&places)? {
+                Some(url) => check_server(&url),
+                None => check_file(&places.state.join("store/ken.db")),
+            };
+        };
+        match file.to_str().filter(|text| text.contains("://")) {
+            Some(url) if Postgres::has_password(url)? => Err(Error::new(
+                Code::Invalid,
+                "a password on the command line can be read by every user of this machine",
+            )
+            .hint("set KEN_STORE_URL in secrets.env, and give --check without a URL")),
+            Some(url) => check_server(url),
+            None => check_file(&file),
+        }
+    }
+}
+
+fn check_file(file: &Path) -> Result<String, Error> {
+    Sqlite::check(file, true).map(|()| format!("{}: ok", file.display()))
+}
+
+fn check_server(url: &str) -> Result<String, Error> {
+    let (name, read) = transfer::check_server(url)?;
+    let rows: u64 = read.iter().map(|(_, rows)| rows).sum();
+    Ok(format!("{name}: ok: {rows} rows of {} tables were read", read.len()))
 }

@@ -129,7 +129,7 @@ async fn report_failures(store: &Store) {
 
 fn open(start: &Start<Own>) -> Result<Part, Error> {
     if start.options.check.is_some() {
-        return Err(Error::invalid("--check", "--check FILE must be the first and only option"));
+        return Err(Error::invalid("--check", "--check must be the first option, with at most a FILE and --home DIR"));
     }
     let directory = start.places.state.join("store");
     make_directory(&directory)?;

@@ -15,8 +15,8 @@ fn main() -> ExitCode {
     if migrate::is_requested() {
         return migrate::run();
     }
-    match cli::file_to_check() {
-        Some(file) => cli::check(&file),
+    match cli::Check::requested() {
+        Some(check) => check.run(),
         None => daemon::run(),
     }
 }

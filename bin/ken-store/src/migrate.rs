@@ -1,17 +1,14 @@
 //! `ken-store migrate`: copies all data between a file of SQLite and a database on a server.
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use ken_store::transfer::{self, Copied};
-use ken_types::config::STORE_URL;
-use ken_types::places::Places;
-use ken_types::{Code, Error, secrets};
+use ken_types::{Code, Error};
 
-use crate::settings::server_url;
+use crate::settings::{places, server_url_of};
 
 /// Copy all data between SQLite and the PostgreSQL database of the settings; no store of this home may run
 #[derive(Debug, Parser)]
@@ -57,9 +54,8 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn migrate(args: &Migrate) -> Result<String, Error> {
-    let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
-    let places = Places::resolve(args.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from))?;
-    let url = server_url(&ken_service::load_config(&places.config)?, secret(&places)?)?;
+    let places = places(args.home.as_deref())?;
+    let url = server_url_of(&places)?;
     let url = url.ok_or_else(|| {
         Error::new(Code::Invalid, "no database server is set").hint("set KEN_STORE_URL in secrets.env: ken-postgres(7)")
     })?;
@@ -68,18 +64,6 @@ fn migrate(args: &Migrate) -> Result<String, Error> {
         Some(file) => to_sqlite(&url, &folder, file),
         None => to_postgres(&folder, &url),
     }
-}
-
-/// Returns the URL from the environment or from `secrets.env`, in which kend looks first.
-fn secret(places: &Places) -> Result<Option<String>, Error> {
-    let path = places.secrets();
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Error::invalid(path.display().to_string(), format!("cannot be read: {error}"))),
-    };
-    let found = secrets::find(&text, STORE_URL).map(str::to_owned);
-    Ok(found.or_else(|| std::env::var(STORE_URL).ok()))
 }
 
 fn summary(copied: &Copied) -> String {

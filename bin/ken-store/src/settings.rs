@@ -1,8 +1,23 @@
 //! Where the settings say that the data is.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
 use ken_store::tables::postgres::Postgres;
-use ken_types::Error;
-use ken_types::config::Config;
+use ken_types::config::{Config, STORE_URL};
+use ken_types::places::Places;
+use ken_types::{Error, secrets};
+
+/// Returns the folders of a system that does not have to run.
+pub(crate) fn places(home: Option<&Path>) -> Result<Places, Error> {
+    let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid());
+    Places::resolve(home, uid, |name| std::env::var_os(name).map(PathBuf::from))
+}
+
+/// Returns the URL of the database server in the files of a system, if one is set.
+pub(crate) fn server_url_of(places: &Places) -> Result<Option<String>, Error> {
+    server_url(&ken_service::load_config(&places.config)?, secret(places)?)
+}
 
 /// Returns the URL of the database server, if one is set. `secret` is the one of the secrets.
 pub(crate) fn server_url(config: &Config, secret: Option<String>) -> Result<Option<String>, Error> {
@@ -15,4 +30,16 @@ pub(crate) fn server_url(config: &Config, secret: Option<String>) -> Result<Opti
         Postgres::check_same(secret, own)?;
     }
     Ok(secret.or(own))
+}
+
+/// Returns the URL from the environment or from `secrets.env`, in which kend looks first.
+fn secret(places: &Places) -> Result<Option<String>, Error> {
+    let path = places.secrets();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Error::invalid(path.display().to_string(), format!("cannot be read: {error}"))),
+    };
+    let found = secrets::find(&text, STORE_URL).map(str::to_owned);
+    Ok(found.or_else(|| std::env::var(STORE_URL).ok()))
 }

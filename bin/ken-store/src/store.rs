@@ -89,7 +89,11 @@ impl Store {
     /// Runs an operation that reads.
     pub async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
-        self.readers.read(O::COMES_FIRST, move |tables| O::run(tables, &args)).await
+        let read = move |tables: &dyn Tables| O::run(tables, &args);
+        if O::ON_STANDBY {
+            return self.readers.read_on_standby(O::COMES_FIRST, read).await;
+        }
+        self.readers.read(O::COMES_FIRST, read).await
     }
 
     /// Runs an operation that changes something. Returns when the change is durable.

@@ -82,7 +82,7 @@ pub fn to_postgres(file: &Path, url: &str, state: &Path) -> Result<Copied, Error
     let mut writer = Postgres::open(url, state)?.writer()?;
     let mut copied = Copied::new();
     writer.begin()?;
-    reader.read(&mut |from| {
+    reader.read(false, &mut |from| {
         copied = copy(from, writer.tables())?;
         Ok(())
     })?;
@@ -104,6 +104,19 @@ pub fn to_sqlite(url: &str, state: &Path, file: &Path) -> Result<Copied, Error> 
     target.commit()?;
     source.rollback();
     Ok(copied)
+}
+
+/// Reads all rows of the database of a URL. Returns its name, and the number of rows of each table. Changes nothing, and may be used while
+/// stores run.
+pub fn check_server(url: &str) -> Result<(String, Copied), Error> {
+    let mut read = Copied::new();
+    let name = Postgres::read_whole(url, &mut |tables| {
+        for (table, key) in TABLES {
+            read.push((table, digest_of(tables, table, &tables.columns(table)?, key)?.0));
+        }
+        Ok(())
+    })?;
+    Ok((name, read))
 }
 
 fn copy(from: &dyn Tables, to: &dyn Tables) -> Result<Copied, Error> {

@@ -18,6 +18,7 @@ use crate::eval::Eval;
 use crate::events::Events;
 use crate::globals::Globals;
 use crate::help::Help;
+use crate::hosts::Hosts;
 use crate::knowledge::Knowledge;
 use crate::logs::Logs;
 use crate::mcp::Mcp;
@@ -110,6 +111,8 @@ pub(crate) enum Command {
     Mcp(Mcp),
     /// List, add and switch the governing rules that the runtime enforces
     Rules(Rules),
+    /// List the hosts that share a database on a server, and forget one
+    Hosts(Hosts),
     /// List and accept the skills and project rules that agents are given
     Skills(Skills),
     /// Show tokens and cost by day, model or session

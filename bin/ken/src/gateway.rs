@@ -1,6 +1,8 @@
 //! Finds the gateway that the commands use: that of this system, or the one at `--url`.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_types::Error;
@@ -9,23 +11,39 @@ use ken_types::places::Places;
 
 use crate::client::{KEND, call};
 use crate::globals::Globals;
+use crate::output::print_note;
 
 /// The timeout of a request to kend for its status.
 const STATUS: Duration = Duration::from_secs(5);
+/// A part that restarts is back within this time.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns the gateway that the command line names. Its secret is never on the command line: it comes from `--secret-file`,
 /// `KEN_API_SECRET`, or, for the gateway of this system, from the files beside its configuration.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
     let given = Secret::given(globals.secret_file.as_deref())?;
     if let Some(url) = &globals.url {
-        return Gateway::at(Endpoint::given(url)?.with_secret(given));
+        let gateway = Gateway::at(Endpoint::given(url)?.with_secret(given))?;
+        return Ok(gateway.on_retry(tell_once()));
     }
     let places = globals.places()?;
     let secret = match given {
         Some(secret) => Some(secret),
         None => Secret::configured(&places)?,
     };
-    Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))
+    let gateway = Gateway::located(move || Ok(Endpoint::new(&url(&places)?).with_secret(secret.clone())))?;
+    Ok(gateway.on_retry(tell_once()))
+}
+
+/// Returns a function that is called before a request is repeated. It says once what is waited for, unless that is over in a moment.
+fn tell_once() -> impl Fn(&Error) + Send + Sync {
+    let (begun, is_told) = (OnceLock::new(), AtomicBool::new(false));
+    move |error| {
+        let is_time = begun.get_or_init(Instant::now).elapsed() >= TELL_AFTER;
+        if is_time && !is_told.swap(true, Ordering::Relaxed) {
+            print_note(&format!("waiting: {}", error.message));
+        }
+    }
 }
 
 /// Returns the address of the gateway of this system.

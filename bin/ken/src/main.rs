@@ -20,6 +20,7 @@ mod external;
 mod gateway;
 mod globals;
 mod help;
+mod hosts;
 mod ids;
 mod input;
 mod knowledge;
@@ -122,6 +123,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Accept(args) => accept::run::<Cli>(globals, args),
         Command::Mcp(args) => mcp::run::<Cli>(globals, args),
         Command::Deny(deny) => approvals::deny(globals, deny),
+        Command::Hosts(hosts) => hosts::run(&globals.places()?, hosts),
         Command::Rules(rules) => rules::run(|| globals.places(), rules),
         Command::Workspace(args) => workspace::run(globals, args),
         Command::Skills(skills) => skills::run(|| globals.places(), skills),

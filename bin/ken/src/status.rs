@@ -10,6 +10,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::client::{KEND, call};
+use crate::hosts;
 use crate::output::{
     Outcome, fail, format_count, print_coloured, print_json, print_line, print_note, print_table, table, wants_colour,
 };
@@ -29,12 +30,18 @@ pub(crate) struct Status {
     /// Show the addresses at which the system answers, instead of its parts
     #[arg(long, conflicts_with = "name")]
     pub(crate) addresses: bool,
+    /// Show the hosts that share the database on a server, instead of the parts
+    #[arg(long, conflicts_with_all = ["name", "addresses"])]
+    pub(crate) hosts: bool,
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
+    if args.hosts {
+        return hosts::list(places, args.json);
+    }
     match ask(places, args) {
         Ok(status) if args.addresses => show_addresses(&status, args.json),
         Ok(status) => {

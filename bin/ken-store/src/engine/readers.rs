@@ -45,10 +45,27 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
     {
+        self.run(comes_first, false, read).await
+    }
+
+    /// Like `read`, also while another host is the active one.
+    pub(crate) async fn read_on_standby<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
+    {
+        self.run(comes_first, true, read).await
+    }
+
+    async fn run<T, F>(&self, comes_first: bool, on_standby: bool, read: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |reader| {
             if !reply.is_closed() {
-                _ = reply.send(run(reader, read));
+                _ = reply.send(run(reader, on_standby, read));
             }
         });
         self.queue.push(job, comes_first)?;
@@ -69,9 +86,13 @@ impl Drop for Readers {
     }
 }
 
-fn run<T>(reader: &mut dyn Reader, read: impl FnOnce(&dyn Tables) -> Result<T, Error>) -> Result<T, Error> {
+fn run<T>(
+    reader: &mut dyn Reader,
+    on_standby: bool,
+    read: impl FnOnce(&dyn Tables) -> Result<T, Error>,
+) -> Result<T, Error> {
     let (mut read, mut found) = (Some(read), None);
-    reader.read(&mut |tables| {
+    reader.read(on_standby, &mut |tables| {
         found = read.take().map(|read| read(tables)).transpose()?;
         Ok(())
     })?;

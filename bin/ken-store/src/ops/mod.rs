@@ -13,6 +13,7 @@ mod entries;
 mod events;
 mod exchanges;
 mod governing;
+mod hosts;
 mod ids;
 mod keys;
 mod kinds;
@@ -81,6 +82,8 @@ pub(crate) fn index_again(from: &dyn Tables, to: &dyn Tables) -> Result<(), Erro
 pub trait Read: Op {
     /// Whether the operation is run before those that do not come first. A search does not.
     const COMES_FIRST: bool = true;
+    /// Whether it is also answered by a host that waits for the place of the active one.
+    const ON_STANDBY: bool = false;
 
     /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
@@ -166,6 +169,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         ids::add,
         notes::add,
         governing::add,
+        hosts::add,
         budget::add,
         approvals::add,
         requests::add,

@@ -1,11 +1,13 @@
 //! What the columns of both databases contain.
 
-use ken_types::Error;
 use ken_types::fence::Outside;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::Scope;
+use ken_types::{Error, Timestamp};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::sql::{Content, Row, log_mark};
 use crate::rules::record;
 use crate::rules::stream_names::MAX_ENTRIES;
 
@@ -45,26 +47,62 @@ pub(super) fn place(stream: i64, number: u64) -> i64 {
     (stream << 32) | number.min(MAX_ENTRIES).cast_signed()
 }
 
-/// A word in a column that this release does not know: a newer release or another program has written it, or it is damaged. To take it for
+/// Reads a time from a column that contains milliseconds.
+pub(super) fn time(row: &dyn Row, column: &str) -> Result<Timestamp, Error> {
+    row.get(column).map(Timestamp::from_millis)
+}
+
+/// Reads a count from a column.
+pub(super) fn count(row: &dyn Row, column: &str) -> Result<u64, Error> {
+    row.get::<i64>(column).map(i64::cast_unsigned)
+}
+
+/// Reads a value from a column that contains JSON or NULL.
+pub(super) fn stored<T: DeserializeOwned>(row: &dyn Row, column: &str) -> Result<Option<T>, Error> {
+    let Content::Null = row.content(column.into())? else {
+        let value = serde_json::from_str(row.text(column)?);
+        return value.map(Some).map_err(|error| row.unreadable(column, &error));
+    };
+    Ok(None)
+}
+
+/// Returns a value from a column, or an error if it is NULL.
+pub(super) fn present<T>(row: &dyn Row, value: Option<T>, column: &str) -> Result<T, Error> {
+    value.ok_or_else(|| row.unreadable(column, &"it is NULL"))
+}
+
+/// Reads a word from a column. `place` is the table and the column, with a dot between them.
+///
+/// A word that this release does not know is an error: a newer release or another program has written it, or it is damaged. To take it for
 /// some other word would act on something that nobody has decided.
-#[derive(Debug)]
-pub(super) struct UnknownWord {
-    /// The table and the column, with a dot between them.
-    pub(super) place: &'static str,
-    pub(super) word: String,
+pub(super) fn word<T>(row: &dyn Row, place: &'static str, named: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
+    let (table, column) = place.split_once('.').unwrap_or(("", place));
+    let word = row.text(column)?;
+    named(word).ok_or_else(|| {
+        let (line, detail) = (log_mark(), format!("table {table}, column {column}: {word:?} is not known"));
+        tracing::error!(line, detail, "a row cannot be read");
+        Error::internal(format!("the database cannot be read: {detail} (log line {line})"))
+            .hint(format!("start the ken-store that wrote it, or restore a backup: {}", row.manual()))
+    })
 }
 
-impl std::fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (table, column) = self.place.split_once('.').unwrap_or(("", self.place));
-        write!(f, "table {table}, column {column}: {:?} is not known", self.word)
-    }
+/// Reads a word from a column that may be NULL.
+pub(super) fn optional_word<T>(
+    row: &dyn Row,
+    place: &'static str,
+    named: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, Error> {
+    let column = place.rsplit('.').next().unwrap_or(place);
+    let is_null = matches!(row.content(column.into())?, Content::Null);
+    if is_null { Ok(None) } else { word(row, place, named).map(Some) }
 }
 
-impl std::error::Error for UnknownWord {}
-
-/// Returns a random mark for both the log and the message of an error.
-pub(super) fn log_mark() -> String {
-    let mark: Result<[u8; 4], _> = ken_types::id::random();
-    mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))
+/// Reads a scope from a row that contains its columns.
+pub(super) fn scope(row: &dyn Row) -> Result<Scope, Error> {
+    Ok(Scope {
+        connector: row.get("connector")?,
+        actor_id: row.get("actor")?,
+        conversation_id: row.get("conversation")?,
+        thread_id: row.get("thread")?,
+    })
 }

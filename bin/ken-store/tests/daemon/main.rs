@@ -318,7 +318,7 @@ fn check_stands_alone() {
     });
     assert_eq!(code, Some(2), "{stderr}");
     let help = Command::new(EXE).arg("--help").output().unwrap();
-    assert!(help.status.success() && text(&help.stdout).contains("--check <FILE>"));
+    assert!(help.status.success() && text(&help.stdout).contains("--check [<FILE>]"));
 }
 
 /// Another process copies the program: a test beside this one that forks while the file is open for writing would keep it from

@@ -31,6 +31,8 @@ pub(crate) struct Kit {
 pub(crate) struct Remote {
     pub(crate) server: &'static ken_tests::Postgres,
     pub(crate) database: String,
+    /// Where the store finds it.
+    pub(crate) url: String,
 }
 
 pub(crate) fn scope(actor: &str) -> Scope {
@@ -109,8 +111,8 @@ impl Kit {
     pub(crate) fn open(&mut self) -> Result<(), Error> {
         let store = match &self.remote {
             None => Store::start(Sqlite::open(&self.file())?, self.clock.clone())?,
-            Some(Remote { server, database }) => {
-                let backend = postgres::Postgres::open(&server.url(database), self.dir.path())?;
+            Some(Remote { url, .. }) => {
+                let backend = postgres::Postgres::open(url, self.dir.path())?;
                 reached(Store::start(backend, self.clock.clone())?)
             }
         };
@@ -126,7 +128,7 @@ impl Kit {
     pub(crate) fn execute(&self, sql: &str) {
         match &self.remote {
             None => rusqlite::Connection::open(self.file()).unwrap().execute_batch(sql).unwrap(),
-            Some(Remote { server, database }) => {
+            Some(Remote { server, database, .. }) => {
                 server.sql(database, &format!("SET search_path = ken; {sql}"));
             }
         }
@@ -135,7 +137,7 @@ impl Kit {
     /// Returns the rows of a query of the server, one a line.
     #[allow(dead_code)] // only the suite over PostgreSQL asks
     pub(crate) fn query(&self, sql: &str) -> String {
-        let Remote { server, database } = self.remote.as_ref().unwrap();
+        let Remote { server, database, .. } = self.remote.as_ref().unwrap();
         server.sql(database, sql)
     }
 
@@ -147,7 +149,7 @@ impl Kit {
                 let file = rusqlite::Connection::open(self.file()).unwrap();
                 file.query_row(&sql, [], |row| row.get(0)).unwrap()
             }
-            Some(Remote { server, database }) => {
+            Some(Remote { server, database, .. }) => {
                 server.sql(database, &format!("SELECT count(*) FROM ken.{table}")).parse().unwrap()
             }
         }
@@ -155,7 +157,7 @@ impl Kit {
 
     /// Returns whether anything that is stored contains this text: the files of SQLite, or the tables on the server.
     pub(crate) fn holds(&self, text: &str) -> bool {
-        if let Some(Remote { server, database }) = &self.remote {
+        if let Some(Remote { server, database, .. }) = &self.remote {
             return server.dump(database).contains(text);
         }
         let files = std::fs::read_dir(self.dir.path()).unwrap().flatten();

@@ -28,10 +28,12 @@ fn failure(url: &str, why: &str) -> String {
 
 #[test]
 fn each_fault_of_a_server_has_its_message() {
-    let Remote { server, database } = crate::remote().unwrap();
+    let Remote { server, database, .. } = crate::remote().unwrap();
     let sql = |sql: &str| server.sql("postgres", sql);
     sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'");
-    sql("CREATE ROLE weak LOGIN; CREATE ROLE slow LOGIN; ALTER ROLE slow SET synchronous_commit = off");
+    sql(
+        "CREATE ROLE weak LOGIN; CREATE ROLE many LOGIN CONNECTION LIMIT 0; CREATE ROLE slow LOGIN; ALTER ROLE slow SET synchronous_commit = off",
+    );
     sql("CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on");
     sql(&format!("GRANT CREATE ON DATABASE {database} TO slow, reader"));
     let newer = server.database();
@@ -43,6 +45,7 @@ fn each_fault_of_a_server_has_its_message() {
         (server.url("latin"), "encoding of the database is LATIN1"),
         (server.url(&newer), "has version 99"),
         (as_role("weak"), "permission denied"),
+        (as_role("many"), "too many connections"),
         (as_role("slow"), "synchronous_commit is off"),
         (as_role("reader"), "read-only"),
         (format!("{url}?sslmode=require"), "TLS"),

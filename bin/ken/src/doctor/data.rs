@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use ken_types::Timestamp;
 use ken_types::config::{Days, Retention};
 use ken_types::ops::Nothing;
+use ken_types::ops::hosts::{Hosts, HostsList};
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
@@ -17,6 +19,8 @@ use crate::client;
 
 /// The timeout of calls to the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How far the clock of this machine may be from that of the database server.
+const MAX_CLOCK_MS: i64 = 2_000;
 /// The size in bytes above which the write-ahead log is reported. Checkpoints keep it near 64 MiB, unless somebody reads all the time.
 const WAL_BYTES: u64 = 128 * 1024 * 1024;
 
@@ -27,6 +31,7 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     check_database(&places.state.join("store"), is_up, findings);
     if is_up {
         check_store(places, findings);
+        check_server_clock(places, findings);
     }
     check_audit(&places.state.join("cognitive"), findings);
 }
@@ -136,6 +141,23 @@ fn check_store(places: &Places, findings: &mut Findings) {
         let fix = "make room on the disk, or mend the database server: ken-postgres(7); see `ken logs store`";
         let place = if database.exists() { database.display().to_string() } else { "the store".into() };
         findings.error("not-writable", place, why, fix);
+    }
+}
+
+/// Reports a clock that differs from that of the database server. Nothing depends on it but the times that people read.
+fn check_server_clock(places: &Places, findings: &mut Findings) {
+    let before = Timestamp::now();
+    let Ok(Hosts { server_time: Some(server), .. }) =
+        client::call::<HostsList>(places, "store", &Nothing {}, Some(CALL_TIMEOUT))
+    else {
+        return;
+    };
+    let away = |own: Timestamp| own.millis().saturating_sub(server.millis());
+    // The server looked at its clock between the two.
+    let off = away(before).max(-away(Timestamp::now()));
+    if off > MAX_CLOCK_MS {
+        let why = format!("its clock differs by {} s from the clock of the database server", off / 1_000);
+        findings.warning("clock", "this machine", why, "set both clocks: timedatectl set-ntp true");
     }
 }
 

@@ -19,6 +19,7 @@ pub mod call;
 pub mod cognitive;
 pub mod documents;
 pub mod gateway;
+pub mod hosts;
 pub mod ids;
 pub mod kend;
 pub mod messenger;

@@ -2,13 +2,12 @@
 //! password of the URL is in none of them.
 
 use std::error::Error as StdError;
-use std::fmt::Display;
 
 use ken_types::{Code, Error};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use super::server::Server;
-use crate::tables::columns::{UnknownWord, log_mark};
+use crate::tables::sql::log_mark;
 
 /// Why a statement was not executed.
 #[derive(Debug)]
@@ -101,6 +100,9 @@ fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
         (&SqlState::CHARACTER_NOT_IN_REPERTOIRE, _) => {
             Error::new(Code::Invalid, "a text has the character NUL (U+0000)").hint("leave it out")
         }
+        (&SqlState::UNDEFINED_TABLE, _) => {
+            unavailable(server, "the tables of ken are not there", "the store makes them in a database that has none")
+        }
         (_, "23") => Error::conflict("an id that has to be new exists already"),
         // The change was not made: a deadlock, a lock that somebody else holds, a limit on time, an end of the session.
         (_, "40" | "53" | "55" | "57" | "58" | "08" | "25") => unavailable(server, said, "see the log of the server"),
@@ -116,19 +118,4 @@ fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
             Error::internal(format!("the store could not do this (log line {line})"))
         }
     }
-}
-
-/// Returns the error for a column whose content is of another kind than this release writes.
-pub(super) fn unreadable(column: &dyn Display, cause: &dyn Display) -> Error {
-    let line = log_mark();
-    tracing::error!(line, detail = %cause, "column {column} cannot be read");
-    Error::internal(format!("the database cannot be read: column {column} (log line {line})"))
-        .hint("start the ken-store that wrote it, or restore a backup: ken-postgres(7)")
-}
-
-pub(super) fn unknown_word(unknown: &UnknownWord) -> Error {
-    let line = log_mark();
-    tracing::error!(line, detail = %unknown, "a row cannot be read");
-    Error::internal(format!("the database cannot be read: {unknown} (log line {line})"))
-        .hint("start the ken-store that wrote it, or restore a backup: ken-postgres(7)")
 }

@@ -3,30 +3,19 @@
 //! All that is SQL for PostgreSQL is below this folder. Text is compared byte by byte (`COLLATE "C"`), as SQLite does. JSON is text, because
 //! `jsonb` refuses characters that JSON allows.
 
-mod approvals;
-mod blobs;
-mod budgets;
 mod documents;
-mod doors;
-mod exchanges;
 mod fault;
-mod governing;
 mod hosts;
-mod ids;
-mod keys;
 mod knowledge;
 mod logs;
-mod messenger;
-mod notes;
 mod outbox;
 mod public;
 mod purges;
-mod schedules;
 mod schema;
 mod server;
 mod session;
-mod sessions;
 mod submissions;
+mod timeline;
 mod values;
 mod whole;
 
@@ -36,15 +25,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
-use ken_types::ops::store::Scope;
 use serde_json::{Map, Value};
 
-use crate::tables::columns::{json, outside, place, rows, scope_text, to_json, turn_of};
+use crate::tables::columns::count;
+use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
 use crate::tables::{Backend, Begun, Reader, Tables, Writer};
 use hosts::Host;
 use server::Server;
 use session::{Ended, READ, Session, WRITE};
-use values::{Parameters, Row, count, optional_word, params, stored, time, word};
+use timeline::Newest;
 
 /// How long the outcome of a commit without an answer is asked for. The transaction ends before that, by the limits
 /// that it has on the server.
@@ -65,7 +54,7 @@ pub struct Postgres {
 impl Postgres {
     /// Reads the URL and, from the folder `state`, who this host is. Does not connect: the server may be down when the store starts.
     pub fn open(url: &str, state: &std::path::Path) -> Result<Postgres, Error> {
-        let server = Server::of(url)?;
+        let server = Server { newest: Arc::new(Newest::of(state)), ..Server::of(url)? };
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
         Ok(Postgres { server, host: Host::of(state)?, standing, has_writer: false })
@@ -86,13 +75,36 @@ impl Postgres {
     }
 }
 
+impl Postgres {
+    /// Returns whether a URL has a password. Fails if it is none that the store can use.
+    pub fn has_password(url: &str) -> Result<bool, Error> {
+        Server::of(url).map(|server| server.config.get_password().is_some())
+    }
+
+    /// Checks the server of a URL and its schema, and calls `work` on one consistent state of it. Returns the URL without a password.
+    pub fn read_whole(url: &str, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<String, Error> {
+        let server = Server::of(url)?;
+        let name = server.name.to_string();
+        let mut database = Database { session: RefCell::new(Session::new(server)?), host: Arc::default() };
+        database.session.get_mut().connect()?;
+        schema::check_present(database.session.get_mut())?;
+        database.read(work)?;
+        Ok(name)
+    }
+
+    fn database(&self) -> Result<Database, Error> {
+        let session = RefCell::new(Session::new(self.server.clone())?);
+        Ok(Database { session, host: self.host.id() })
+    }
+}
+
 impl Backend for Postgres {
     fn writer(&mut self) -> Result<Box<dyn Writer>, Error> {
         if std::mem::replace(&mut self.has_writer, true) {
             return Err(Error::internal("the database has one writer, and it is taken"));
         }
         Ok(Box::new(PostgresWriter {
-            database: Database(RefCell::new(Session::new(self.server.clone())?)),
+            database: self.database()?,
             host: self.host.clone(),
             standing: self.standing.clone(),
             has_outcome_unknown: false,
@@ -101,8 +113,7 @@ impl Backend for Postgres {
     }
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
-        let database = Database(RefCell::new(Session::new(self.server.clone())?));
-        Ok(Box::new(PostgresReader { database, standing: self.standing.clone() }))
+        Ok(Box::new(PostgresReader { database: self.database()?, standing: self.standing.clone() }))
     }
 }
 
@@ -111,7 +122,11 @@ fn lock(standing: &Standing) -> MutexGuard<'_, Option<Error>> {
 }
 
 /// The connection through which all tables are accessed.
-pub(crate) struct Database(RefCell<Session>);
+pub(crate) struct Database {
+    session: RefCell<Session>,
+    /// The id of this host.
+    host: Arc<str>,
+}
 
 impl Tables for Database {
     fn sizes(&self) -> Result<Map<String, Value>, Error> {
@@ -127,16 +142,11 @@ struct PostgresReader {
 }
 
 impl Reader for PostgresReader {
-    fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
-        if let Some(error) = &*lock(&self.standing) {
+    fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
+        if !on_standby && let Some(error) = &*lock(&self.standing) {
             return Err(error.clone());
         }
-        let session = self.database.0.get_mut();
-        session.connect()?;
-        session.begin(READ);
-        let done = work(&self.database);
-        let ended = self.database.0.get_mut().end_read();
-        done.and(ended)
+        self.database.read(work)
     }
 }
 
@@ -150,12 +160,12 @@ struct PostgresWriter {
 
 impl PostgresWriter {
     fn session(&mut self) -> &mut Session {
-        self.database.0.get_mut()
+        self.database.session.get_mut()
     }
 
     /// Begins a transaction whose first statement is the fence. Whoever is no longer the active host writes nothing.
     fn begin_fenced(&mut self) -> Result<Begun, Error> {
-        let session = self.database.0.get_mut();
+        let session = self.database.session.get_mut();
         let is_new = session.connect()?;
         if is_new {
             schema::prepare(session)?;
@@ -172,10 +182,10 @@ impl PostgresWriter {
     }
 
     /// Finds out how a commit has ended of which the server has not told.
-    fn find_outcome(&mut self, lost: Error) -> Result<(), Error> {
-        let until = Instant::now() + OUTCOME_TIMEOUT;
+    fn find_outcome(&mut self, lost: Error, timeout: Duration) -> Result<(), Error> {
+        let until = Instant::now() + timeout;
         loop {
-            let session = self.database.0.get_mut();
+            let session = self.database.session.get_mut();
             let known = session.connect().and_then(|_| self.host.is_committed(session));
             match known {
                 Ok(Some(true)) => return Ok(()),
@@ -186,7 +196,10 @@ impl PostgresWriter {
             }
         }
         self.has_outcome_unknown = true;
-        tracing::error!("{}: whether the last changes were committed is not known", self.database.0.get_mut().server());
+        tracing::error!(
+            "{}: whether the last changes were committed is not known",
+            self.database.session.get_mut().server()
+        );
         Err(lost.outcome_unknown())
     }
 }
@@ -234,7 +247,9 @@ impl Writer for PostgresWriter {
                 self.rollback();
                 Err(error)
             }
-            Ended::Unknown(error) => self.find_outcome(error),
+            Ended::Unknown(error) => self.find_outcome(error, OUTCOME_TIMEOUT),
+            // The server has waited for the standby already.
+            Ended::Unreplicated(error) => self.find_outcome(error, Duration::ZERO),
         }
     }
 
@@ -248,11 +263,11 @@ impl Writer for PostgresWriter {
     }
 
     fn is_open(&self) -> bool {
-        self.is_open && self.database.0.borrow().is_connected()
+        self.is_open && self.database.session.borrow().is_connected()
     }
 
     fn run_idle(&mut self) -> Result<bool, Error> {
-        let session = self.database.0.get_mut();
+        let session = self.database.session.get_mut();
         let renewed = if session.is_connected() { self.host.renew(session) } else { Ok(()) };
         match renewed {
             Ok(()) => Ok(false),
@@ -271,94 +286,71 @@ impl Writer for PostgresWriter {
     }
 }
 
-/// Runs a statement that changes something. Returns the number of rows.
-fn run(database: &Database, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
-    let rows = database.0.borrow_mut().execute(sql, values)?;
-    Ok(usize::try_from(rows).unwrap_or(usize::MAX))
-}
+impl Database {
+    fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
+        let session = self.session.get_mut();
+        session.connect()?;
+        session.begin(READ);
+        let done = work(self);
+        let ended = self.session.get_mut().end_read();
+        done.and(ended)
+    }
 
-/// Runs a statement that inserts one row and returns its key.
-fn insert(database: &Database, sql: &str, values: Parameters<'_>) -> Result<i64, Error> {
-    unique(database, sql, values, |row| row.get(0))
-}
-
-/// Returns the first row of a query.
-fn first<T>(
-    database: &Database,
-    sql: &str,
-    values: Parameters<'_>,
-    read: impl FnOnce(&Row) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    let rows = database.0.borrow_mut().query(sql, values)?;
-    rows.first().map(read).transpose()
-}
-
-/// Returns the only row of a query. It is a defect if there is none.
-fn unique<T>(
-    database: &Database,
-    sql: &str,
-    values: Parameters<'_>,
-    read: impl FnOnce(&Row) -> Result<T, Error>,
-) -> Result<T, Error> {
-    first(database, sql, values, read)?.ok_or_else(|| fault::unreadable(&"none", &format_args!("no row: {sql}")))
-}
-
-/// Returns all rows of a query.
-fn all<T>(
-    database: &Database,
-    sql: &str,
-    values: Parameters<'_>,
-    read: impl FnMut(&Row) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
-    let rows = database.0.borrow_mut().query(sql, values)?;
-    rows.iter().map(read).collect()
-}
-
-/// Calls `see` with each row of a query until it returns false. The rows are fetched in portions, because a query may have far more rows than
-/// are looked at. Returns false if `see` did.
-fn each(
-    database: &Database,
-    sql: &str,
-    values: Parameters<'_>,
-    portion: u32,
-    see: &mut dyn FnMut(&Row) -> Result<bool, Error>,
-) -> Result<bool, Error> {
-    let cursor = database.0.borrow_mut().open_cursor(sql, values, portion)?;
-    let (name, mut rows) = cursor;
-    loop {
-        for row in &rows {
-            if !see(row)? {
-                database.0.borrow_mut().close_cursor(&name);
-                return Ok(false);
+    fn each(&self, sql: &str, values: Parameters<'_>, portion: u32, see: See<'_>) -> Result<bool, Error> {
+        // The session is borrowed only while a request runs, because `see` may run other statements.
+        let (name, mut rows) = self.session.borrow_mut().open_cursor(sql, values, portion)?;
+        loop {
+            let is_last = rows.len() < portion as usize;
+            let goes_on = see_all(&rows, see)?;
+            if is_last || !goes_on {
+                self.session.borrow_mut().close_cursor(&name);
+                return Ok(goes_on);
             }
+            rows = self.session.borrow_mut().fetch(&name, portion)?;
         }
-        if rows.len() < portion as usize {
-            database.0.borrow_mut().close_cursor(&name);
-            return Ok(true);
-        }
-        rows = database.0.borrow_mut().fetch(&name, portion)?;
     }
 }
 
-/// Calls `see` with the text in the first column of each row, until it returns false.
-fn each_text(
-    database: &Database,
-    sql: &str,
-    values: Parameters<'_>,
-    see: &mut dyn FnMut(&str) -> bool,
-) -> Result<(), Error> {
-    each(database, sql, values, ENTRIES, &mut |row| Ok(see(row.text(0)?))).map(drop)
+fn see_all(rows: &[tokio_postgres::Row], see: See<'_>) -> Result<bool, Error> {
+    for row in rows {
+        if !see(row)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-/// How many entries of a stream are fetched at a time.
-const ENTRIES: u32 = 64;
+impl Sql for Database {
+    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
+        let rows = self.session.borrow_mut().execute(&numbered(sql), values)?;
+        Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+    }
 
-/// Reads a scope from a row that contains its columns.
-fn scope(row: &Row) -> Result<Scope, Error> {
-    Ok(Scope {
-        connector: row.get("connector")?,
-        actor_id: row.get("actor")?,
-        conversation_id: row.get("conversation")?,
-        thread_id: row.get("thread")?,
-    })
+    fn insert(&self, sql: &str, key: &str, values: Parameters<'_>) -> Result<i64, Error> {
+        unique(self, &format!("{sql} RETURNING {key}"), values, |row| row.get(0))
+    }
+
+    fn query(&self, sql: &str, values: Parameters<'_>, portion: Portion, see: See<'_>) -> Result<bool, Error> {
+        let sql = numbered(sql);
+        let Portion::Rows(portion) = portion else {
+            let rows = self.session.borrow_mut().query(&sql, values)?;
+            return see_all(&rows, see);
+        };
+        self.each(&sql, values, portion, see)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect {
+            json: "::json",
+            position: "strpos",
+            sessions_of_exchanges: "(SELECT stream, max(submission) AS newest FROM exchanges
+                WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?1::json)) GROUP BY stream) AS t
+              JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",
+        }
+    }
+}
+
+/// Returns a statement with its parameters as PostgreSQL writes them.
+fn numbered(sql: &str) -> String {
+    sql.replace('?', "$")
 }

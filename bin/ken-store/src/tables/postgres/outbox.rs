@@ -1,98 +1,18 @@
 //! Messages to chats.
 
-use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::{Error, Timestamp};
 
-use super::{Database, Row, all, count, first, insert, params, rows, run, stored, time, to_json, unique, word};
-use crate::tables::{MessageRow, Outbox};
-
-fn message(row: &Row) -> Result<MessageRow, Error> {
-    let body: Option<PutMessage> = stored(row, "body")?;
-    Ok(MessageRow {
-        id: row.get("message")?,
-        message: body.unwrap_or_default(),
-        state: state(row)?,
-        piece: row.get("piece")?,
-        doubtful: row.get("doubtful")?,
-        tries: row.get("tries")?,
-        due_at: time(row, "due_at")?,
-        created_at: time(row, "created_at")?,
-        message_id: row.get("message_id")?,
-        error: row.get("error")?,
-    })
-}
-
-fn state(row: &Row) -> Result<MessageState, Error> {
-    word(row, "outbox.state", MessageState::named)
-}
+use super::Database;
+use crate::tables::Outbox;
+use crate::tables::columns::time;
+use crate::tables::sql::{all, params};
 
 impl Outbox for Database {
-    fn message(&self, id: i64) -> Result<Option<MessageRow>, Error> {
-        first(self, "SELECT * FROM outbox WHERE message = $1", params![id], message)
-    }
-
-    fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error> {
-        first(self, "SELECT * FROM outbox WHERE key = $1", params![key], message)
-    }
-
-    fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
-        let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
-                   VALUES ($1, $2, $3, $4, $5, $5) RETURNING message";
-        let values = params![message.key, message.connector, message.chat_id, to_json(message)?, now.millis(),];
-        insert(self, sql, values)
-    }
-
     fn next_messages(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
         let sql = "SELECT message, due_at FROM (
                      SELECT DISTINCT ON (chat) message, due_at FROM outbox
-                     WHERE live = 1 AND connector = $1 ORDER BY chat, message) AS oldest
+                     WHERE live = 1 AND connector = ?1 ORDER BY chat, message) AS oldest
                    ORDER BY message";
         all(self, sql, params![connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))
-    }
-
-    fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
-        let sql = "UPDATE outbox SET state = $2, live = $3, piece = $4, doubtful = $5, tries = $6, due_at = $7,
-                     message_id = $8, error = $9
-                   WHERE message = $1";
-        let values = params![
-            message.id,
-            message.state.name(),
-            message.is_live(),
-            message.piece,
-            message.doubtful,
-            message.tries,
-            message.due_at.millis(),
-            message.message_id,
-            message.error,
-        ];
-        run(self, sql, values).map(drop)
-    }
-
-    fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {
-        let sql = "SELECT message, key, chat, state, created_at, tries, error FROM outbox
-                   WHERE connector = $1 ORDER BY message DESC LIMIT $2";
-        all(self, sql, params![connector, limit], |row| {
-            Ok(MessageRecord {
-                id: row.get("message")?,
-                key: row.get("key")?,
-                chat_id: row.get("chat")?,
-                state: state(row)?,
-                created_at: time(row, "created_at")?,
-                tries: row.get("tries")?,
-                error: row.get("error")?,
-            })
-        })
-    }
-
-    fn live_messages(&self, connector: &str) -> Result<u64, Error> {
-        let sql = "SELECT count(*) AS number FROM outbox WHERE live = 1 AND connector = $1";
-        unique(self, sql, params![connector], |row| count(row, "number"))
-    }
-
-    fn prune_messages(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
-        let sql = "DELETE FROM outbox WHERE message IN (
-                     SELECT message FROM outbox WHERE live = 0 AND due_at < $1 LIMIT $2
-                   )";
-        run(self, sql, params![before.millis(), rows(max)])
     }
 }

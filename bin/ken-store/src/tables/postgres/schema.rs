@@ -4,7 +4,7 @@
 use ken_types::Error;
 
 use super::session::Session;
-use super::values::params;
+use crate::tables::sql::{Row, params};
 
 /// The oldest release of the server, as it gives its number.
 const OLDEST_SERVER: i64 = 150_000;
@@ -30,6 +30,20 @@ pub(super) fn prepare(session: &mut Session) -> Result<(), Error> {
     done
 }
 
+/// Checks the server, and that it has the schema of this release.
+pub(super) fn check_present(session: &mut Session) -> Result<(), Error> {
+    if !check(session)? {
+        return Err(refuse(session, "the database has no tables of ken", "start ken once, or name another database"));
+    }
+    let version = version(session)?;
+    check_version(session, version)?;
+    if version < STEPS.len() {
+        let what = format!("the schema ken has version {version}, this ken-store knows {}", STEPS.len());
+        return Err(refuse(session, &what, "start this ken-store, which migrates it"));
+    }
+    Ok(())
+}
+
 fn refuse(session: &Session, what: &str, hint: &str) -> Error {
     Error::unavailable(format!("{}: {what}", session.server())).hint(hint)
 }
@@ -43,7 +57,7 @@ fn check(session: &mut Session) -> Result<bool, Error> {
                  current_setting('synchronous_commit') AS synchronous,
                  (to_regclass('ken.schema_version') IS NOT NULL)::int::bigint AS has_schema";
     let rows = session.query(sql, params![])?;
-    let row = rows.first().ok_or_else(|| Error::internal("the server has not said what it is"))?;
+    let row: &dyn Row = rows.first().ok_or_else(|| Error::internal("the server has not said what it is"))?;
     let (number, version): (i64, String) = (row.get("number")?, row.get("version")?);
     if number < OLDEST_SERVER {
         let what = format!("PostgreSQL {version} is too old");
@@ -73,8 +87,8 @@ fn check(session: &mut Session) -> Result<bool, Error> {
 }
 
 fn version(session: &mut Session) -> Result<usize, Error> {
-    let rows = session.query("SELECT version FROM ken.schema_version", params![])?;
-    let version: i64 = rows.first().map(|row| row.get("version")).transpose()?.unwrap_or_default();
+    let sql = "SELECT version FROM ken.schema_version";
+    let version: i64 = session.first(sql, params![], |row| row.get("version"))?.unwrap_or_default();
     Ok(usize::try_from(version).unwrap_or_default())
 }
 
@@ -116,8 +130,7 @@ fn apply(session: &mut Session) -> Result<usize, Error> {
 fn create(session: &mut Session) -> Result<(), Error> {
     // CREATE SCHEMA IF NOT EXISTS needs the privilege even if the schema exists.
     let sql = "SELECT (to_regnamespace('ken') IS NOT NULL)::int::bigint AS is_there";
-    let rows = session.query(sql, params![])?;
-    if !rows.first().map(|row| row.get::<bool>("is_there")).transpose()?.unwrap_or_default() {
+    if !session.first(sql, params![], |row| row.get::<bool>("is_there"))?.unwrap_or_default() {
         session.batch("CREATE SCHEMA ken")?;
     }
     session

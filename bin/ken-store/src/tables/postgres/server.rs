@@ -11,6 +11,8 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::timeline::Newest;
+
 /// How long opening a connection to one host may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this time without an acknowledgement the kernel gives up a connection.
@@ -21,6 +23,8 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Server {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
+    /// Shared by all connections of this process.
+    pub(super) newest: Arc<Newest>,
     /// The URL without a password, for messages.
     pub(super) name: Arc<str>,
 }
@@ -48,7 +52,7 @@ impl Server {
         }
         config.application_name("ken-store").connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_USER_TIMEOUT);
         let name = name(&config).into();
-        Ok(Server { config, tls: tls()?, name })
+        Ok(Server { config, tls: tls()?, newest: Arc::default(), name })
     }
 
     /// Returns a text of the server with `[redacted]` in place of the password. Shorter ones than four bytes are left, because they are in

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join;
 use ken_types::Error;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -21,7 +22,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::fault::{self, Failure};
 use super::server::Server;
-use super::values::{Parameters, Row, Value, params};
+use super::timeline::{self, Timeline};
+use crate::tables::sql::{Parameters, Row, Value, params};
 
 /// How long the server may take for one statement before the connection counts as broken. It has to be longer than the limits that the server
 /// itself is told for each transaction (`statement_timeout`).
@@ -67,6 +69,8 @@ pub(super) enum Ended {
     Refused(Error),
     /// The server has not said what it did.
     Unknown(Error),
+    /// It was committed, but the synchronous standby has not said that it has it: if that one is promoted, it may never have been.
+    Unreplicated(Error),
 }
 
 impl Session {
@@ -86,7 +90,7 @@ impl Session {
 
     /// Connects if there is no connection. Returns whether it is a new one.
     pub(super) fn connect(&mut self) -> Result<bool, Error> {
-        if self.link.as_ref().is_some_and(|link| !link.client.is_closed()) {
+        if self.is_usable() {
             return Ok(false);
         }
         self.cut();
@@ -99,17 +103,37 @@ impl Session {
         let connect = async { timeout(ANSWER_TIMEOUT, config.connect(tls)).await };
         let made = self.runtime.as_ref().ok_or(Failure::Cut).map(|runtime| runtime.block_on(connect));
         let made = made.and_then(|made| made.map_err(|_| Failure::Silent));
-        match made.and_then(|made| made.map_err(Failure::Server)) {
-            Ok((client, connection)) => {
-                self.link = Some(Link { client, connection, is_warned: false });
-                self.failed = None;
-                Ok(true)
-            }
-            Err(failure) => {
-                let error = fault::error(&self.server, &failure);
-                self.failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
+        let made = made.and_then(|made| made.map_err(Failure::Server)).map_err(|failure| self.error(&failure));
+        let checked = made.and_then(|(client, connection)| {
+            self.link = Some(Link { client, connection, is_warned: false });
+            self.check_timeline()
+        });
+        self.failed = checked.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        if checked.is_err() {
+            self.cut();
+        }
+        checked.map(|()| true)
+    }
+
+    /// Returns whether there is a connection that the server has not ended since it was last used.
+    fn is_usable(&mut self) -> bool {
+        let (Some(link), Some(runtime)) = (&mut self.link, &self.runtime) else {
+            return false;
+        };
+        let (server, Link { client, connection, is_warned }) = (&self.server, link);
+        let is_ended = runtime.block_on(async {
+            // Between the polls the runtime asks the kernel what has come.
+            yield_now().await;
+            poll_fn(|context| Poll::Ready(advance(server, connection, is_warned, context).is_err())).await
+        });
+        !is_ended && !client.is_closed()
+    }
+
+    /// A server that does not tell its timeline is not checked.
+    fn check_timeline(&mut self) -> Result<(), Error> {
+        match self.first(timeline::QUERY, params![], Timeline::of) {
+            Ok(Some(found)) => self.server.newest.check(&self.server.name, found),
+            _ => Ok(()),
         }
     }
 
@@ -133,7 +157,7 @@ impl Session {
     }
 
     /// Executes a statement and returns its rows.
-    pub(super) fn query(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Error> {
+    pub(super) fn query(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<tokio_postgres::Row>, Error> {
         let values: Vec<(Value<'_>, Type)> = typed(parameters);
         let deferred = std::mem::take(&mut self.deferred);
         let rows = self.run(async |client| {
@@ -141,7 +165,17 @@ impl Session {
             let query = client.query_typed(sql, &values);
             if deferred.is_empty() { query.await } else { after(client.batch_execute(&deferred), query).await }
         });
-        Ok(rows.map_err(|failure| self.error(&failure))?.into_iter().map(Row).collect())
+        rows.map_err(|failure| self.error(&failure))
+    }
+
+    /// Executes a statement and reads its first row.
+    pub(super) fn first<T>(
+        &mut self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        read: impl FnOnce(&dyn Row) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.query(sql, parameters)?.first().map(|row| read(row)).transpose()
     }
 
     /// Executes a statement and returns the number of rows that it has changed.
@@ -162,7 +196,7 @@ impl Session {
         sql: &str,
         parameters: Parameters<'_>,
         portion: u32,
-    ) -> Result<(String, Vec<Row>), Error> {
+    ) -> Result<(String, Vec<tokio_postgres::Row>), Error> {
         self.cursors += 1;
         let name = format!("cursor_{}", self.cursors);
         let (declare, fetch) = (format!("DECLARE {name} NO SCROLL CURSOR FOR {sql}"), fetch_sql(&name, portion));
@@ -174,11 +208,11 @@ impl Session {
             let both = after(opened, client.query_typed(&fetch, &[]));
             if deferred.is_empty() { both.await } else { after(client.batch_execute(&deferred), both).await }
         });
-        Ok((name, rows.map_err(|failure| self.error(&failure))?.into_iter().map(Row).collect()))
+        rows.map(|rows| (name, rows)).map_err(|failure| self.error(&failure))
     }
 
     /// Returns the next rows of a cursor.
-    pub(super) fn fetch(&mut self, cursor: &str, portion: u32) -> Result<Vec<Row>, Error> {
+    pub(super) fn fetch(&mut self, cursor: &str, portion: u32) -> Result<Vec<tokio_postgres::Row>, Error> {
         self.query(&fetch_sql(cursor, portion), params![])
     }
 
@@ -216,13 +250,21 @@ impl Session {
         match self.run(async |client| client.batch_execute(&deferred).await) {
             // Of a wait for a standby that was cancelled the server tells in a warning only.
             Ok(()) if self.link.as_ref().is_some_and(|link| link.is_warned) => {
-                Ended::Unknown(Error::unavailable(format!("{}: a commit may not be on the standby yet", self.server())))
+                Ended::Unreplicated(Error::unavailable(format!("{}: the synchronous standby is away", self.server())))
             }
             Ok(()) => Ended::Committed,
             Err(failure) if failure.ends_connection() && !matches!(failure, Failure::Cut) => {
                 Ended::Unknown(self.error(&failure))
             }
             Err(failure) => Ended::Refused(self.error(&failure)),
+        }
+    }
+
+    /// Commits the transaction. It is an error, too, if it is not known whether it was committed, also on a standby that has to have it.
+    pub(super) fn commit_for_certain(&mut self) -> Result<(), Error> {
+        match self.commit() {
+            Ended::Committed => Ok(()),
+            Ended::Refused(error) | Ended::Unknown(error) | Ended::Unreplicated(error) => Err(error),
         }
     }
 

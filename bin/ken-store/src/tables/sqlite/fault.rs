@@ -3,16 +3,11 @@
 use ken_types::{Code, Error};
 use rusqlite::ErrorCode;
 
-use crate::tables::columns::{UnknownWord, log_mark};
+use crate::tables::sql::log_mark;
 
 /// Converts an error. The details only go to the log, and the message contains a mark by which the line in the log can be found.
 pub(super) fn error(error: rusqlite::Error) -> Error {
     let (line, detail) = (log_mark(), error.to_string());
-    if let Some(unknown) = unknown_word(&error) {
-        tracing::error!(line, detail, "a row cannot be read");
-        return Error::internal(format!("the database cannot be read: {unknown} (log line {line})"))
-            .hint("start the ken-store that wrote it, or restore a backup: ken-store(8)");
-    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
             tracing::error!(line, detail, "the database cannot be written");
@@ -35,12 +30,5 @@ pub(super) fn error(error: rusqlite::Error) -> Error {
             tracing::error!(line, detail, "a statement failed");
             Error::internal(format!("the store could not do this (log line {line})"))
         }
-    }
-}
-
-fn unknown_word(error: &rusqlite::Error) -> Option<&UnknownWord> {
-    match error {
-        rusqlite::Error::FromSqlConversionFailure(_, _, source) => source.downcast_ref(),
-        _ => None,
     }
 }

@@ -1,30 +1,18 @@
 //! The SQLite backend: one file, a write-ahead log, one writer, and read-only readers. Most functions run a single statement.
 
-mod approvals;
 mod backup;
-mod blobs;
-mod budgets;
 mod checkpoints;
 mod documents;
-mod doors;
-mod exchanges;
 mod fault;
 mod files;
-mod governing;
-mod ids;
-mod keys;
 mod knowledge;
 mod logs;
-mod messenger;
 mod migrations;
-mod notes;
 mod open;
 mod outbox;
 mod pages;
 mod public;
 mod purges;
-mod schedules;
-mod sessions;
 mod soundness;
 mod submissions;
 mod whole;
@@ -32,15 +20,14 @@ mod whole;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use ken_types::ops::store::Scope;
-use ken_types::{Error, Timestamp};
-use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, Params, Row, Statement};
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use ken_types::Error;
+use ken_types::ops::hosts::Hosts;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
+use serde_json::Map;
 
-use crate::tables::columns::{UnknownWord, json, outside, place, rows, scope_text, to_json, turn_of};
-use crate::tables::{Backend, Begun, Reader, Tables, Writer};
+use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See, Sql, Value, first, params, unique};
+use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
 use open::Opened;
@@ -108,14 +95,14 @@ impl Backend for Sqlite {
 struct Database(Connection);
 
 impl Tables for Database {
-    fn sizes(&self) -> Result<Map<String, Value>, Error> {
+    fn sizes(&self) -> Result<Map<String, serde_json::Value>, Error> {
         let mut sizes = Map::new();
         for (name, sql) in [
             ("database_pages", "PRAGMA page_count"),
             ("free_pages", "PRAGMA freelist_count"),
             ("page_bytes", "PRAGMA page_size"),
         ] {
-            let size: Option<i64> = first(self, sql, [], |row| row.get(0))?;
+            let size: Option<i64> = first(self, sql, params![], |row| row.get(0))?;
             sizes.insert(name.into(), size.into());
         }
         Ok(sizes)
@@ -123,12 +110,12 @@ impl Tables for Database {
 }
 
 impl Reader for Database {
-    fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
-        run(self, "BEGIN", [])?;
+    fn read(&mut self, _: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
+        self.execute("BEGIN", params![])?;
         let done = work(self);
-        let ended = run(self, "COMMIT", []);
+        let ended = self.execute("COMMIT", params![]);
         if !self.0.is_autocommit() {
-            _ = run(self, "ROLLBACK", []);
+            _ = self.execute("ROLLBACK", params![]);
         }
         done.and(ended.map(drop))
     }
@@ -149,7 +136,7 @@ struct SqliteWriter {
 
 impl SqliteWriter {
     fn command(&self, sql: &str) -> Result<(), Error> {
-        run(&self.database, sql, []).map(drop)
+        self.database.execute(sql, params![]).map(drop)
     }
 
     /// Ends the process if a file has moved away. What was committed since then is in a file without a name and ends with the process, so
@@ -160,7 +147,7 @@ impl SqliteWriter {
         };
         tracing::error!("{} was removed or replaced while ken-store uses it; ken-store ends", path.display());
         // Through its descriptor SQLite can still read the log. If its name is all that has gone, nothing is lost.
-        let copy = || unique(&self.database, "PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>("busy"));
+        let copy = || unique(&self.database, "PRAGMA wal_checkpoint(FULL)", params![], |row| row.get::<bool>("busy"));
         if can_copy && !matches!(copy(), Ok(false)) {
             tracing::error!("the log could not be copied into the database: its changes are lost");
         }
@@ -230,126 +217,98 @@ impl Writer for SqliteWriter {
     fn probe(&mut self) -> Result<(), Error> {
         self.begin()?;
         // Setting the version writes the first page, even if the version does not change.
-        let version: i64 = unique(&self.database, "PRAGMA user_version", [], |row| row.get(0))?;
+        let version: i64 = unique(&self.database, "PRAGMA user_version", params![], |row| row.get(0))?;
         let set = self.database.0.pragma_update(None, "user_version", version);
         set.map_err(fault::error)?;
         self.commit()
     }
 }
 
-/// Runs a statement that changes something. Returns the number of rows.
-fn run(database: &Database, sql: &str, params: impl Params) -> Result<usize, Error> {
-    statement(database, sql, |statement| statement.execute(params))
-}
+impl Sql for Database {
+    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
+        let run = |mut statement: CachedStatement<'_>| statement.execute(bound(values));
+        self.0.prepare_cached(sql).and_then(run).map_err(fault::error)
+    }
 
-/// Runs a statement that inserts one row. Returns its key.
-fn insert(database: &Database, sql: &str, params: impl Params) -> Result<i64, Error> {
-    run(database, sql, params)?;
-    Ok(database.0.last_insert_rowid())
-}
+    fn insert(&self, sql: &str, _: &str, values: Parameters<'_>) -> Result<i64, Error> {
+        // RETURNING would create a temporary table each time and take twice as long.
+        self.execute(sql, values)?;
+        Ok(self.0.last_insert_rowid())
+    }
 
-/// Returns the first row of a query.
-fn first<T>(
-    database: &Database,
-    sql: &str,
-    params: impl Params,
-    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Option<T>, Error> {
-    statement(database, sql, |statement| statement.query_row(params, read).optional())
-}
-
-/// Returns the only row of a query. It is a defect if there is none.
-fn unique<T>(
-    database: &Database,
-    sql: &str,
-    params: impl Params,
-    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<T, Error> {
-    statement(database, sql, |statement| statement.query_row(params, read))
-}
-
-/// Returns all rows of a query.
-fn all<T>(
-    database: &Database,
-    sql: &str,
-    params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>, Error> {
-    statement(database, sql, |statement| statement.query_map(params, read)?.collect())
-}
-
-/// Calls `see` with the text in the first column of each row, until it returns false.
-fn each_text(
-    database: &Database,
-    sql: &str,
-    params: impl Params,
-    see: &mut dyn FnMut(&str) -> bool,
-) -> Result<(), Error> {
-    statement(database, sql, |statement| {
-        let mut rows = statement.query(params)?;
-        while let Some(row) = rows.next()? {
-            if !see(row.get_ref(0)?.as_str()?) {
-                break;
+    fn query(&self, sql: &str, values: Parameters<'_>, _: Portion, see: See<'_>) -> Result<bool, Error> {
+        let mut statement = self.0.prepare_cached(sql).map_err(fault::error)?;
+        let mut rows = statement.query(bound(values)).map_err(fault::error)?;
+        while let Some(row) = rows.next().map_err(fault::error)? {
+            if !see(row)? {
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect {
+            json: "",
+            position: "instr",
+            // CROSS JOIN keeps SQLite from beginning with all sessions or all exchanges.
+            sessions_of_exchanges: "(SELECT x.stream, max(x.submission) AS newest
+                FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
+              CROSS JOIN sessions AS s ON s.stream = t.stream CROSS JOIN scopes ON scopes.scope = s.scope",
+        }
+    }
+}
+
+fn bound<'a>(values: Parameters<'a>) -> impl rusqlite::Params + 'a {
+    params_from_iter(values.iter().map(|value| value.value()))
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let borrowed = match self {
+            Value::Whole(number) => number.map(ValueRef::Integer),
+            Value::Real(number) => number.map(ValueRef::Real),
+            Value::Text(text) => text.map(|text| ValueRef::Text(text.as_bytes())),
+            Value::Bytes(bytes) => bytes.map(ValueRef::Blob),
+            // There are no arrays; `json_each` reads one as JSON.
+            Value::Texts(texts) => {
+                let json = serde_json::to_string(texts);
+                return Ok(json.map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?.into());
+            }
+        };
+        Ok(ToSqlOutput::Borrowed(borrowed.unwrap_or(ValueRef::Null)))
+    }
+}
+
+impl Row for rusqlite::Row<'_> {
+    fn content(&self, column: Column<'_>) -> Result<Content<'_>, Error> {
+        let content = match column {
+            Column::Name(name) => self.get_ref(name),
+            Column::Number(number) => self.get_ref(number),
+        };
+        Ok(match content.map_err(fault::error)? {
+            ValueRef::Null => Content::Null,
+            ValueRef::Integer(number) => Content::Whole(number),
+            ValueRef::Real(number) => Content::Real(number),
+            ValueRef::Blob(bytes) => Content::Bytes(bytes),
+            ValueRef::Text(text) => {
+                let text = std::str::from_utf8(text);
+                Content::Text(text.map_err(|error| (self as &dyn Row).unreadable(column, &error))?)
+            }
+        })
+    }
+
+    fn manual(&self) -> &'static str {
+        "ken-store(8)"
+    }
+}
+
+impl HostTable for Database {
+    fn hosts(&self) -> Result<Hosts, Error> {
+        Ok(Hosts::default())
+    }
+
+    fn remove_host(&self, _: &str) -> Result<(), Error> {
         Ok(())
-    })
-}
-
-/// Calls a function with a prepared statement, which stays in the cache of the connection.
-fn statement<T>(
-    database: &Database,
-    sql: &str,
-    work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
-) -> Result<T, Error> {
-    let done = database.0.prepare_cached(sql).and_then(|mut statement| work(&mut statement));
-    done.map_err(fault::error)
-}
-
-/// Reads a time from a column that contains milliseconds.
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
-    row.get(column).map(Timestamp::from_millis)
-}
-
-/// Reads a count from a column.
-fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(column).map(i64::cast_unsigned)
-}
-
-/// Reads a value from a column that contains JSON or NULL.
-fn stored<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
-    let text: Option<String> = row.get(column)?;
-    let value = text.map(|text| serde_json::from_str(&text)).transpose();
-    value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
-}
-
-/// Reads a word from a column. `place` is the table and the column, with a dot between them.
-fn word<T>(row: &Row<'_>, place: &'static str, named: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
-    let column = place.rsplit('.').next().unwrap_or(place);
-    let word = row.get_ref(column)?.as_str()?;
-    named(word).ok_or_else(|| {
-        let unknown = UnknownWord { place, word: word.to_owned() };
-        rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(unknown))
-    })
-}
-
-/// Reads a word from a column that may be NULL.
-fn optional_word<T>(
-    row: &Row<'_>,
-    place: &'static str,
-    named: impl FnOnce(&str) -> Option<T>,
-) -> rusqlite::Result<Option<T>> {
-    let column = place.rsplit('.').next().unwrap_or(place);
-    let is_null = row.get_ref(column)?.as_str_or_null()?.is_none();
-    if is_null { Ok(None) } else { word(row, place, named).map(Some) }
-}
-
-/// Reads a scope from a row that contains its columns.
-fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
-    Ok(Scope {
-        connector: row.get("connector")?,
-        actor_id: row.get("actor")?,
-        conversation_id: row.get("conversation")?,
-        thread_id: row.get("thread")?,
-    })
+    }
 }

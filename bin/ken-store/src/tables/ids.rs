@@ -2,88 +2,110 @@
 
 use ken_types::ops::ids::{FoundId, IdKind};
 use ken_types::{Error, Offset};
-use rusqlite::{Params, Row};
 
-use super::{Database, count, first, scope, statement, time};
-use crate::tables::Ids;
+use super::columns::{count, scope, time};
+use super::sql::{Parameters, Row, Sql, each, first, params};
+
+/// Things by their ids. `see` is called with each, until it returns false.
+pub trait Ids: Sql {
+    /// Returns the thing with this id.
+    fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
+        let Parts { select, whole, .. } = parts(kind);
+        let sql = format!("{select} WHERE {whole}").replace("{json}", self.dialect().json);
+        first(self, &sql, params![id], |row| found(kind, row))
+    }
+
+    /// Those whose ids contain a word, and sessions of this name, newest first.
+    fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+        let Parts { select, part, order, .. } = parts(kind);
+        see_each(self, kind, &format!("{select} WHERE {part} ORDER BY {order}"), params![word], see)
+    }
+
+    /// All that people know of, newest first.
+    fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
+        let Parts { select, known, order, .. } = parts(kind);
+        see_each(self, kind, &format!("{select} WHERE {known} ORDER BY {order}"), params![], see)
+    }
+}
+
+impl<D: Sql> Ids for D {}
 
 /// The parts of the statements about one kind.
-struct Sql {
+struct Parts {
     /// Selects `id`, `at`, `label`, `session` and `turn`, the start of a turn, and the scope of a session.
     select: &'static str,
     /// The condition of the thing with the id ?1.
     whole: &'static str,
-    /// The condition of those whose ids contain ?1. A subquery over the ids alone lets SQLite read only their index.
+    /// The condition of those whose ids contain ?1.
     part: &'static str,
     /// The condition of those that people know of.
     known: &'static str,
     order: &'static str,
 }
 
-fn sql(kind: IdKind) -> Sql {
+fn parts(kind: IdKind) -> Parts {
     match kind {
-        IdKind::Session => Sql {
+        IdKind::Session => Parts {
             select:
                 "SELECT s.id, s.updated_at AS at, coalesce(s.name, s.title) AS label, NULL AS session, NULL AS turn,
                        c.connector, c.actor, c.conversation, c.thread
                      FROM sessions AS s JOIN scopes AS c USING (scope)",
             whole: "s.stream = (SELECT stream FROM streams WHERE name = 'agents/orchestrator/' || ?1)",
-            part: "instr(s.id, ?1) > 0 OR s.archived_at IS NULL AND s.name = ?1",
+            part: "{position}(s.id, ?1) > 0 OR s.archived_at IS NULL AND s.name = ?1",
             known: "s.archived_at IS NULL AND (s.title IS NOT NULL OR s.name IS NOT NULL)",
             order: "s.updated_at DESC, s.stream DESC",
         },
-        IdKind::Turn => Sql {
+        IdKind::Turn => Parts {
             select: "SELECT s.id, e.received_at AS at, e.text AS label,
                        substr(t.name, length('agents/orchestrator/') + 1) AS session, s.id AS turn,
                        s.recorded_from
                      FROM submissions AS s JOIN events AS e USING (event) JOIN streams AS t ON t.stream = s.stream",
             whole: "s.id = ?1 AND s.kind <> 'workflow'",
-            part: "s.submission IN (SELECT submission FROM submissions WHERE instr(id, ?1) > 0) AND s.kind <> 'workflow'",
+            part: "s.submission IN (SELECT submission FROM submissions WHERE {position}(id, ?1) > 0) AND s.kind <> 'workflow'",
             known: "s.hidden = 0 AND s.kind <> 'workflow'",
             order: "s.submission DESC",
         },
-        IdKind::Run => Sql {
+        IdKind::Run => Parts {
             select: "SELECT s.id, r.started_at AS at, r.workflow AS label, NULL AS session, NULL AS turn
                      FROM runs AS r JOIN submissions AS s USING (submission)",
             whole: "s.id = ?1",
-            part: "instr(s.id, ?1) > 0",
+            part: "{position}(s.id, ?1) > 0",
             known: "true",
             order: "r.submission DESC",
         },
-        IdKind::Approval => Sql {
-            select:
-                "SELECT a.id, a.updated_at AS at, json_extract(a.request, '$.summary') AS label, a.session AS session,
+        IdKind::Approval => Parts {
+            select: "SELECT a.id, a.updated_at AS at, a.request{json} ->> 'summary' AS label, a.session AS session,
                        s.id AS turn
                      FROM approvals AS a JOIN submissions AS s USING (submission)",
             whole: "a.id = ?1",
-            part: "instr(a.id, ?1) > 0",
+            part: "{position}(a.id, ?1) > 0",
             known: "true",
             order: "a.approval DESC",
         },
-        IdKind::Knowledge => Sql {
+        IdKind::Knowledge => Parts {
             select: "SELECT k.id, k.updated_at AS at, k.title AS label, NULL AS session, NULL AS turn FROM knowledge AS k",
             whole: "k.id = ?1",
-            part: "k.entry IN (SELECT entry FROM knowledge WHERE instr(id, ?1) > 0)",
+            part: "k.entry IN (SELECT entry FROM knowledge WHERE {position}(id, ?1) > 0)",
             known: "true",
             order: "k.entry DESC",
         },
-        IdKind::ScheduleRun => Sql {
+        IdKind::ScheduleRun => Parts {
             select:
                 "SELECT r.id, coalesce(r.started_at, r.slot_at, r.not_before) AS at, s.slug AS label, NULL AS session,
                        r.submission AS turn
                      FROM schedule_runs AS r JOIN schedules AS s USING (schedule)",
             whole: "r.id = ?1",
-            part: "instr(r.id, ?1) > 0",
+            part: "{position}(r.id, ?1) > 0",
             known: "true",
             order: "r.run DESC",
         },
         // The event of a prompt to an instance, and that of a run, has the id of its submission, which is the better answer.
-        IdKind::Event => Sql {
+        IdKind::Event => Parts {
             select: "SELECT e.id, e.received_at AS at, e.text AS label, NULL AS session,
-                       json_extract(e.answer, '$.submission.submission_id') AS turn
+                       e.answer{json} -> 'submission' ->> 'submission_id' AS turn
                      FROM events AS e",
             whole: "e.id = ?1 AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
-            part: "e.event IN (SELECT event FROM events WHERE instr(id, ?1) > 0)
+            part: "e.event IN (SELECT event FROM events WHERE {position}(id, ?1) > 0)
                    AND NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
             known: "NOT EXISTS (SELECT 1 FROM submissions AS s WHERE s.id = e.id)",
             order: "e.event DESC",
@@ -91,7 +113,7 @@ fn sql(kind: IdKind) -> Sql {
     }
 }
 
-fn found(kind: IdKind, row: &Row<'_>) -> rusqlite::Result<FoundId> {
+fn found(kind: IdKind, row: &dyn Row) -> Result<FoundId, Error> {
     Ok(FoundId {
         kind,
         id: row.get("id")?,
@@ -104,37 +126,17 @@ fn found(kind: IdKind, row: &Row<'_>) -> rusqlite::Result<FoundId> {
     })
 }
 
-impl Ids for Database {
-    fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
-        let Sql { select, whole, .. } = sql(kind);
-        first(self, &format!("{select} WHERE {whole}"), [id], |row| found(kind, row))
-    }
+/// How many things are fetched at a time.
+const FOUND: u32 = 64;
 
-    fn containing(&self, kind: IdKind, word: &str, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
-        let Sql { select, part, order, .. } = sql(kind);
-        each(self, kind, &format!("{select} WHERE {part} ORDER BY {order}"), [word], see)
-    }
-
-    fn newest(&self, kind: IdKind, see: &mut dyn FnMut(FoundId) -> bool) -> Result<(), Error> {
-        let Sql { select, known, order, .. } = sql(kind);
-        each(self, kind, &format!("{select} WHERE {known} ORDER BY {order}"), [], see)
-    }
-}
-
-fn each(
-    database: &Database,
+fn see_each(
+    database: &(impl Sql + ?Sized),
     kind: IdKind,
     sql: &str,
-    params: impl Params,
+    values: Parameters<'_>,
     see: &mut dyn FnMut(FoundId) -> bool,
 ) -> Result<(), Error> {
-    statement(database, sql, |statement| {
-        let mut rows = statement.query(params)?;
-        while let Some(row) = rows.next()? {
-            if !see(found(kind, row)?) {
-                break;
-            }
-        }
-        Ok(())
-    })
+    let dialect = database.dialect();
+    let sql = sql.replace("{json}", dialect.json).replace("{position}", dialect.position);
+    each(database, &sql, values, FOUND, &mut |row| Ok(see(found(kind, row)?))).map(drop)
 }

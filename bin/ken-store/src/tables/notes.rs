@@ -3,22 +3,23 @@
 use ken_types::fence::Outside;
 use ken_types::ops::store::{Note, NoteKind, PutNote};
 use ken_types::{Error, Timestamp};
-use rusqlite::params;
 
-use super::{Database, all, outside, run, stored, time};
-use crate::tables::Notes;
+use super::columns::{outside, stored, time};
+use super::sql::{Sql, all, params};
 
-impl Notes for Database {
+/// The notes of instances, by kind and name.
+pub trait Notes: Sql {
     fn put_note(&self, stream: i64, note: &PutNote, origins: &Outside, now: Timestamp) -> Result<(), Error> {
-        let sql = "INSERT OR REPLACE INTO notes (stream, kind, name, body, updated_at, outside)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let sql = "INSERT INTO notes (stream, kind, name, body, updated_at, outside)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                   ON CONFLICT (stream, kind, name) DO UPDATE SET body = ?4, updated_at = ?5, outside = ?6";
         let values = params![stream, note.kind.name(), note.name, note.body, now.millis(), outside(origins)?];
-        run(self, sql, values).map(drop)
+        self.execute(sql, values).map(drop)
     }
 
     fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error> {
         let sql = "DELETE FROM notes WHERE stream = ?1 AND kind = ?2 AND name = ?3";
-        run(self, sql, params![stream, kind.name(), name]).map(drop)
+        self.execute(sql, params![stream, kind.name(), name]).map(drop)
     }
 
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error> {
@@ -33,3 +34,5 @@ impl Notes for Database {
         })
     }
 }
+
+impl<D: Sql> Notes for D {}

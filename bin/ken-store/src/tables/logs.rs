@@ -1,0 +1,130 @@
+//! The streams of instances and runs, and the system's stream.
+
+use ken_types::{Error, Timestamp};
+use serde_json::value::RawValue;
+
+use super::columns::{count, place, rows, time};
+use super::sql::{Row, Sql, each_text, first, params, unique};
+use crate::rules::stream_names;
+
+/// A stream of an instance or a run.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub key: i64,
+    pub name: String,
+    pub entries: u64,
+    pub closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    Agent,
+    Run,
+}
+
+/// The streams of instances and runs. Their entries are JSON, numbered from 0.
+pub trait Logs: Sql {
+    /// Fails with `gone` if the stream is that of a session that was deleted for good.
+    fn log(&self, name: &str) -> Result<Option<LogRow>, Error> {
+        let sql = "SELECT stream, name, entries, closed, purged_at FROM streams WHERE name = ?1";
+        let found = first(self, sql, params![name], |row| Ok((log(row)?, row.get::<Option<i64>>("purged_at")?)))?;
+        match found {
+            Some((_, Some(_))) => Err(purged(name)),
+            found => Ok(found.map(|(log, _)| log)),
+        }
+    }
+
+    fn log_by_key(&self, key: i64) -> Result<LogRow, Error> {
+        let sql = "SELECT stream, name, entries, closed FROM streams WHERE stream = ?1";
+        unique(self, sql, params![key], log)
+    }
+
+    fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error> {
+        let sql = "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, ?2, 'application/json', ?3)";
+        let kind = match kind {
+            LogKind::Agent => "agent",
+            LogKind::Run => "run",
+        };
+        let key = self.insert(sql, "stream", params![name, kind, now.millis()])?;
+        Ok(LogRow { key, name: name.to_owned(), entries: 0, closed: false })
+    }
+
+    fn close_log(&self, key: i64) -> Result<(), Error> {
+        self.execute("UPDATE streams SET closed = 1 WHERE stream = ?1", params![key]).map(drop)
+    }
+
+    /// Adds entries, the first of which has the number `first`. Does not change the number of entries in the row of the stream; see
+    /// [`Logs::set_log_entries`].
+    fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
+
+    fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
+        let sql = "UPDATE streams SET entries = ?2 WHERE stream = ?1";
+        self.execute(sql, params![log, entries.cast_signed()]).map(drop)
+    }
+
+    /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
+    fn entries(&self, log: i64, from: u64, to: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+        let sql = "SELECT body FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place";
+        each_text(self, sql, params![place(log, from), place(log, to)], see)
+    }
+}
+
+/// The range of entries in the system's stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemExtent {
+    /// The number of the first entry that is still stored.
+    pub first: u64,
+    /// The number of entries that have ever been written.
+    pub entries: u64,
+    pub newest: Timestamp,
+}
+
+pub trait SystemEvents: Sql {
+    fn system_extent(&self) -> Result<SystemExtent, Error> {
+        // Two queries read only the two ends of the table. A single one would read all of it.
+        let oldest = "SELECT number FROM system_events ORDER BY number LIMIT 1";
+        let newest = "SELECT number, at FROM system_events ORDER BY number DESC LIMIT 1";
+        let oldest = first(self, oldest, params![], |row| count(row, "number"))?;
+        let newest = first(self, newest, params![], |row| Ok((count(row, "number")?, time(row, "at")?)))?;
+        let (entries, newest) = newest.unwrap_or_default();
+        Ok(SystemExtent { first: oldest.unwrap_or(1).saturating_sub(1), entries, newest })
+    }
+
+    /// Stores an event under a number, counted from 0.
+    fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {
+        let sql = "INSERT INTO system_events (number, at, body) VALUES (?1, ?2, ?3)";
+        let values = params![(number + 1).cast_signed(), at.millis(), event.get()];
+        self.execute(sql, values).map(drop)
+    }
+
+    /// Calls `see` with each event from number `from`, until it returns false.
+    fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+        let sql = "SELECT body FROM system_events WHERE number > ?1 ORDER BY number";
+        each_text(self, sql, params![from.cast_signed()], see)
+    }
+
+    /// Deletes at most `max` events that are older than a time, but never the newest event. Returns how many were deleted.
+    fn prune_system_events(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
+        let sql = "DELETE FROM system_events WHERE number IN (
+                     SELECT number FROM system_events WHERE number < (SELECT max(number) FROM system_events)
+                     ORDER BY number LIMIT ?2
+                   ) AND at < ?1";
+        self.execute(sql, params![before.millis(), rows(max)])
+    }
+}
+
+impl<D: Sql> SystemEvents for D {}
+
+fn log(row: &dyn Row) -> Result<LogRow, Error> {
+    Ok(LogRow {
+        key: row.get("stream")?,
+        name: row.get("name")?,
+        entries: count(row, "entries")?,
+        closed: row.get("closed")?,
+    })
+}
+
+/// The error for a stream of a session that was deleted for good.
+pub(super) fn purged(stream: &str) -> Error {
+    Error::gone(format!("the session {} was deleted for good", stream_names::instance(stream)))
+}

@@ -1,0 +1,82 @@
+//! `ken hosts`: the hosts that share a database on a server.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use ken_types::Timestamp;
+use ken_types::ops::Nothing;
+use ken_types::ops::hosts::{HostRecord, HostsList, HostsRemove, RemoveHost};
+use ken_types::places::Places;
+
+use crate::client::call;
+use crate::output::{Outcome, print_json, print_line, print_note, print_table};
+
+const STORE: &str = "store";
+/// A server that does not answer is reported by the store after 15 seconds.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Args)]
+pub(crate) struct Hosts {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the hosts that use the database, the active one first
+    List(List),
+    /// Forget a host that is gone
+    Rm(Named),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Its id, a unique part of it, or its name
+    host: String,
+}
+
+pub(crate) fn run(places: &Places, hosts: &Hosts) -> Outcome {
+    match &hosts.command {
+        Command::List(List { json }) => list(places, *json),
+        Command::Rm(Named { host }) => {
+            let removed = call::<HostsRemove>(places, STORE, &RemoveHost { host: host.clone() }, Some(TIMEOUT))?;
+            print_line(&removed.id)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints the hosts as a table, or one line of JSON for each.
+pub(crate) fn list(places: &Places, as_json: bool) -> Outcome {
+    let found = call::<HostsList>(places, STORE, &Nothing {}, Some(TIMEOUT))?;
+    let Some(now) = found.server_time else {
+        print_note("the data is in a file of this machine, which no other host uses: ken-postgres(7)");
+        return Ok(ExitCode::SUCCESS);
+    };
+    if as_json {
+        found.hosts.iter().try_for_each(print_json)?;
+    } else {
+        print_table(["HOST", "NAME", "STATE", "SEEN", "VERSION"], found.hosts.iter().map(|host| row(host, now)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(host: &HostRecord, now: Timestamp) -> [String; 5] {
+    let here = if host.here { " (here)" } else { "" };
+    let seconds = now.millis().saturating_sub(host.seen_at.millis()).max(0) / 1_000;
+    [
+        host.id.clone(),
+        format!("{}{here}", host.name),
+        host.state.name().to_owned(),
+        format!("{seconds} s ago"),
+        host.version.clone(),
+    ]
+}
