@@ -175,6 +175,31 @@ fn message(tool: &str, error: &Error) -> String {
 mod tests {
     use super::*;
 
+    /// Of the tools that ken-tools has, each agent is offered its own.
+    #[test]
+    fn tools_are_known_by_their_names_and_agents() {
+        let tool = |name: &str, agents: &[&str], outside: &str| -> Tool {
+            let text = serde_json::json!({
+                "name": name, "description": "", "parameters": {}, "agents": agents, "approval": "none",
+                "idempotent": name == "b", "outside": outside, "file": "",
+            });
+            serde_json::from_value(text).unwrap()
+        };
+        let tools = WireTools::new(Pool::new("/nowhere"));
+        let set = |process: &str| {
+            let known = vec![tool("a", &["one", "two"], "web"), tool("b", &["two"], "mail")];
+            *tools.lock() = Known { tools: Arc::new(known), tag: String::new(), process: process.to_owned() };
+        };
+        set("p1");
+        let names = |agent: &str| tools.list(agent).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
+        assert_eq!([names("one"), names("two"), names("three")].map(|names| names.concat()), ["a", "ab", ""]);
+        assert_eq!(["a", "b", "c"].map(|name| tools.is_idempotent(name)), [false, true, false]);
+        assert_eq!(tools.outside("b").as_deref(), Some("mail"));
+        assert_eq!(["b", "c"].map(|name| tools.process(name)), [Some("p1".to_owned()), None]);
+        set("");
+        assert_eq!(tools.process("b"), None);
+    }
+
     /// What the model is told of a call that has not returned a result: whether it may have taken effect.
     #[test]
     fn what_is_said_of_a_call_without_a_result() {
