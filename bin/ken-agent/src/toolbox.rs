@@ -175,16 +175,17 @@ fn message(tool: &str, error: &Error) -> String {
 mod tests {
     use super::*;
 
+    fn tool(name: &str, agents: &[&str], outside: &str) -> Tool {
+        let text = serde_json::json!({
+            "name": name, "description": "", "parameters": {}, "agents": agents, "approval": "none",
+            "idempotent": name == "b", "outside": outside, "file": "",
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
     /// Of the tools that ken-tools has, each agent is offered its own.
     #[test]
     fn tools_are_known_by_their_names_and_agents() {
-        let tool = |name: &str, agents: &[&str], outside: &str| -> Tool {
-            let text = serde_json::json!({
-                "name": name, "description": "", "parameters": {}, "agents": agents, "approval": "none",
-                "idempotent": name == "b", "outside": outside, "file": "",
-            });
-            serde_json::from_value(text).unwrap()
-        };
         let tools = WireTools::new(Pool::new("/nowhere"));
         let set = |process: &str| {
             let known = vec![tool("a", &["one", "two"], "web"), tool("b", &["two"], "mail")];
@@ -198,6 +199,27 @@ mod tests {
         assert_eq!(["b", "c"].map(|name| tools.process(name)), [Some("p1".to_owned()), None]);
         set("");
         assert_eq!(tools.process("b"), None);
+    }
+
+    /// A call that has certainly not been sent is sent again while ken-tools may be restarting, and not for longer.
+    #[test]
+    fn a_call_that_cannot_be_sent_is_given_up_in_time() {
+        let paused = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let requested = RequestedCall {
+            caller: crate::ports::Caller::root(Arc::new(crate::testing::claim("hello"))),
+            call: crate::turn_state::Call::internal("a", serde_json::json!({})),
+            ask: false,
+            events: None,
+        };
+        let tools = WireTools::new(Pool::new("/nowhere"));
+        assert_eq!(paused.block_on(tools.call(requested.clone(), None)).unwrap_err(), format!("{NO_TOOL}a`."));
+        *tools.lock() = Known { tools: Arc::new(vec![tool("a", &["one"], "web")]), ..Known::default() };
+        paused.block_on(async {
+            let begun = Instant::now();
+            let called = timeout(10 * MAX_UNREACHABLE, tools.call(requested, None)).await.expect("it is given up");
+            assert_eq!(called.unwrap_err(), "The tool a cannot be reached now; the call was not made.");
+            assert!(begun.elapsed() >= MAX_UNREACHABLE && begun.elapsed() < 2 * MAX_UNREACHABLE);
+        });
     }
 
     /// What the model is told of a call that has not returned a result: whether it may have taken effect.
