@@ -10,7 +10,7 @@ use ken_tests::{binary, root};
 const PAPERS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"];
 
 /// What begins like a program of ken, and is none.
-const OTHERS: [&str; 3] = ["ken.toml", "ken.db", "ken-tests"];
+const OTHERS: [&str; 4] = ["ken.toml", "ken.db", "ken-tests", "ken-X"];
 
 /// The words of a command up to the first that stands for something else, and where it was found.
 type Named = (Vec<String>, String);
@@ -59,7 +59,7 @@ fn help(words: &[String]) -> Option<String> {
 fn fault(words: &[String]) -> Option<String> {
     let is_name =
         |word: &&String| word.chars().all(|one| one.is_ascii_lowercase() || one == '-') && !word.starts_with('-');
-    let names: Vec<String> = words.iter().take_while(is_name).take(3).cloned().collect();
+    let names: Vec<String> = words[..1].iter().chain(words[1..].iter().take_while(is_name)).take(3).cloned().collect();
     let Some(text) = help(&names) else {
         return Some("there is no such command".to_owned());
     };
