@@ -47,15 +47,15 @@ fn builder() -> Builder {
 #[test]
 fn nothing_grows_or_slows_down_under_a_long_load() {
     readers::allow_many_files();
-    let system = builder().start();
+    let (system, fresh) = (builder().start(), builder().start());
     let mut callers = Callers::new(&system);
     // The first turns fill caches that stay as they are: the pages of the store, and the histories of the agent.
     callers.run(&system, events() / 5);
-    let mut rests = vec![Rest::of(&system, 0)];
+    let mut rests = vec![Rest::of(&system, &fresh, 0)];
     table::head(&rests[0]);
     for _ in 0..legs() {
         let events = callers.run(&system, events() / legs());
-        rests.push(Rest::of(&system, events));
+        rests.push(Rest::of(&system, &fresh, events));
         table::leg(&rests);
     }
     let mut rows = rest::rows(&rests);

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::probes;
-use super::rest::descriptors;
+use super::rest::{descriptors, ms};
 use super::table::Row;
 
 const READERS: usize = 1_000;
@@ -116,10 +116,6 @@ fn many(system: &System, gateway: i32) -> Vec<Row> {
     ]
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
 fn read_all(address: SocketAddr, shared: &Arc<Shared>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -173,7 +169,7 @@ fn get(address: SocketAddr, target: &str) -> String {
 fn silent(system: &System, gateway: i32) -> Vec<Row> {
     make_stream(system, "/streams/silent");
     let (mut turn, _) = probes::turns(system);
-    let alone = probes::median(TURNS, |_| turn());
+    let alone = probes::median(TURNS, &mut turn);
     let memory = private_kib(gateway);
     let readers: Vec<TcpStream> = (0..SILENT).map(|_| silent_reader(system.address())).collect();
     let mut client = Client::connect(system.address());
@@ -183,7 +179,7 @@ fn silent(system: &System, gateway: i32) -> Vec<Row> {
         client.post("/streams/silent", &piece).expect(204);
         most = most.max(private_kib(gateway));
     }
-    let with = probes::median(TURNS, |_| turn());
+    let with = probes::median(TURNS, &mut turn);
     most = most.max(private_kib(gateway));
     drop(readers);
     let cost = most.saturating_sub(memory);
@@ -227,14 +223,11 @@ fn slow(system: &System) -> Row {
     for round in 0..TURNS / 5 {
         is_sending.store(round % 2 == 1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(150));
-        times[round % 2].push(probes::median(9, |_| turn()));
+        times[round % 2].push(probes::median(9, &mut turn));
     }
     over.store(true, Ordering::SeqCst);
     senders.join().expect("the senders");
-    let [alone, with] = times.map(|mut times| {
-        times.sort_unstable();
-        times[times.len() / 2]
-    });
+    let [alone, with] = times.map(probes::middle);
     beside(&format!("a turn beside {SLOW} senders of a byte each 100 ms, ms"), alone, with)
 }
 

@@ -1,7 +1,7 @@
 //! The tables of what was measured.
 
 use super::is_long;
-use super::rest::{Rest, mib};
+use super::rest::{Rest, mib, ms};
 
 /// What was measured, beside its goal.
 #[derive(Debug)]
@@ -32,10 +32,11 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
+/// The times of the system stand before those of a fresh one.
 pub(crate) fn head(first: &Rest) {
     eprintln!(
-        "{:>9}{:>10}{:>12}{:>12}{:>13}{:>12}{:>12}{:>12}{:>12}",
-        "events", "MiB", "bytes/event", "private KiB", "descriptors", "sync ms", "turn ms", "page ms", "append ms"
+        "{:>9}{:>10}{:>12}{:>12}{:>13}{:>15}{:>15}{:>15}",
+        "events", "MiB", "bytes/event", "private KiB", "descriptors", "turn ms", "page ms", "append ms"
     );
     line(0, f64::NAN, first);
 }
@@ -47,11 +48,10 @@ pub(crate) fn leg(rests: &[Rest]) {
 }
 
 fn line(events: u64, bytes: f64, rest: &Rest) {
-    let [turn, page, append] = rest.latency.map(|time| time.as_secs_f64() * 1e3);
-    let sync = rest.sync.as_secs_f64() * 1e3;
+    let [turn, page, append] = rest.latency.map(|[own, fresh]| format!("{:.2}/{:.2}", ms(own), ms(fresh)));
     let (private, descriptors): (u64, u64) = (rest.private.values().sum(), rest.descriptors.values().sum());
     eprintln!(
-        "{events:>9}{:>10.1}{bytes:>12.0}{private:>12}{descriptors:>13}{sync:>12.2}{turn:>12.2}{page:>12.2}{append:>12.2}",
+        "{events:>9}{:>10.1}{bytes:>12.0}{private:>12}{descriptors:>13}{turn:>15}{page:>15}{append:>15}",
         mib(rest.database)
     );
 }
