@@ -61,7 +61,7 @@ pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What changed from the beginning of the load to its end. Of each, the middle of three rests counts.
+/// What changed from the beginning of the load to its end. Of each, the middle of some rests counts.
 pub(crate) fn rows(rests: &[Rest]) -> Vec<Row> {
     let mut rows: Vec<Row> = rests[0].private.keys().map(|part| memory(part, rests)).collect();
     rows.push(row("descriptors of all parts", &ends(rests, |rest| rest.descriptors.values().sum::<u64>() as f64), 0.0));
@@ -79,7 +79,8 @@ fn ends(rests: &[Rest], of: impl Fn(&Rest) -> f64) -> [f64; 2] {
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    [middle(&rests[1..4]), middle(&rests[rests.len() - 3..])]
+    let third = (rests.len() - 1) / 3;
+    [middle(&rests[1..=third]), middle(&rests[rests.len() - third..])]
 }
 
 fn drift([first, last]: &[f64; 2]) -> f64 {
