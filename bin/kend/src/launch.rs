@@ -6,6 +6,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ken_types::clock;
 use ken_types::config::{Calls, Config, Part, STORE_URL, Walls, is_over_network};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
@@ -272,7 +273,9 @@ fn pair(mut name: OsString, value: &OsStr) -> OsString {
 }
 
 fn allowed(name: &OsStr) -> bool {
-    PASSED_VARIABLES.iter().any(|allowed| name == *allowed) || name.as_bytes().starts_with(b"LC_")
+    PASSED_VARIABLES.iter().any(|allowed| name == *allowed)
+        || name.as_bytes().starts_with(b"LC_")
+        || cfg!(debug_assertions) && name == clock::VARIABLE
 }
 
 /// The variables that kend sets for each part.
