@@ -1,4 +1,4 @@
-# Targets: build · run · test · torture · bench · install · uninstall · deb · dist. Only a Rust toolchain and a C compiler are needed; cargo
+# Targets: build · run · test · torture · soak · bench · install · uninstall · deb · dist. Only a Rust toolchain and a C compiler are needed; cargo
 # fetches everything else by the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test torture debian lint lint-dependencies lint-pages bench install uninstall deb dist built places clean toolchain
+.PHONY: all build tools run test torture soak debian lint lint-dependencies lint-pages bench install uninstall deb dist built places clean toolchain
 all: build
 
 toolchain:
@@ -52,9 +52,9 @@ test: toolchain
 	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 8 ? n : 8))) $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
-# while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces;
-# then thirty stalls, and a thousand kills under eight kinds of clients. Needs node, npm and Python; other packages come from the npm
-# registry and PyPI. tests/README.md lists what each script needs.
+# while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
+# Then thirty stalls; and under eight kinds of clients a thousand kills, a disk that is full, stands still and fails, and a clock that is
+# set. Needs node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
@@ -73,7 +73,13 @@ torture: toolchain
 	$(CARGO) build --workspace --bins --example runner --test system --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
-	KEN_KILLS=1000 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
+	KEN_KILLS=1000 KEN_STALL_SECONDS=15 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
+
+# A million events, and what is left of them; then a day of schedules in an hour. Builds as `make test` does, because only a build with
+# debug assertions has a clock that a test can set. Takes two hours and needs an idle machine.
+soak: toolchain
+	$(CARGO) build --workspace --bins --test system --locked
+	KEN_SOAK=1000000 KEN_SOAK_DAY=3600 $(CARGO) test --workspace --test system --locked soak:: -- --nocapture --test-threads 1
 
 # Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, Client, System, until};
+use ken_tests::wire_tap::{Side, WireTap};
+use ken_tests::{Answer, Builder, Client, System, tui, until};
 use serde_json::{Value, json};
 
 /// All events of an instance.
@@ -179,6 +180,36 @@ fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     );
     check(compaction);
     system.say(&session, "Where is the boiler?").expect(200);
+}
+
+/// The summary and the end of the turn are one change, so the conversation is never without its history nor has it twice.
+#[test]
+fn a_kill_around_the_write_of_a_compaction_compacts_once() {
+    for side in [Side::Request, Side::Reply] {
+        let system = System::start();
+        let tap = WireTap::put_in(&system.socket("store"));
+        // After its restart the agent calls the store through the tap.
+        system.kill("agent");
+        system.wait_until_stable("agent");
+        let session = system.session();
+        system.say(&session, "The door code of the lab is 4711.").expect(200);
+        system.say(&session, "The boiler is in the cellar.").expect(200);
+        tap.stop_at("submissions.settle", side);
+        let (address, body) = (system.address(), tui(&[("session", json!(session)), ("text", json!("/compact"))]));
+        let caller = std::thread::spawn(move || Client::connect(address).post("/api/chat/events", &body));
+        tap.reached();
+        system.kill("agent");
+        let answer = caller.join().expect("the caller").expect(200);
+        assert_eq!(answer.at("/result/contextBudget/compactions"), 1, "{side:?}: {answer:?}");
+        let events = events(&system, &session);
+        for kind in ["compaction", "submission_settled"] {
+            let count = events.iter().filter(|event| event["type"] == kind).count();
+            assert_eq!(count, if kind == "compaction" { 1 } else { 3 }, "{side:?}: {}", types(&events));
+        }
+        system.say(&session, "Where is the boiler?").expect(200);
+        let again = system.say(&session, "/compact").expect(200);
+        assert_eq!(again.at("/result/contextBudget/compactions"), 2, "{side:?}: {again:?}");
+    }
 }
 
 /// Kills the agent after different events of a turn with a tool call. The script pauses between the events.

@@ -59,10 +59,3 @@ pub(crate) fn ticks(pid: i32) -> u64 {
     let fields: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
     fields[10] + fields[11]
 }
-
-/// Memory that a process shares with no other, without pages of files, in KiB.
-pub(crate) fn private_kib(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
-    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
-}

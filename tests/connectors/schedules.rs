@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::wire_tap::{Side, WireTap};
-use ken_tests::{Answer, Builder, Random, System, binary, kinds, number, scripted, tui, until};
+use ken_tests::{Answer, Builder, Random, System, binary, kinds, number, private_kib, scripted, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 #[path = "many_schedules.rs"]
 mod many_schedules;
 
-use many_schedules::{fill, private_kib, ticks};
+use many_schedules::{fill, ticks};
 
 const ROUTE: &str = "/api/schedules";
 
@@ -89,7 +89,7 @@ impl Second {
             .env("KEN_RUN_DIR", folder.path())
             .env("KEN_STATE_DIR", folder.path())
             .env("KEN_CONFIG", folder.path().join("ken.toml"))
-            .env("KEN_SCHEDULER_CLOCK_SHIFT_MS", shift_ms.to_string())
+            .env("KEN_CLOCK", format!("0={shift_ms}*1"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();

@@ -4,3 +4,4 @@
 
 mod examples;
 mod manual_pages;
+mod prose;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use ken_tests::{Builder, System, binary, until};
@@ -327,4 +328,33 @@ fn a_turn_continues_when_the_gateway_is_killed() {
     std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
     let (_, stderr, status) = channels(&chat.wait_with_output().unwrap());
     assert_eq!((printed.as_str(), stderr.as_str(), status), ("one two three\n", "", 0));
+}
+
+/// A library that kills the process which is about to rename a file.
+const KILLED_AT_RENAME: &str = "#include <signal.h>\n#include <unistd.h>\n\
+    int rename(const char *from, const char *to) { (void)from; (void)to; return kill(getpid(), SIGKILL); }\n";
+
+#[test]
+fn a_change_of_the_configuration_that_is_killed_changes_nothing_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let (source, library) = (path("shim.c"), path("shim.so"));
+    std::fs::write(&source, KILLED_AT_RENAME).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    let before = "# Mine.\n[model]\nuse = \"script\"\n";
+    std::fs::write(path("ken.toml"), before).unwrap();
+    let mut command = Command::new(binary("ken"));
+    command.arg("--home").arg(home.path()).args(["model", "use", "rules"]).stdin(Stdio::null());
+    let killed = command.env("LD_PRELOAD", &library).output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+    let new_files = || {
+        let names = std::fs::read_dir(home.path()).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.display().to_string().ends_with(".new")).count()
+    };
+    assert_eq!((std::fs::read_to_string(path("ken.toml")).unwrap().as_str(), new_files()), (before, 1));
+    let done = command.env_remove("LD_PRELOAD").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let after = std::fs::read_to_string(path("ken.toml")).unwrap();
+    assert_eq!((after.as_str(), new_files()), (before.replace("script", "rules").as_str(), 0));
 }

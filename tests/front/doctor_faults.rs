@@ -417,6 +417,10 @@ const OF_MACHINE: &[OfMachine] = &[
         let state = home.path("state");
         after(home, &format!("mount -t tmpfs -o size=100m,mode=700 none '{}'", state.display()))
     }),
+    ("the disk is read-only", "disk-read-only", "read-only", |home| {
+        let state = home.path("state");
+        after(home, &format!("mount -t tmpfs -o ro,size=1g,mode=700 none '{}'", state.display()))
+    }),
     ("there are no inodes left", "inodes", "5 %", |home| {
         let store = home.path("state/workspace");
         std::fs::create_dir_all(&store).unwrap();

@@ -135,6 +135,13 @@ pub fn children_of(parent: i32) -> Vec<(i32, String)> {
     found
 }
 
+/// Memory that a process shares with no other, without pages of files, in KiB.
+pub fn private_kib(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 /// Makes a hard link to a file, or a copy if that is not possible.
 fn put(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {

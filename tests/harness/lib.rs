@@ -37,7 +37,7 @@ pub mod wire_tap;
 
 pub use browser::{Browser, Tab, chromium};
 pub use chance::{Random, number};
-pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};
+pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, private_kib, server_with};
 pub use contract::Contract;
 pub use events::kinds;
 pub use filter::run_with_input;

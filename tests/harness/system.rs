@@ -50,6 +50,7 @@ pub struct Builder {
     files: Vec<(String, String)>,
     user: Option<u32>,
     programs: Option<PathBuf>,
+    below: Option<PathBuf>,
 }
 
 impl Builder {
@@ -92,6 +93,12 @@ impl Builder {
         self
     }
 
+    /// Makes its home in this folder.
+    pub fn below(mut self, folder: &Path) -> Builder {
+        self.below = Some(folder.to_owned());
+        self
+    }
+
     /// Runs it as this user. Only root can.
     pub fn user(mut self, uid: u32) -> Builder {
         self.user = Some(uid);
@@ -99,7 +106,7 @@ impl Builder {
     }
 
     pub fn start(self) -> System {
-        let home = tempfile::tempdir().expect("a folder");
+        let home = self.below.as_deref().map_or_else(tempfile::tempdir, tempfile::tempdir_in).expect("a folder");
         if !self.config.is_empty() {
             std::fs::write(home.path().join("ken.toml"), &self.config).expect("ken.toml");
         }
@@ -184,6 +191,12 @@ impl System {
         // A test can replace the cognitive server with another program.
         self.cognitive_port = port_in(&line, "cognitive").unwrap_or_default();
         self.up = Some(child);
+    }
+
+    /// Sets a variable of its environment, from the next start on.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.env.retain(|(other, _)| other != name);
+        self.env.push((name.to_owned(), value.to_owned()));
     }
 
     /// A `ken` command for this home, which writes its errors as JSON.

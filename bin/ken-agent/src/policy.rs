@@ -210,6 +210,21 @@ mod tests {
         serde_json::from_value(record).unwrap()
     }
 
+    /// A part that restarts is waited for, and not for longer.
+    #[test]
+    fn a_part_that_cannot_be_reached_is_given_up_in_time() {
+        let paused = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        paused.block_on(async {
+            let (begun, time) = (Instant::now(), Duration::from_secs(5));
+            let args = GetApproval { id: "apr_1".to_owned(), wait_ms: 0 };
+            let pool = Pool::new("/nowhere");
+            let answer = call::<ApprovalsGet>(&pool, &args, REQUEST_TIMEOUT, begun + time);
+            let answer = tokio::time::timeout(10 * time, answer).await.expect("it is given up");
+            assert_eq!(answer.unwrap_err().code, Code::Unavailable);
+            assert!(begun.elapsed() >= time && begun.elapsed() < 2 * time, "{:?}", begun.elapsed());
+        });
+    }
+
     #[test]
     fn only_what_neither_a_rule_nor_the_tool_asks_about_is_free() {
         for by_rule in [false, true] {

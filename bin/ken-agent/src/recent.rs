@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::{History, PastExchange, ReadHistory};
 
-/// The maximum size of all kept histories together, in bytes.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The maximum size of all kept histories together, in bytes: some hundred conversations of usual length. Most of those that are kept
+/// have ended, and are memory without a use.
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Histories by instance.
 #[derive(Debug, Clone, Default)]

@@ -188,6 +188,14 @@ mod tests {
         assert_eq!((name(60_000).as_str(), name(60_001).as_str()), ("busy", "exhausted"));
         assert_eq!(failure(&Error::unavailable("down").at(AT_PROVIDER)).name, UNREACHABLE);
         assert_eq!(position(&["exhausted"], 0), (1, None, false));
+        // The place is named, unless the name of the failure says it.
+        assert_eq!(
+            failure(&Error::unavailable("down").at(AT_PROVIDER)).message,
+            Error::unavailable("down").to_string()
+        );
+        let placed = Error::invalid("/model", "no");
+        assert_eq!(failure(&placed).message, placed.to_string());
+        assert!(placed.to_string().contains("/model"));
     }
 
     #[test]

@@ -175,6 +175,53 @@ fn message(tool: &str, error: &Error) -> String {
 mod tests {
     use super::*;
 
+    fn tool(name: &str, agents: &[&str], outside: &str) -> Tool {
+        let text = serde_json::json!({
+            "name": name, "description": "", "parameters": {}, "agents": agents, "approval": "none",
+            "idempotent": name == "b", "outside": outside, "file": "",
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    /// Of the tools that ken-tools has, each agent is offered its own.
+    #[test]
+    fn tools_are_known_by_their_names_and_agents() {
+        let tools = WireTools::new(Pool::new("/nowhere"));
+        let set = |process: &str| {
+            let known = vec![tool("a", &["one", "two"], "web"), tool("b", &["two"], "mail")];
+            *tools.lock() = Known { tools: Arc::new(known), tag: String::new(), process: process.to_owned() };
+        };
+        set("p1");
+        let names = |agent: &str| tools.list(agent).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
+        assert_eq!([names("one"), names("two"), names("three")].map(|names| names.concat()), ["a", "ab", ""]);
+        assert_eq!(["a", "b", "c"].map(|name| tools.is_idempotent(name)), [false, true, false]);
+        assert_eq!(tools.outside("b").as_deref(), Some("mail"));
+        assert_eq!(["b", "c"].map(|name| tools.process(name)), [Some("p1".to_owned()), None]);
+        set("");
+        assert_eq!(tools.process("b"), None);
+    }
+
+    /// A call that has certainly not been sent is sent again while ken-tools may be restarting, and not for longer.
+    #[test]
+    fn a_call_that_cannot_be_sent_is_given_up_in_time() {
+        let paused = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let requested = RequestedCall {
+            caller: crate::ports::Caller::root(Arc::new(crate::testing::claim("hello"))),
+            call: crate::turn_state::Call::internal("a", serde_json::json!({})),
+            ask: false,
+            events: None,
+        };
+        let tools = WireTools::new(Pool::new("/nowhere"));
+        assert_eq!(paused.block_on(tools.call(requested.clone(), None)).unwrap_err(), format!("{NO_TOOL}a`."));
+        *tools.lock() = Known { tools: Arc::new(vec![tool("a", &["one"], "web")]), ..Known::default() };
+        paused.block_on(async {
+            let begun = Instant::now();
+            let called = timeout(10 * MAX_UNREACHABLE, tools.call(requested, None)).await.expect("it is given up");
+            assert_eq!(called.unwrap_err(), "The tool a cannot be reached now; the call was not made.");
+            assert!(begun.elapsed() >= MAX_UNREACHABLE && begun.elapsed() < 2 * MAX_UNREACHABLE);
+        });
+    }
+
     /// What the model is told of a call that has not returned a result: whether it may have taken effect.
     #[test]
     fn what_is_said_of_a_call_without_a_result() {

@@ -309,3 +309,108 @@ fn task_result(caller: &Caller, worker: &str, value: Value) -> ToolResult {
     let fenced = Fence::of(&caller.claim.mark).enclose(&about, &text);
     ToolResult { content: vec![Block::text(fenced)], details: value, ..ToolResult::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use ken_skills::{Accepted, Sources};
+    use ken_types::ops::store::Claim;
+    use serde_json::json;
+
+    use super::*;
+    use crate::governance::Governance;
+    use crate::skills::Skills;
+    use crate::testing::{MemoryModel, TestTools, claim, seams_with_workers};
+    use crate::turn_state::TaskRef;
+
+    fn ended(id: &str) -> Body {
+        Body::Tool {
+            tool_name: "fine".to_owned(),
+            tool_call_id: id.to_owned(),
+            is_error: false,
+            result: ToolResult::default(),
+            duration_ms: 0,
+            interrupted: false,
+        }
+    }
+
+    /// A turn is left to the next process when none of its own calls acts any more: what a call says meanwhile, and the ends of
+    /// the calls of its workers, are no ends.
+    #[test]
+    fn calls_can_be_left_when_none_of_them_acts() {
+        let (sender, events) = mpsc::channel(8);
+        let mut running = Running { events, _tasks: JoinSet::new(), acting: 3, left: 0 };
+        let messages = [
+            (CallMessage::Leave, false),
+            (CallMessage::Event(Box::new(Body::Idle), None), false),
+            (CallMessage::Event(Box::new(ended("w1")), Some(TaskRef::of("c2"))), false),
+            (CallMessage::Event(Box::new(ended("c2")), None), false),
+            (CallMessage::Event(Box::new(ended("c3")), None), true),
+        ];
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            for (number, (message, can)) in messages.into_iter().enumerate() {
+                sender.send(message).await.unwrap();
+                assert!(running.next().await.is_some());
+                assert_eq!(running.can_be_left(), can, "{number}");
+            }
+        });
+        let (_, events) = mpsc::channel(1);
+        assert!(!Running { events, _tasks: JoinSet::new(), acting: 0, left: 0 }.can_be_left());
+    }
+
+    #[test]
+    fn an_agent_is_offered_what_its_rules_let_it_call() {
+        let ports = seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()));
+        let tool = json!({"name": "client__open", "description": "", "parameters": {}});
+        let claim = Arc::new(Claim { context: Some(json!({PROGRAM_TOOLS: [tool]})), ..claim("hello") });
+        let offered = |depth: u32, rules: Value| {
+            let rules = Governance::of(&claim, &serde_json::from_value::<Vec<_>>(rules).unwrap(), Vec::new()).unwrap();
+            let caller = Caller { depth, rules: Arc::new(rules), ..Caller::root(claim.clone()) };
+            super::offered(&ports, &caller)
+        };
+        let names = |tools: Vec<ToolSpec>| tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>().join(" ");
+        let deny = json!([{"name": "r", "directives": [{"deny_tool": ["broken", "client__*"]}]}]);
+        for (depth, rules, expected) in [
+            (0, json!([]), "again broken client__open fine slow task"),
+            (1, json!([]), "again broken fine slow task"),
+            (4, json!([]), "again broken fine slow"),
+            (0, deny, "again fine slow task"),
+        ] {
+            assert_eq!(names(offered(depth, rules)), expected, "{depth}");
+        }
+        let only = offered(0, json!([{"name": "r", "directives": [{"delegate_only": "coding-*"}]}]));
+        let workers = serde_json::to_value(&only).unwrap()[0]["parameters"]["properties"]["agent"]["enum"].clone();
+        assert_eq!((names(only).as_str(), workers), ("task", json!(["coding-worker"])));
+    }
+
+    /// What the coding worker is told when it enters a folder, it is told once.
+    #[test]
+    fn the_rules_of_a_folder_are_given_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let sources = Sources::of(&root.join("ken.toml"), root.clone());
+        let mut accepted = Accepted::default();
+        for name in ["a", "b"] {
+            let below = root.join(name);
+            std::fs::create_dir(&below).unwrap();
+            std::fs::write(below.join("AGENTS.md"), format!("Rule {name}.")).unwrap();
+            let project = sources.project(Some(&below), &accepted).unwrap().unwrap();
+            accepted.projects.insert(project.file.display().to_string(), project.sha256);
+        }
+        sources.accept(&accepted).unwrap();
+        let ports = Ports {
+            skills: Arc::new(Skills::new(sources)),
+            ..seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()))
+        };
+        let claim = Claim { workspace: root.to_str().map(str::to_owned), ..claim("hello") };
+        let caller = Caller { agent: CODING_WORKER.to_owned(), ..Caller::root(Arc::new(claim)) };
+        let other = Caller { agent: "research-worker".to_owned(), ..caller.clone() };
+        let given = |caller: &Caller, arguments: Value| {
+            let text = rules_of_entered(&ports, caller, &arguments).unwrap_or_default();
+            ["Rule a.", "Rule b."].map(|rule| text.matches(rule).count())
+        };
+        assert_eq!(given(&other, json!({"path": "a/x"})), [0, 0]);
+        assert_eq!(given(&caller, json!({"path": "a/x", "cwd": "a"})), [1, 0]);
+        assert_eq!(given(&caller, json!({"path": "a/y", "repo": "b"})), [0, 1]);
+        assert_eq!(given(&caller, json!({"path": "b/y"})), [0, 0]);
+    }
+}

@@ -652,6 +652,61 @@ mod tests {
         }
     }
 
+    fn of_tool(name: &str, id: &str, is_error: bool, details: Value) -> Message {
+        let (tool_call_id, tool_name) = (id.to_owned(), name.to_owned());
+        Message::ToolResult { tool_call_id, tool_name, content: Vec::new(), details, is_error, timestamp: 0 }
+    }
+
+    /// All combinations of what decides whether an answer is compared with its sources.
+    #[test]
+    fn which_answers_are_judged() {
+        for operation in [OperationKind::Prompt, OperationKind::Task, OperationKind::Compact] {
+            for bits in 0..16u8 {
+                let [is_judged, has_knowledge, has_found, quotes] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+                let duties = Duties { is_judged, has_knowledge, ..Duties::default() };
+                let plan = Plan { operation, duties, ..plan() };
+                let provider = if quotes { QUOTING_PROVIDER } else { "test" }.to_owned();
+                let state = TurnState {
+                    model: Some(ModelName { provider, id: "one".to_owned() }),
+                    messages: has_found.then(|| of_tool(TASK_TOOL, "c1", false, "x".into())).into_iter().collect(),
+                    ..after(StopReason::Stop)
+                };
+                let is_due = is_judged || !quotes && (has_knowledge || has_found);
+                let is_asked_for = matches!(state.objection(&plan), Some(Objection::IsNotJudged));
+                assert_eq!(is_asked_for, operation == OperationKind::Prompt && is_due, "{operation:?} {bits:04b}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_knowledge_and_the_results_of_tasks_are_evidence() {
+        let entry =
+            |number: u32| serde_json::json!({"number": number, "id": "kb", "title": "t", "score": 0.5, "text": "x"});
+        let entries = |number: u32| serde_json::json!({"entries": [entry(number)]});
+        let state = TurnState {
+            messages: vec![
+                of_tool(TASK_TOOL, "c1", false, "x".into()),
+                of_tool(SEARCH_TOOL, "c2", false, entries(2)),
+                of_tool("read_file", "c3", false, entries(3)),
+                of_tool(TASK_TOOL, "c4", true, "x".into()),
+                of_tool(SEARCH_TOOL, "c5", true, entries(5)),
+            ],
+            ..TurnState::default()
+        };
+        assert_eq!(state.found().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), ["c1", "[2]"]);
+        assert_eq!(state.found_sources().into_iter().map(|source| source.number).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_task_belongs_to_an_operation_only_while_that_goes_on() {
+        for ended in [false, true] {
+            let mut state = after(StopReason::Stop);
+            state.operation.as_mut().unwrap().ended = ended;
+            let worker = state.task_ref("t", "coding-worker", &SessionName::default()).worker.unwrap();
+            assert_eq!(worker.operation_id.is_some(), !ended);
+        }
+    }
+
     #[test]
     fn an_answer_is_refused_as_often_as_the_limits_say() {
         let mut plan = plan();

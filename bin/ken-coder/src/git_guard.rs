@@ -72,12 +72,8 @@ impl GitFolders {
     pub(crate) fn find(settings: &Settings, tree: &Tree, scope: &[RelPath]) -> GitFolders {
         let mut found = GitFolders::default();
         let mut open: Vec<RelPath> = scope.to_vec();
-        let mut count = 0;
-        while let Some(folder) = open.pop() {
-            count += 1;
-            if count > MAX_FOLDERS {
-                break;
-            }
+        for _ in 0..MAX_FOLDERS {
+            let Some(folder) = open.pop() else { break };
             let path = settings.root.join(folder.as_str());
             let names = entries(&path, &mut found.hidden);
             let has = |name: &str| names.contains_key(name);
@@ -86,7 +82,7 @@ impl GitFolders {
             }
             for (name, is_folder) in names {
                 let place = folder.join(&name);
-                if RelPath::parse(place.as_str()).is_err() {
+                if RelPath::parse(place.as_str()).is_err() || is_folder && !has_room(&place) {
                     found.hidden.extend(is_folder.then(|| seen(path.join(&name))));
                 } else if is_folder {
                     open.push(place);
@@ -120,8 +116,9 @@ impl GitFolders {
                 tree.stat(&place, Links::Refuse).ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode));
             if kind == Some(FileType::Directory) {
                 let names = entries(&settings.root.join(place.as_str()), &mut BTreeSet::new());
-                open.extend(names.keys().map(|name| place.join(name)).filter(|place| place.as_str().len() < 1_000));
-            } else if kind.is_some() {
+                open.extend(names.keys().map(|name| place.join(name)));
+            } else if kind.is_some() && RelPath::parse(place.as_str()).is_ok() {
+                // A record with another name could not be read. Git runs no file with such a name.
                 self.files.insert(place);
             }
         }
@@ -223,6 +220,11 @@ impl GitFolders {
             ..GitFolders::default()
         }
     }
+}
+
+/// Whether the path of a folder leaves room for the longest name of a file that git runs in a repository.
+fn has_room(folder: &RelPath) -> bool {
+    RelPath::parse(folder.join("hooks/reference-transaction").as_str()).is_ok()
 }
 
 fn named_git(place: &RelPath) -> bool {
@@ -342,7 +344,7 @@ fn disarm(tree: &Tree, folder: &RelPath, parsed: &BTreeMap<Vec<u8>, String>) -> 
     for name in ["config.worktree", "hooks"] {
         let place = folder.join(name);
         let is_there = tree.stat(&place, Links::Refuse).ok().flatten().is_some();
-        if is_there && !(name == "hooks" && has_only_samples(tree, &place)) {
+        if is_there && !has_only_samples(tree, &place) {
             put_aside(tree, &place);
             is_changed = true;
         }
@@ -459,7 +461,7 @@ mod tests {
         world.repository("repos/a/.git", &WHOLE);
         world.write(
             "repos/a/.git/config",
-            "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = \"../inc\"\n\tother = ../no",
+            "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = \"../inc\"\n\tother = ../no\n\tpath = ../../../outside/config",
         );
         for file in ["hooks/pre-commit", "info/attributes", "objects/info/alternates", "logs/HEAD"] {
             world.write(&format!("repos/a/.git/{file}"), "");
@@ -513,6 +515,8 @@ mod tests {
         let found = world.find(&[place("repos/tree"), place("repos/bare")]);
         assert_eq!(found.files, places(&["repos/tree/commondir", "repos/bare/config"]));
         assert_eq!(found.folders, places(&["repos/tree", "repos/bare"]));
+        let found = world.find(&[place("repos/a/.git"), place("repos/bare")]);
+        assert!(found.named.len() == 2 && !found.files.contains(&place("repos/a/inc")), "{:?}", found.files);
     }
 
     /// What a command has changed is put back, what it has added is put aside, and a repository that it has made keeps what can
@@ -525,9 +529,10 @@ mod tests {
         for file in ["config", "hooks/changed", "hooks/kept", "hooks/folder", "info/gone"] {
             world.write(&format!("repos/a/.git/{file}"), file);
         }
+        world.write("repos/a/sub/.git", "gitdir: ../.git/modules/sub");
         let before = world.find(&scope);
         let kept = before.keep(&world.tree, &world.journal).unwrap();
-        assert_eq!(kept.len(), 5);
+        assert_eq!(kept.len(), 6);
         world.write("repos/a/.git/config", "evil");
         world.write("repos/a/.git/hooks/changed", "evil");
         world.write("repos/a/.git/hooks/new", "evil");
@@ -535,6 +540,7 @@ mod tests {
         world.write("repos/a/.git/hooks/folder/x", "evil");
         fs::remove_dir_all(world.root.path().join("repos/a/.git/info")).unwrap();
         world.write("repos/a/.git/info", "evil");
+        world.write("repos/a/sub/.git", "gitdir: ../evil");
         // A repository of its own, with and without something to run, and one that `.git` as a file leads to.
         world.repository("repos/good/.git", &["HEAD", "objects", "refs", "hooks/one.sample"]);
         world.write("repos/good/.git/config", "good");
@@ -544,18 +550,24 @@ mod tests {
         );
         world.write("repos/bad/.git/config", "bad");
         world.write("repos/unread/.git/config", "unread");
+        // Its configuration is what a link leads to, not the text of the link, which is one too.
+        world.repository("repos/linked/.git", &["HEAD"]);
+        world.write("repos/linked/.git/[core]", "evil");
+        std::os::unix::fs::symlink("[core]", world.root.path().join("repos/linked/.git/config")).unwrap();
         world.write("repos/led/.git", "gitdir: ../led.git");
         world.repository("repos/led.git", &["HEAD"]);
         let parsed = BTreeMap::from([
+            (b"[core]".to_vec(), String::new()),
             (b"good".to_vec(), "core.bare\nfalse\0user.name\nAda\0".to_owned()),
             (b"bad".to_vec(), "core.bare\nfalse\0core.fsmonitor\nevil\0remote.o.url\nhttps://x/\"y\0".to_owned()),
         ]);
         let new = before.new_configs(&world.settings, &world.tree, &scope);
-        assert_eq!(new, [b"bad".to_vec(), b"good".to_vec(), b"unread".to_vec()].into());
+        assert_eq!(new, ["[core]", "bad", "good", "unread"].map(|text| text.as_bytes().to_vec()).into());
         let changed = before.put_back(&world.settings, &world.tree, &world.journal, (&scope, &kept), &parsed);
         let names = ["config", "hooks/changed", "hooks/folder", "hooks/new", "info", "info/gone"];
         let mut wanted: BTreeSet<String> = names.iter().map(|name| format!("repos/a/.git/{name}")).collect();
-        wanted.extend(["repos/bad/.git", "repos/unread/.git"].map(str::to_owned));
+        wanted.extend(["sub/.git"].map(|name| format!("repos/a/{name}")));
+        wanted.extend(["bad", "linked", "unread"].map(|name| format!("repos/{name}/.git")));
         let changed: BTreeSet<String> = changed.iter().map(|place| place.as_str().to_owned()).collect();
         assert_eq!(changed, wanted);
         for file in ["config", "hooks/changed", "hooks/kept", "hooks/folder", "info/gone"] {
@@ -569,6 +581,8 @@ mod tests {
         assert_eq!(world.read("repos/bad/.git/config").as_deref(), Some(config));
         assert!(["hooks", "config.worktree", "config"].iter().all(|name| aside(&format!("repos/bad/.git/{name}"))));
         assert_eq!(world.read("repos/unread/.git/config").as_deref(), Some(""));
+        assert_eq!(world.read("repos/linked/.git/config").as_deref(), Some(""));
+        assert_eq!(world.read("repos/a/sub/.git").as_deref(), Some("gitdir: ../.git/modules/sub"));
         assert_eq!(world.read("repos/led/.git").as_deref(), Some("gitdir: ../led.git"));
     }
 
@@ -576,7 +590,7 @@ mod tests {
     #[test]
     fn a_repository_cannot_hide_behind_its_name() {
         let world = World::new();
-        let scope = [place("repos")];
+        let scope = [place("projects"), place("repos")];
         let odd = |name: &[u8]| world.root.path().join("repos").join(OsStr::from_bytes(name));
         fs::create_dir_all(odd(b"old\xff").join("deep/.git")).unwrap();
         let before = world.find(&scope);
@@ -584,6 +598,8 @@ mod tests {
         fs::create_dir_all(odd(b"two\xff").join("commondir")).unwrap();
         fs::create_dir_all(odd(b"none\xff").join("deep/git")).unwrap();
         fs::write(odd(b"file\xff"), "x").unwrap();
+        let mode = || odd(b"file\xff").metadata().unwrap().permissions().mode();
+        let mode_before = mode();
         fs::set_permissions(odd(b"one\xff"), fs::Permissions::from_mode(0o000)).unwrap();
         before.uncover(&world.settings, &world.tree, &scope);
         let there = [&b"old\xff"[..], b"one\xff", b"two\xff", b"none\xff", b"file\xff"].map(|name| odd(name).exists());
@@ -591,10 +607,38 @@ mod tests {
         let names = entries(&world.root.path().join("repos"), &mut BTreeSet::new());
         let named: Vec<_> = names.keys().filter(|name| name.starts_with(ASIDE)).collect();
         assert_eq!(named.len(), 2, "{names:?}");
+        assert_eq!(mode(), mode_before);
         assert_eq!(odd(b"none\xff").metadata().unwrap().permissions().mode() & 0o777, 0o700);
         for (name, holds) in [(&b"old\xff"[..], true), (b"none\xff", false)] {
             assert_eq!(holds_git(&odd(name)), holds);
         }
+    }
+
+    /// A record that names a file in a way in which no call can is not read again, and with it the run cannot be undone.
+    #[test]
+    fn what_no_call_can_name_is_not_recorded_and_a_repository_there_is_hidden() {
+        let world = World::new();
+        world.repository("repos/a/.git", &WHOLE);
+        world.write("repos/a/.git/hooks/pre\nfix", "x");
+        // The longest folder in which all that git runs has a name, and one of a byte more.
+        let folder = |length: usize| {
+            let mut path = format!("repos/{}", format!("{}/", "d".repeat(100)).repeat(8));
+            path.push_str(&"e".repeat(length - path.len() - "/.git".len()));
+            format!("{path}/.git")
+        };
+        let (fits, long) =
+            (folder(1024 - "/hooks/reference-transaction".len()), folder(1025 - "/hooks/reference-transaction".len()));
+        for path in [&fits, &long] {
+            world.repository(path, &WHOLE);
+            world.write(&format!("{path}/hooks/reference-transaction"), "x");
+        }
+        let found = world.find(&[place("repos")]);
+        for (path, is) in [(&fits, true), (&long, false)] {
+            assert_eq!(found.folders.contains(&place(path)), is, "{}", path.len());
+            assert_eq!(found.hidden.contains(&(world.root.path().join(path), true)), !is, "{}", path.len());
+        }
+        assert!(found.files.contains(&place(&format!("{fits}/hooks/reference-transaction"))));
+        assert_eq!(found.files.iter().find(|file| RelPath::parse(file.as_str()).is_err()), None);
     }
 
     #[test]

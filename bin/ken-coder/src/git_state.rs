@@ -195,7 +195,7 @@ fn tracked(repository: &Repository<'_>, staged: &str) -> Result<BTreeSet<RelPath
         listed => listed?,
     };
     let in_index = staged.split('\0').filter_map(|entry| Some(entry.split_once('\t')?.1));
-    let names = in_index.chain(listed.split('\0').filter(|name| !name.is_empty()));
+    let names = in_index.chain(listed.split_terminator('\0'));
     Ok(names.filter_map(|name| Some(repository.work.joined(&RelPath::parse(name).ok()?))).collect())
 }
 

@@ -16,6 +16,7 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::app::Cognitive;
 use crate::observer::AuditObserver;
@@ -96,7 +97,7 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
     match done {
         Ok(outcome) => {
             app.metrics.workflow(&definition, &outcome);
-            Ok(audited(app, &outcome, run, recorder.observer).await.and_then(|()| result(outcome)))
+            Ok(audited(app, &outcome, run, recorder.observer, deadline).await.and_then(|()| result(outcome)))
         }
         Err(error) => Ok(Err(refusal(&error))),
     }
@@ -111,8 +112,17 @@ fn refusal(error: &Error) -> Failure {
     failure(name, error.to_string())
 }
 
-/// Writes the audit records. If that fails, the run fails.
-async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditObserver<'_>) -> Result<(), Failure> {
+/// How long a run waits until it tries again to write its audit records.
+const AUDIT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Writes the audit records. The run was accepted, so it waits for a full disk as long as it has time, and fails only then.
+async fn audited(
+    app: &Cognitive,
+    outcome: &Outcome,
+    run: &Run,
+    observer: AuditObserver<'_>,
+    deadline: Instant,
+) -> Result<(), Failure> {
     let mut records = observer.into_records();
     let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
         .with("workflow", outcome.workflow.as_str())
@@ -122,8 +132,15 @@ async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditO
         Some(error) => record.with("code", error.code.name()),
         None => record,
     });
-    let written = app.record(records).await;
-    written.map_err(|error| failure("AuditUnavailable", error.message))
+    loop {
+        match app.record(records.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() + AUDIT_PAUSE >= deadline => {
+                return Err(failure("AuditUnavailable", error.message));
+            }
+            Err(_) => sleep(AUDIT_PAUSE).await,
+        }
+    }
 }
 
 /// Returns the outcome in the form of `ken-workflow`, but without the time, so that a resumed run has the same result.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Component, PathBuf};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -49,8 +49,7 @@ impl Caller {
             libc::AT_FDCWD => "cwd".to_owned(),
             number => format!("fd/{number}"),
         };
-        let relative: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
-        self.open(&format!("{from}/{}", relative.to_str().ok_or(Errno::EILSEQ)?), follow)
+        self.open(&format!("{from}/{}", path.to_str().ok_or(Errno::EILSEQ)?), follow)
     }
 
     /// A duplicate of a socket of the caller. It stays the same socket, even if the caller closes or replaces the descriptor.
@@ -171,6 +170,7 @@ mod tests {
         let (file, link) = (folder.path().join("a"), folder.path().join("link"));
         std::fs::write(&file, "x").unwrap();
         std::os::unix::fs::symlink("a", &link).unwrap();
+        std::os::unix::fs::symlink(".", folder.path().join("here")).unwrap();
         let opened = File::open(folder.path()).unwrap();
         let (number, here) = (opened.as_raw_fd() as u64, libc::AT_FDCWD as u64);
         let (empty, nofollow) = (libc::AT_EMPTY_PATH as u64, libc::AT_SYMLINK_NOFOLLOW as u64);
@@ -181,6 +181,9 @@ mod tests {
             (number, "link", 0, Ok(inode(&file))),
             (number, "link", nofollow, Ok(inode(&link))),
             (number, "b", 0, Err(Errno::ENOENT)),
+            // A file is no folder, and a link that stands for one is followed.
+            (number, "a/", 0, Err(Errno::ENOTDIR)),
+            (number, "here/", nofollow, Ok(inode(folder.path()))),
             // An absolute path does not depend on the folder, not even on one that is not open.
             (number, file.to_str().unwrap(), 0, Ok(inode(&file))),
             (99_999, file.to_str().unwrap(), 0, Ok(inode(&file))),

@@ -175,3 +175,18 @@ pub(crate) fn receive(channel: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<OwnedF
     }
     Ok((bytes.get(..count).unwrap_or_default().to_vec(), listener))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root could raise a limit that it is under.
+    #[test]
+    fn a_limit_is_never_raised() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_CORE).unwrap();
+        for (wanted, is) in [(9, 9), (5, 5), (9, 5), (5, 5)] {
+            limit(Resource::RLIMIT_CORE, wanted).unwrap();
+            assert_eq!(getrlimit(Resource::RLIMIT_CORE), Ok((hard.min(is), hard.min(is))));
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ken_types::control_group;
 use nix::errno::Errno;
@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 
 /// A group is named after its supervisor.
 const PREFIX: &str = "ken-sandbox-";
-/// How long killed processes may take to leave the group.
-const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the group is tried to be removed, one time each millisecond: killed processes take a moment to leave it.
+const KILL_ATTEMPTS: usize = 1_000;
 
 /// Removed with all its processes when it is dropped.
 pub(crate) struct Group {
@@ -57,9 +57,11 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let end = Instant::now() + KILL_TIMEOUT;
-        // The usual case: nothing is left in it.
-        while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
+        for _ in 0..KILL_ATTEMPTS {
+            // The usual case: nothing is left in it.
+            if fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
             let _ = fs::write(self.path.join("cgroup.kill"), "1");
             std::thread::sleep(Duration::from_millis(1));
         }

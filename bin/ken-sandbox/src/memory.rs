@@ -35,9 +35,13 @@ impl Memory {
             files.map(|path| field(&path, name)).sum()
         };
         // The first sum counts pages twice that are shared after a fork, but costs little.
-        shared.saturating_add(own("status", "RssAnon:")) > self.max
-            && shared.saturating_add(own("smaps_rollup", "Pss_Anon:")) > self.max
+        let all = [("status", "RssAnon:"), ("smaps_rollup", "Pss_Anon:")];
+        all.into_iter().all(|(file, name)| exceeds(shared, own(file, name), self.max))
     }
+}
+
+fn exceeds(shared: u64, own: u64, max: u64) -> bool {
+    shared.saturating_add(own) > max
 }
 
 fn shared() -> u64 {
@@ -65,4 +69,33 @@ fn with_descendants(process: i32) -> Vec<i32> {
         found.truncate(MAX_PROCESSES);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_may_be_reached() {
+        for (shared, own, is) in [(0, 10, false), (0, 11, true), (5, 5, false), (6, 5, true), (u64::MAX, 1, true)] {
+            assert_eq!(exceeds(shared, own, 10), is, "{shared} {own}");
+        }
+    }
+
+    /// What a process and its children have for themselves counts, and nothing else does.
+    #[test]
+    fn the_memory_of_a_process_and_its_children_counts() {
+        let held = vec![1u8; 32 << 20];
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let (own, below) = (std::process::id() as i32, child.id() as i32);
+        assert!(with_descendants(own).starts_with(&[own]) && with_descendants(own).contains(&below));
+        assert_eq!(with_descendants(below), [below]);
+        assert!(field(&format!("/proc/{own}/status"), "RssAnon:") >= held.len() as u64);
+        let memory = Memory { max: 16 << 20, shared_before: u64::MAX };
+        let exceeded = [own, below].map(|process| memory.is_exceeded_by(Pid::from_raw(process)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(exceeded, [true, false]);
+        assert_eq!(field("/proc/self/status", "Nothing:"), 0);
+    }
 }

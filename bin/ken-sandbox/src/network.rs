@@ -215,6 +215,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn so_many_calls_wait_and_no_more() {
+        let (socket, peer) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let reply = |waiting: usize| {
+            WAITING.store(waiting, Ordering::Relaxed);
+            let (give, take) = std::sync::mpsc::channel();
+            let action = Action::Send { bytes: b"x".to_vec(), flags: 0 };
+            let call = Call { socket: socket.try_clone().unwrap().into(), action, address: Vec::new() };
+            call.execute(move |result| give.send(result).unwrap());
+            let result = take.recv().unwrap();
+            (result, WAITING.swap(0, Ordering::Relaxed))
+        };
+        assert_eq!(reply(MAX_WAITING - 1), (Ok(1), MAX_WAITING - 1));
+        assert_eq!(peer.recv(&mut [0; 2]).unwrap(), 1);
+        assert_eq!(reply(MAX_WAITING), (Err(Errno::EAGAIN), MAX_WAITING));
+    }
+
+    #[test]
     fn public_addresses_and_what_is_named_are_reached() {
         let reach = |public, named, address: &str| {
             let mut reach = Reach::new(public, named).unwrap();

@@ -234,8 +234,7 @@ impl Search<'_> {
         match repository_of(path, within, has) {
             Some(expected) => {
                 self.repository(path, &folder, expected)?;
-                let inner = INNER.iter().filter(|(name, _)| has(name));
-                Ok(inner.map(|(name, within)| (path.join(name), *within)).collect())
+                Ok(INNER.map(|(name, within)| (path.join(name), within)).into())
             }
             None => self.below(path, within, entries),
         }
@@ -323,18 +322,17 @@ fn entries(folder: OwnedFd) -> Result<Entries, Errno> {
         if name == "." || name == ".." {
             continue;
         }
-        let is_folder = || {
-            look(&own, Path::new(name))
-                .is_ok_and(|(_, about)| about.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits())
-        };
-        let kind = match entry.file_type() {
-            Some(kind) => kind,
-            None if is_folder() => Type::Directory,
-            None => Type::File,
-        };
+        let kind = entry.file_type().or_else(|| kind(&own, name).ok()).unwrap_or(Type::File);
         found.insert(name.to_owned(), kind);
     }
     Ok(found)
+}
+
+/// What a name in a folder is: a folder, or something else.
+fn kind(folder: &OwnedFd, name: &OsStr) -> Result<Type, Errno> {
+    let (_, about) = look(folder, Path::new(name))?;
+    let kind = SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT;
+    Ok(if kind == SFlag::S_IFDIR { Type::Directory } else { Type::File })
 }
 
 #[cfg(test)]
@@ -377,12 +375,17 @@ mod tests {
         for name in ["a/.git/objects/info", "a/.git/refs", "a/.git/worktrees/w", "plain/objects"] {
             std::fs::create_dir_all(at(name)).unwrap();
         }
-        for name in ["a/.git/HEAD", "a/.git/config", "a/.git/modules/sub/config", "plain/HEAD", "plain/config"] {
+        for name in ["a/.git/HEAD", "a/.git/modules/sub/config", "plain/HEAD", "plain/config"] {
             write(name, "x");
         }
         write("a/.git/worktrees/w/commondir", "../..\n");
         write("b/.git", "gitdir: ../a/.git/modules/sub\n");
         write("store/config", "x");
+        // As it would have been made.
+        write("a/.git/config", "");
+        // To the folder in which it is.
+        write("round/x", "x");
+        std::os::unix::fs::symlink(".", at("round/.git")).unwrap();
         std::fs::create_dir_all(at("c")).unwrap();
         std::os::unix::fs::symlink("../store", at("c/.git")).unwrap();
         // A path of exactly the length up to which it is looked into, and one of a byte more.
@@ -411,6 +414,7 @@ mod tests {
             ("c/.git", Some(Hold::ReadOnly)),
             ("store/config", Some(Hold::ReadOnly)),
             ("plain/config", None),
+            ("round/.git", Some(Hold::ReadOnly)),
             (&format!("{fits}/.git/config"), Some(Hold::ReadOnly)),
             (&format!("{long}/.git"), Some(Hold::ReadOnly)),
             (&format!("{long}/.git/config"), None),
@@ -425,8 +429,32 @@ mod tests {
         let left =
             ["config", "config.worktree", "commondir", "hooks", "info"].map(|name| at("a/.git").join(name).exists());
         assert_eq!(left, [true, false, true, true, false]);
-        assert_eq!(std::fs::read_to_string(at("a/.git/config")).unwrap(), "x");
         assert!(!at("store/hooks").exists() && !at("a/.git/modules/sub/hooks").exists());
+    }
+
+    #[test]
+    fn a_tree_is_looked_through_up_to_a_number_of_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        let root = Grant::open(folder.path()).unwrap();
+        for (folders, is_done) in [(MAX_FOLDERS - 2, true), (MAX_FOLDERS - 1, false)] {
+            let mut protection = Protection::default();
+            let done = Search { root: &root, index: 0, protection: &mut protection, folders }.run();
+            assert_eq!(done.is_ok(), is_done, "{folders}");
+        }
+    }
+
+    /// Some file systems do not tell what a name is.
+    #[test]
+    fn what_a_name_is_can_be_looked_up() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("folder")).unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink("folder", folder.path().join("link")).unwrap();
+        let opened = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
+        let kinds = ["folder", "file", "link"].map(|name| kind(&opened, OsStr::new(name)).unwrap());
+        assert_eq!(kinds, [Type::Directory, Type::File, Type::File]);
+        assert_eq!(kind(&opened, OsStr::new("none")).err(), Some(Errno::ENOENT));
     }
 
     #[test]

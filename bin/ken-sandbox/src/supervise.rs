@@ -225,7 +225,7 @@ impl Sandbox {
         let mut look = memory.map(|_| Instant::now() + memory::INTERVAL);
         let status = loop {
             self.wait_for_event(until.into_iter().chain(look).min());
-            if look.is_some_and(|at| Instant::now() >= at) {
+            if is_reached(look, Instant::now()) {
                 look = Some(Instant::now() + memory::INTERVAL);
                 if ending.status.is_none() && memory.is_some_and(|memory| memory.is_exceeded_by(self.init)) {
                     ending = Ending::of_too_much_memory();
@@ -242,7 +242,7 @@ impl Sandbox {
             if let Some(status) = self.reap() {
                 break status;
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if is_reached(until, Instant::now()) {
                 ending.status.get_or_insert(TIMED_OUT);
                 until = ending.next(self.init);
             }
@@ -336,8 +336,8 @@ impl Sandbox {
         if self.is_alone {
             return;
         }
-        let end = Instant::now() + SWEEP_TIMEOUT;
-        while Instant::now() < end {
+        let end = Some(Instant::now() + SWEEP_TIMEOUT);
+        while !is_reached(end, Instant::now()) {
             let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
             let pids: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
             if pids.is_empty() {
@@ -349,6 +349,10 @@ impl Sandbox {
             let _ = waitpid(None, None);
         }
     }
+}
+
+fn is_reached(time: Option<Instant>, now: Instant) -> bool {
+    time.is_some_and(|time| now >= time)
 }
 
 /// The progress of ending a command.
@@ -391,6 +395,16 @@ mod tests {
             (".configure", false),
         ] {
             assert_eq!(is_relative(Path::new(name)), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_reached_when_it_has_come() {
+        let (now, millisecond) = (Instant::now(), Duration::from_millis(1));
+        for (time, is) in
+            [(None, false), (Some(now), true), (now.checked_sub(millisecond), true), (Some(now + millisecond), false)]
+        {
+            assert_eq!(is_reached(time, now), is, "{time:?}");
         }
     }
 

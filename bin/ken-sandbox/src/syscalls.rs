@@ -109,11 +109,10 @@ fn without_set_id((call, flags, mode): (c_long, Option<usize>, usize)) -> BpfPro
         checks.extend([load(place(flags)), jump(BPF_JSET, makes, 0, 0)]);
     }
     checks.push(end(REFUSE));
-    // What does not hold leads to the number of the call, which is loaded again for what follows.
+    // What does not hold leads to the number of the call, which is loaded again for what follows. For all that does not jump,
+    // this field means nothing.
     let count = checks.len();
-    for (at, check) in
-        checks.iter_mut().enumerate().filter(|(_, check)| u32::from(check.code) == BPF_JMP | BPF_JSET | BPF_K)
-    {
+    for (at, check) in checks.iter_mut().enumerate() {
         check.jf = (count - at - 1) as u8;
     }
     let mut program = vec![jump(BPF_JEQ, call as u32, 0, count as u8)];

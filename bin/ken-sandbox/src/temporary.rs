@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
 use tempfile::TempDir;
 
 use crate::caller::errno;
@@ -53,7 +54,9 @@ impl Drop for Temporary {
 
 /// Locks a folder that is still there, if nobody else has.
 fn lock(path: &Path) -> Result<Flock<File>, Errno> {
-    let folder = File::open(path).map_err(errno)?;
+    // A pipe of this name would be waited for.
+    let how = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let folder = File::options().read(true).custom_flags(how).open(path).map_err(errno)?;
     let lock = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
     let (locked, there) = (lock.metadata().map_err(errno)?, fs::symlink_metadata(path).map_err(errno)?);
     if (locked.dev(), locked.ino()) == (there.dev(), there.ino()) { Ok(lock) } else { Err(Errno::ENOENT) }
@@ -64,7 +67,7 @@ fn remove_abandoned(within: &Path) {
     let user = nix::unistd::geteuid().as_raw();
     for entry in fs::read_dir(within).into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if is_named && entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == user) {
+        if is_named && entry.metadata().is_ok_and(|about| about.uid() == user) {
             let path: PathBuf = entry.path();
             if let Ok(_lock) = lock(&path) {
                 let _ = remove(&path);
@@ -75,13 +78,10 @@ fn remove_abandoned(within: &Path) {
 
 /// Removes a folder with everything in it, also with folders that their owner may not change, as Go's module cache has them.
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path);
-            fs::remove_dir_all(path)
-        }
-        done => done,
-    }
+    fs::remove_dir_all(path).or_else(|_| {
+        open_up(path);
+        fs::remove_dir_all(path)
+    })
 }
 
 /// No process of the sandbox lives any more, so nothing is replaced meanwhile.
@@ -114,16 +114,39 @@ mod tests {
         let (left, held, other) = (make(&format!("{PREFIX}left")), make(&format!("{PREFIX}held")), make("other"));
         let file = around.path().join(format!("{PREFIX}file"));
         fs::write(&file, "x").unwrap();
+        let pipe = around.path().join(format!("{PREFIX}pipe"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let link = around.path().join(format!("{PREFIX}link"));
+        std::os::unix::fs::symlink(&other, &link).unwrap();
         let stranger = make(&format!("{PREFIX}stranger"));
         // Only root can give a folder away.
         let is_given = std::os::unix::fs::chown(&stranger, Some(65_534), None).is_ok();
         let lock = lock(&held).unwrap();
         remove_abandoned(around.path());
-        assert_eq!([&left, &held, &other, &file].map(|path| path.exists()), [false, true, true, true]);
+        assert!(!left.exists() && [&held, &other.join("x"), &file, &pipe, &link].iter().all(|path| path.exists()));
         assert_eq!(stranger.exists(), is_given);
         drop(lock);
         remove_abandoned(around.path());
         assert!(!held.exists());
+    }
+
+    /// What a folder is removed with are its own folders, not those that links in it lead to.
+    #[test]
+    fn folders_are_made_accessible_and_nothing_else() {
+        let around = tempfile::tempdir().unwrap();
+        let (within, outside) = (around.path().join("within"), around.path().join("outside"));
+        fs::create_dir_all(within.join("a/b")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        std::os::unix::fs::symlink(&outside, within.join("a/link")).unwrap();
+        fs::write(within.join("a/file"), "x").unwrap();
+        let places = [within.join("a/b"), within.join("a/file"), outside];
+        for place in &places {
+            fs::set_permissions(place, PermissionsExt::from_mode(0o500)).unwrap();
+        }
+        open_up(&within);
+        assert_eq!(places.map(|place| fs::metadata(place).unwrap().mode() & 0o777), [0o700, 0o500, 0o500]);
+        remove(&within).unwrap();
+        assert!(!within.exists());
     }
 
     #[test]

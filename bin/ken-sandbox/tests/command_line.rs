@@ -83,6 +83,16 @@ fn a_daemon_that_it_leaves_behind_ends_with_it() {
     }
 }
 
+/// What it has started and left ends in its sandbox before it does.
+#[test]
+fn its_own_status_counts_and_not_that_of_what_it_leaves_behind() {
+    let world = World::new(None);
+    for left in ["exit 3", "kill -9 $$"] {
+        let output = shell(&world, &[], &format!("sh -c '(sh -c \"sleep 0.1; {left}\" &)'; sleep 0.4; exit 7"));
+        assert_eq!(output.status.code(), Some(7), "{left}: {output:?}");
+    }
+}
+
 /// No process works in the folder of the sandbox any more.
 fn assert_gone(world: &World) {
     let inside = world.inside();

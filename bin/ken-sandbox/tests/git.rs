@@ -186,12 +186,18 @@ fn a_folder_that_hides_its_repository_is_read_only() {
 fn what_is_named_is_read_only() {
     let world = World::new(None);
     std::fs::create_dir_all(world.inside().join("tools/hooks")).unwrap();
-    let script = "exec \"$0\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
+    // In another folder there is no such file.
+    let script = "exec \"$0\" --write-fd \"$1\" --write-fd 5 --cwd-fd 5 --read-only-below 5:tools/hooks --read-only-below 5:absent -- \
          sh -c 'touch mine tools/mine; touch tools/hooks/x; mv tools t'";
-    let folder = std::fs::File::from(
-        nix::fcntl::open(&world.inside(), nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).unwrap(),
-    );
-    let output = world.with_descriptor(&folder, 5, &["sh", "-c", script, env!("CARGO_BIN_EXE_ken-sandbox")]);
+    let opened = |path: &Path| {
+        let opened = nix::fcntl::open(path, nix::fcntl::OFlag::O_PATH, nix::sys::stat::Mode::empty()).unwrap();
+        // Away from the number that the other one gets.
+        nix::fcntl::fcntl(&opened, nix::fcntl::FcntlArg::F_DUPFD(50)).unwrap()
+    };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (folder, other) = (opened(&world.inside()), opened(elsewhere.path()).to_string());
+    let program = env!("CARGO_BIN_EXE_ken-sandbox");
+    let output = world.with_descriptor(&folder, 5, &["sh", "-c", script, program, &other]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let names = |place: &str| std::fs::read_dir(world.inside().join(place)).unwrap().count();
     assert_eq!((names("tools"), names("tools/hooks")), (2, 0), "{output:?}");

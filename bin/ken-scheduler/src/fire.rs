@@ -131,14 +131,14 @@ struct UpcomingFire {
     due: DueSchedule,
     /// When it fires, in milliseconds since the epoch.
     at: i64,
-    /// The record for the time at which it fires, or for the time of the preparation if that is later.
+    /// The record for the time at which it fires.
     fire: Fire,
 }
 
 impl UpcomingFire {
     fn new(due: DueSchedule, clock: Clock) -> UpcomingFire {
         let at = due.progress.next.map_or(clock.now, |next| next.fire);
-        let fire = fire_at(&due, Clock { now: at.max(clock.now), ..clock });
+        let fire = fire_at(&due, Clock { now: at, ..clock });
         UpcomingFire { due, at, fire }
     }
 
@@ -294,6 +294,26 @@ mod tests {
             [(None, false), (Some(HOUR), true), (Some(HOUR + QUIET_MS), true), (Some(HOUR + QUIET_MS + 1), false)]
         {
             assert_eq!(is_close(wake_at, HOUR), is, "{wake_at:?}");
+        }
+    }
+
+    /// Others change schedules and runs too, and announce that among everything else that happens.
+    #[test]
+    fn news_of_schedules_are_told_from_all_others() {
+        let page = |kinds: &[&str]| {
+            let event = |kind: &&str| {
+                let text = format!(r#"{{"v":1,"type":"{kind}","data":{{"type":"schedule."}}}}"#);
+                serde_json::value::RawValue::from_string(text).unwrap()
+            };
+            StreamPage { entries: kinds.iter().map(event).collect(), ..StreamPage::default() }
+        };
+        for (kinds, has) in [
+            (&[][..], false),
+            (&["session.changed", "approval.decided"], false),
+            (&["schedule.changed"], true),
+            (&["session.changed", "schedule.run"], true),
+        ] {
+            assert_eq!(has_schedules(&page(kinds)), has, "{kinds:?}");
         }
     }
 

@@ -29,7 +29,7 @@ const PROGRAM: Program = Program {
 
 /// How long the store waits for its server before it is ready and answers that the server does not. Within kend's time for the start.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The interval at which a store on a server looks whether it works.
+/// The interval at which the settings are offered again to a server that is not there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A running store and, for SQLite, the path of its database.
@@ -70,6 +70,8 @@ pub(crate) fn run() -> ExitCode {
             Some(_) => configure(&part.store, &start.config).await?,
             None => begin_with_server(&part, start).await?,
         }
+        let reporting = part.clone();
+        start.tasks.spawn(until_stopped(start.stop.clone(), async move { report_failures(&reporting.store).await }));
         let (mut stop, stopping) = (start.stop.clone(), part.clone());
         start.tasks.spawn(async move {
             stop.stopped().await;
@@ -102,8 +104,6 @@ async fn begin_with_server(part: &Arc<Part>, start: &mut Start<Own>) -> Result<(
             }));
         }
     }
-    let part = part.clone();
-    start.tasks.spawn(until_stopped(start.stop.clone(), async move { report_failures(&part.store).await }));
     Ok(())
 }
 
@@ -118,12 +118,8 @@ async fn until_stopped(mut stop: Stop, work: impl Future<Output = ()>) {
 async fn report_failures(store: &Store) {
     let mut reported = String::new();
     loop {
-        let failure = store.failure().unwrap_or_default();
-        if failure != reported {
-            report_status(&failure);
-            reported = failure;
-        }
-        sleep(LOOK_INTERVAL).await;
+        reported = store.failure_other_than(&reported).await;
+        report_status(&reported);
     }
 }
 

@@ -299,6 +299,12 @@ impl Store {
         failing(&self.watch.condition())
     }
 
+    /// Waits until what keeps the store from working is something else than this, and returns it; nothing is an empty text.
+    pub async fn failure_other_than(&self, known: &str) -> String {
+        let failure = |condition: &Condition| failing(condition).unwrap_or_default();
+        self.watch.until(|condition| Some(failure(condition)).filter(|failure| failure != known)).await
+    }
+
     /// Returns counters and queue lengths, without reading the database.
     pub fn stats(&self) -> Map<String, Value> {
         let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held } =

@@ -67,10 +67,11 @@ impl Cursor {
         if age == 0 {
             return false;
         }
-        // If the next file has been deleted by rotation, continue with the oldest file that still exists.
-        let next = (age - 1).min(u64::from(log.keep()));
-        match open_to_read(&log.path(next)) {
-            Some(file) => {
+        // The next file has been deleted by rotation, or a kill between two renames has left its name free: continue with the oldest
+        // file that still exists.
+        let newer = (0..=(age - 1).min(u64::from(log.keep()))).rev();
+        match newer.filter_map(|next| Some((next, open_to_read(&log.path(next))?))).next() {
+            Some((next, file)) => {
                 self.file = Some(file);
                 self.rotation = log.rotations().wrapping_sub(next);
                 true
@@ -171,6 +172,25 @@ mod tests {
         }
         got.extend(drain(&mut cursor, &log));
         assert_eq!(got, numbered(10..80));
+    }
+
+    /// Renames the files of a log, from the oldest on, but not all of them.
+    #[test]
+    fn a_rotation_that_a_kill_cut_off_hides_no_line() {
+        for renamed in 0..=4 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.log");
+            let mut log = Rotating::new(path.clone(), 20, 100);
+            write(&mut log, 10..20);
+            for age in (0..=4).rev().take(renamed) {
+                std::fs::rename(log.path(age), log.path(age + 1)).unwrap();
+            }
+            let mut log = Rotating::new(path, 20, 100);
+            let mut cursor = Cursor::last(&log, 100);
+            assert_eq!(drain(&mut cursor, &log), numbered(10..20), "{renamed} renamed");
+            write(&mut log, 20..30);
+            assert_eq!(drain(&mut cursor, &log), numbered(20..30), "{renamed} renamed");
+        }
     }
 
     #[test]

@@ -39,7 +39,11 @@ fn is_of_user_unit(group: &Path) -> bool {
     let user = geteuid();
     let started = std::env::var(STARTED).is_ok_and(|pid| pid == std::process::id().to_string());
     let owned = fs::metadata(group).is_ok_and(|meta| meta.uid() == user.as_raw());
-    started && owned && !user.is_root() && group.extension().is_some_and(|kind| kind == "service")
+    is_user_unit(started, owned, user.is_root(), group)
+}
+
+fn is_user_unit(started: bool, owned: bool, is_root: bool, group: &Path) -> bool {
+    started && owned && !is_root && group.extension().is_some_and(|kind| kind == "service")
 }
 
 fn is_alone(group: &Path) -> bool {
@@ -52,4 +56,31 @@ fn enter_below(group: &Path) -> io::Result<()> {
     // After a restart of kend the group may still be there.
     fs::create_dir(&own).or_else(|error| if own.is_dir() { Ok(()) } else { Err(error) })?;
     fs::write(own.join("cgroup.procs"), "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_service_that_systemd_has_started_for_its_user_takes_the_group() {
+        for bits in 0..8u8 {
+            let [started, owned, is_root] = [1, 2, 4].map(|bit| bits & bit != 0);
+            for name in ["ken.service", "session-1.scope", "service"] {
+                let expected = started && owned && !is_root && name == "ken.service";
+                let is = is_user_unit(started, owned, is_root, &Path::new("/sys/fs/cgroup/app.slice").join(name));
+                assert_eq!(is, expected, "{started} {owned} {is_root} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_with_others_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        for (text, is) in [(format!("{own}\n"), true), (format!("{own}\n1\n"), false), (String::new(), false)] {
+            fs::write(folder.path().join("cgroup.procs"), &text).unwrap();
+            assert_eq!(is_alone(folder.path()), is, "{text}");
+        }
+    }
 }

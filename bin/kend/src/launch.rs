@@ -6,6 +6,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ken_types::clock;
 use ken_types::config::{Calls, Config, Part, STORE_URL, Walls, is_over_network};
 use ken_types::error::JSON_ERRORS;
 use ken_types::places::Places;
@@ -109,16 +110,11 @@ impl Launch {
         for word in words {
             args.push(text(OsStr::new(word))?);
         }
-        let set = command_variables(places);
-        let is_replaced = |name: &OsStr| name == "KEN_HOME" || set.iter().any(|(other, _)| name == *other);
-        let is_kept = |name: &OsStr| !is_replaced(name) && !OWN_VARIABLES.iter().any(|own| name == *own);
-        let kept = std::env::vars_os().filter(|(name, _)| is_kept(name));
-        let pairs = kept.map(|(name, value)| pair(name, &value));
-        let env = pairs.chain(set.iter().map(|(name, value)| pair((*name).into(), value)));
+        let env = command_environment(std::env::vars_os(), places);
         Ok(Launch {
             program: text(path.as_os_str())?,
             args,
-            env: env.map(|pair| text(&pair)).collect::<Result<_, _>>()?,
+            env: env.iter().map(|pair| text(pair)).collect::<Result<_, _>>()?,
             secrets: Vec::new(),
             // As many files as kend itself may have: the doctor reports the limit.
             nofile: u64::MAX,
@@ -128,6 +124,15 @@ impl Launch {
             sections: String::new(),
         })
     }
+}
+
+/// The environment of a command: that of kend, with the places of this system.
+fn command_environment(of_kend: impl Iterator<Item = (OsString, OsString)>, places: &Places) -> Vec<OsString> {
+    let set = command_variables(places);
+    let is_set = |name: &OsStr| name == "KEN_HOME" || set.iter().any(|(other, _)| name == *other);
+    let is_kept = |name: &OsStr| !is_set(name) && !OWN_VARIABLES.iter().any(|own| name == *own);
+    let kept = of_kend.filter(|(name, _)| is_kept(name)).map(|(name, value)| pair(name, &value));
+    kept.chain(set.iter().map(|(name, value)| pair((*name).into(), value))).collect()
 }
 
 /// The variables that name the places of this system. With a configuration outside of the home, the home alone would name another one.
@@ -268,7 +273,9 @@ fn pair(mut name: OsString, value: &OsStr) -> OsString {
 }
 
 fn allowed(name: &OsStr) -> bool {
-    PASSED_VARIABLES.iter().any(|allowed| name == *allowed) || name.as_bytes().starts_with(b"LC_")
+    PASSED_VARIABLES.iter().any(|allowed| name == *allowed)
+        || name.as_bytes().starts_with(b"LC_")
+        || cfg!(debug_assertions) && name == clock::VARIABLE
 }
 
 /// The variables that kend sets for each part.
@@ -301,4 +308,116 @@ fn guard_fd(part: &Part) -> i32 {
 
 fn secrets_fd(part: &Part) -> i32 {
     guard_fd(part) + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::load;
+
+    fn places() -> Places {
+        Places::resolve(Some(Path::new("/home/of/ken")), 0, |_| None).unwrap()
+    }
+
+    fn loaded() -> Loaded {
+        load(Path::new("/home/of/ken/ken.toml"), false).0
+    }
+
+    fn texts(pairs: Vec<OsString>) -> Vec<String> {
+        pairs.into_iter().map(|pair| pair.into_string().unwrap()).collect()
+    }
+
+    fn count(pairs: &[String], start: &str) -> usize {
+        pairs.iter().filter(|pair| pair.starts_with(start)).count()
+    }
+
+    /// A command is told of this system, and nothing of what systemd has given to kend.
+    #[test]
+    fn a_command_has_the_environment_of_kend_with_the_places_of_the_system() {
+        let of_kend = ["LANG=C", "KEN_HOME=/other", "KEN_CONFIG=/other", "LISTEN_PID=7", "WATCHDOG_USEC=1", "MAIL=x"];
+        let environment = |places: &Places| {
+            let pairs = of_kend.iter().map(|pair| pair.split_once('=').unwrap());
+            texts(command_environment(pairs.map(|(name, value)| (name.into(), value.into())), places))
+        };
+        let found = environment(&places());
+        assert_eq!(found[..2], ["LANG=C", "MAIL=x"]);
+        assert_eq!(
+            ["KEN_CONFIG=", "KEN_HOME=", "LISTEN_PID=", "WATCHDOG"].map(|start| count(&found, start)),
+            [1, 1, 0, 0]
+        );
+        assert!(found.contains(&"KEN_HOME=/home/of/ken".to_owned()));
+        // With a configuration elsewhere, the home would name another one.
+        let elsewhere = Places { config: PathBuf::from("/etc/ken.toml"), ..places() };
+        assert_eq!(count(&environment(&elsewhere), "KEN_HOME="), 0);
+    }
+
+    #[test]
+    fn a_part_has_each_of_its_variables_once() {
+        let part = |env: &[&str], watchdog_ms: u64| Part {
+            env: env.iter().map(|name| (*name).to_owned()).collect(),
+            watchdog_ms,
+            ..Part::default()
+        };
+        let mut loaded = loaded();
+        loaded.secrets.insert("KEN_TEST_GIVEN".to_owned(), "secret".to_owned());
+        let of = |part: &Part| texts(environment(part, &loaded, &places()));
+        let found = of(&part(&["PATH=/first", "PATH=/second", "KEN_TEST_GIVEN", "KEN_TEST_MISSING"], 0));
+        assert_eq!(found.iter().filter(|pair| pair.starts_with("PATH=")).collect::<Vec<_>>(), ["PATH=/second"]);
+        assert_eq!(["KEN_TEST_GIVEN=secret", "KEN_TEST_MISSING"].map(|start| count(&found, start)), [1, 0]);
+        for (watchdog_ms, expected) in [(0, 0), (1, 1)] {
+            assert_eq!(count(&of(&part(&[], watchdog_ms)), "WATCHDOG_USEC=1000"), expected);
+        }
+        let names = ["PATH", "LC_ALL", "LC_", "KEN_LOG", "KEN_LOG2", "HOME", "CARGO_MANIFEST_DIR", "LD_PRELOAD"];
+        let passed = names.map(|name| allowed(OsStr::new(name)));
+        assert_eq!(passed, [true, true, true, true, false, true, false, false]);
+    }
+
+    /// The keys of the providers are for ken-model alone.
+    #[test]
+    fn a_part_has_the_secrets_that_are_named_for_it() {
+        let mut loaded = loaded();
+        let keys: Vec<String> = key_names(&loaded.config.model.provider).map(str::to_owned).collect();
+        for name in keys.iter().map(String::as_str).chain(["KEN_TEST_ONE", "KEN_TEST_TWO"]) {
+            loaded.secrets.insert(name.to_owned(), "x".to_owned());
+        }
+        let part = Part { secrets: vec!["KEN_TEST_TWO".to_owned(), "KEN_TEST_NONE".to_owned()], ..Part::default() };
+        let given = |name: &str| {
+            let text = String::from_utf8(secrets(name, &part, &loaded)).unwrap();
+            text.split_terminator('\0').map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(given("store"), ["KEN_TEST_TWO=x"]);
+        assert!(!keys.is_empty() && given("model").len() == keys.len() + 1);
+    }
+
+    #[test]
+    fn a_part_is_started_anew_for_the_sections_that_it_reads_and_no_others() {
+        let part = Part { reads: vec!["limits".to_owned(), "workspace.root".to_owned()], ..Part::default() };
+        let config = Config::default();
+        let mut other = config.clone();
+        other.gateway.port += 1;
+        assert_eq!(sections(&part, &config), sections(&part, &other));
+        other.workspace.root.push('x');
+        assert_ne!(sections(&part, &config), sections(&part, &other));
+    }
+
+    /// Only the store reaches the network, only if its database is there, and only if it has walls of its own class.
+    #[test]
+    fn the_store_reaches_a_database_on_another_machine() {
+        let url = "postgres://db.example.org/ken";
+        for name in ["store", "agent"] {
+            for calls in [Calls::Local, Calls::Network] {
+                for (in_config, secret, is_far) in
+                    [("", None, false), (url, None, true), ("", Some(url), true), (url, Some(""), true)]
+                {
+                    let mut loaded = loaded();
+                    loaded.config.store.url = in_config.to_owned();
+                    loaded.secrets.extend(secret.map(|url| (STORE_URL.to_owned(), url.to_owned())));
+                    let own = Files { calls, program: "/bin/x".into(), read: vec![], write: vec![], own: vec![] };
+                    let found = with_database(own, name, &loaded).calls;
+                    let expected = if name == "store" && is_far { Calls::Network } else { calls };
+                    assert_eq!(found, expected, "{name} {calls:?} {in_config} {secret:?}");
+                }
+            }
+        }
+    }
 }

@@ -144,3 +144,53 @@ fn holders(lock: &File) -> Vec<Pid> {
     let others = pids.filter(|pid| *pid != own && holds(*pid));
     others.filter_map(|pid| i32::try_from(pid).ok().map(Pid::from_raw)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_named_as_soon_as_it_has_said_who_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut locks = Locks::take(folder.path()).unwrap();
+        let refused = || Locks::take(folder.path()).err().unwrap();
+        assert!(refused().ends_with("another kend, which is just starting"));
+        locks.describe(&[]);
+        assert!(refused().ends_with(&format!("kend already runs there, pid {}", std::process::id())));
+        drop(locks);
+        assert!(Locks::take(folder.path()).is_ok());
+    }
+
+    /// Whoever ends removes the file while it still holds the lock. A lock on a file without a name keeps nobody out.
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let mut opened = open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(try_lock(&mut opened, &path), Ok(true));
+        assert_eq!(opened.metadata().unwrap().ino(), std::fs::metadata(&path).unwrap().ino());
+        let mut other = open(&path).unwrap();
+        assert_eq!(try_lock(&mut other, &path), Ok(false));
+    }
+
+    /// The processes of a dead kend are ended, and no others, before the lock is taken.
+    #[test]
+    fn only_the_processes_that_hold_the_lock_are_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = open(&path).unwrap();
+        held.lock().unwrap();
+        let sleep = |input: File| Command::new("/bin/sleep").arg("1000").stdin(input).spawn().unwrap();
+        let (mut holder, mut other) = (sleep(held), sleep(File::open("/dev/null").unwrap()));
+        let mine = open(&path).unwrap();
+        assert_eq!(holders(&mine), [Pid::from_raw(holder.id() as i32)]);
+        let taken = take_over(&path);
+        assert!(taken.is_ok() && holder.wait().unwrap().code().is_none());
+        assert_eq!(other.try_wait().unwrap(), None);
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}

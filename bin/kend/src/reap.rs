@@ -88,6 +88,19 @@ pub(crate) fn command(pid: Pid) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn all_children_are_ended_but_those_from_before() {
+        let sleep = || std::process::Command::new("/bin/sleep").arg("1000").spawn().unwrap();
+        let [mut earlier, mut left] = [sleep(), sleep()];
+        let [kept, gone] = [&earlier, &left].map(|child| Pid::from_raw(child.id() as i32));
+        assert_eq!(adopted(&[kept]), [gone]);
+        assert_eq!(sweep(&[kept]), Vec::<String>::new());
+        assert_eq!(adopted(&[]), [kept]);
+        assert!(left.try_wait().is_err(), "it was waited for");
+        earlier.kill().unwrap();
+        earlier.wait().unwrap();
+    }
+
     /// A process that no signal ends, such as one that waits for a disk, must not keep kend from ending.
     #[test]
     fn what_cannot_be_killed_is_given_up_in_time() {

@@ -1,7 +1,6 @@
 //! Runs kend from the command line to its end: prepares the system, runs the loop, cleans up.
 
-use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -21,15 +20,13 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
 use sd_notify::NotifyState;
 
 use crate::cli::Cli;
-use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::control::Control;
 use crate::descriptor::adopt;
 use crate::group;
-use crate::handover::{self, Handover, Upgrade};
-use crate::journal::Journal;
+use crate::handover::{self, Handover};
 use crate::lock::Locks;
-use crate::logs::{CHUNK, Rotating};
+
 use crate::notify::{Notify, notify_systemd};
 use crate::reap;
 use crate::signals::Signals;
@@ -122,7 +119,7 @@ fn restore(mut state: Handover, places: &Places, source: ConfigSource, loaded: L
     let control = Control::over(adopt(state.control).map_err(lost)?);
     let notify = Notify::over(adopt(state.notify).map_err(lost)?);
     let sockets = Sockets::unpack(std::mem::take(&mut state.sockets)).map_err(lost)?;
-    let mut system = assemble(places, source, loaded, (sockets, locks))?;
+    let mut system = System::new(places, source, loaded, (sockets, locks))?;
     system.spawner = Spawner::after(state.next_mark);
     system.restore_parts(state.parts, now)?;
     let text =
@@ -297,7 +294,7 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         locks.remove();
     })?;
     locks.describe(&sockets.listeners(&loaded.config));
-    let mut system = assemble(places, source, loaded, (sockets, locks))?;
+    let mut system = System::new(places, source, loaded, (sockets, locks))?;
     system.announcing = cli.announce;
     // The parts start in the state directory. kend also moves there so that it does not keep its start directory in
     // use.
@@ -306,37 +303,6 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
     let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
     system.journal.note(None, &text);
     Ok((system, control, notify))
-}
-
-/// A system without parts.
-fn assemble(
-    places: &Places,
-    source: ConfigSource,
-    loaded: Loaded,
-    (sockets, locks): (Sockets, Locks),
-) -> Result<System, String> {
-    let kend = &loaded.config.kend;
-    let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-    Ok(System {
-        places: places.clone(),
-        source,
-        journal: Journal { out: log },
-        loaded,
-        config_errors: Vec::new(),
-        parts: BTreeMap::new(),
-        sockets,
-        locks,
-        null: null.map_err(|error| format!("/dev/null: {error}"))?,
-        spawner: Spawner::new(),
-        commands: Commands::default(),
-        chunk: vec![0; CHUNK],
-        announcing: false,
-        fatal: None,
-        stopping: false,
-        killed: Vec::new(),
-        upgrade: Upgrade::of_this_program(),
-    })
 }
 
 /// If kend wakes up this much later than planned, the whole system was suspended, as in a paused container. The parts

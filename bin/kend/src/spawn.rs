@@ -269,6 +269,16 @@ mod tests {
         }
     }
 
+    /// The mark of a process without one of kend's is that of kend itself, or of a system without a limit.
+    #[test]
+    fn a_mark_is_below_the_limit_of_kend() {
+        let mut spawner = Spawner { stack: Vec::new(), marks_end: 1_000, next_mark: 1_000 };
+        assert_eq!([spawner.next_mark(), spawner.next_mark(), spawner.last_mark()], [999, 998, 998]);
+        assert_eq!([998, 999, 1_000, u64::MAX].map(|mark| spawner.is_own(mark)), [true, true, false, false]);
+        let spawner = Spawner::new();
+        assert!(spawner.marks_end <= 1 << 60 && spawner.is_own(spawner.last_mark()));
+    }
+
     #[test]
     fn the_pid_is_written_in_decimal() {
         for pid in [1, 9, 10, 4_194_304, i32::MAX] {

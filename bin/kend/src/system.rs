@@ -1,8 +1,11 @@
 //! All parts together: decides which may start, which must stop, and what follows when one has ended.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +31,7 @@ use crate::handover::{PartState, ProgramFile, Upgrade};
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
-use crate::logs::Log;
+use crate::logs::{CHUNK, Log, Rotating};
 use crate::notify::Report;
 use crate::order;
 use crate::part::{Alarm, Part, Spawned, State, Why, describe, millis};
@@ -76,6 +79,37 @@ pub(crate) struct System {
 }
 
 impl System {
+    /// A system without parts.
+    pub(crate) fn new(
+        places: &Places,
+        source: ConfigSource,
+        loaded: Loaded,
+        (sockets, locks): (Sockets, Locks),
+    ) -> Result<System, String> {
+        let kend = &loaded.config.kend;
+        let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+        Ok(System {
+            places: places.clone(),
+            source,
+            journal: Journal { out: log },
+            loaded,
+            config_errors: Vec::new(),
+            parts: BTreeMap::new(),
+            sockets,
+            locks,
+            null: null.map_err(|error| format!("/dev/null: {error}"))?,
+            spawner: Spawner::new(),
+            commands: Commands::default(),
+            chunk: vec![0; CHUNK],
+            announcing: false,
+            fatal: None,
+            stopping: false,
+            killed: Vec::new(),
+            upgrade: Upgrade::of_this_program(),
+        })
+    }
+
     /// Creates a part for each entry, without starting it.
     pub(crate) fn make_parts(&mut self) -> Result<(), String> {
         let config = self.loaded.config.clone();

@@ -149,6 +149,7 @@ fn put(path: &Path, bytes: &[u8], mode: u32, set_access: impl Fn(&File) -> std::
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     // Another process with the same id may have left this file behind, and others may be able to read it.
     _ = std::fs::remove_file(&beside);
+    remove_leftovers(path);
     let put = || {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
@@ -164,6 +165,24 @@ fn put(path: &Path, bytes: &[u8], mode: u32, set_access: impl Fn(&File) -> std::
         _ = std::fs::remove_file(&beside);
         Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
     })
+}
+
+/// Removes the new files that processes were about to put in the place of this one when they were killed. They may hold secrets that are
+/// to be removed.
+fn remove_leftovers(path: &Path) {
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    let Some(prefix) = stem.to_str().map(|stem| format!("{stem}.")) else { return };
+    let is_leftover = |name: &str| {
+        let process = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".new"));
+        // Without /proc nobody can tell who still runs.
+        process.is_some_and(|process| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists())
+            && Path::new("/proc/self").exists()
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_leftover) {
+            _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn is_other(one: &Metadata, other: &Metadata) -> bool {

@@ -1,7 +1,8 @@
 //! Every record and message of ken as plain serde types: ids, limits, error codes, and the operations that the parts
-//! call on each other. Only [`share`] does I/O: it looks for folders. A parsed value is always valid.
+//! call on each other. Only [`share`] does I/O: it looks for folders; [`clock`] reads the environment. A parsed value is always valid.
 
 pub mod address;
+pub mod clock;
 pub mod config;
 pub mod control_group;
 pub mod engine;

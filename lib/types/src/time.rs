@@ -6,14 +6,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::clock;
+
 /// Milliseconds since 1970-01-01T00:00:00Z, written as `2027-02-03T04:05:06.789Z`. As text, the year must be between
 /// 0000 and 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// Returns the current time of the system clock.
+    /// Returns the current time of the wall clock.
     pub fn now() -> Timestamp {
+        Timestamp(clock::shown(Timestamp::of_system().0))
+    }
+
+    /// Returns the current time of the system's clock, which differs from the wall clock in some tests only.
+    pub fn of_system() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }

@@ -1,10 +1,9 @@
 //! Kills, stops and restarts.
 
-use std::fmt::{Display, Formatter};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Random, System, children_of};
+use ken_tests::{Client, Random, System, children_of};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,6 +21,8 @@ const OUTLIVES: Duration = Duration::from_secs(1);
 /// What was done to the system, and what went wrong with its processes.
 #[derive(Default)]
 pub(crate) struct Disturbed {
+    /// What was done, for a person, unless it were kills.
+    pub(crate) lines: Vec<String>,
     kills: usize,
     stops: usize,
     restarts: usize,
@@ -30,12 +31,14 @@ pub(crate) struct Disturbed {
     pub(crate) faults: Vec<String>,
 }
 
-impl Display for Disturbed {
-    fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
+impl Disturbed {
+    pub(crate) fn summary(&self) -> String {
+        if !self.lines.is_empty() {
+            return self.lines.join("\n");
+        }
         let [killed, power, stopped, restarted, upgraded] = self.kend;
         let all = self.kills + self.stops + self.restarts + self.kend.iter().sum::<usize>();
-        write!(
-            to,
+        format!(
             "{all} disturbances in {:.0} s: parts {} killed, {} stopped, {} restarted; kend {killed} killed, {stopped} stopped, \
              {restarted} restarted, {upgraded} upgraded; everything killed at once {power} times",
             self.took.as_secs_f64(),
@@ -73,12 +76,14 @@ pub(crate) fn run(system: &mut System, shared: &Shared, count: u64, seed: u64) -
     }
     done.took = begun.elapsed();
     continue_some(&mut stopped, Instant::now() + Duration::from_secs(60));
-    ken_tests::until("all parts are back", || {
-        shared
-            .connect()
-            .is_ok_and(|mut client| client.request("GET", "/ready").try_send().is_ok_and(|answer| answer.status == 200))
-    });
+    ken_tests::until("all parts are back", || is_ready(shared));
     done
+}
+
+pub(crate) fn is_ready(shared: &Shared) -> bool {
+    let ready =
+        |mut client: Client| client.request("GET", "/ready").try_send().is_ok_and(|answer| answer.status == 200);
+    shared.connect().is_ok_and(ready)
 }
 
 fn continue_some(stopped: &mut Vec<Stopped>, now: Instant) {

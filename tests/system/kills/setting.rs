@@ -59,21 +59,26 @@ fn order(message: &Value) -> Option<(String, String)> {
     Some((what.to_owned(), label.to_owned()))
 }
 
-/// The file to which a tool appends a line when it begins, and one when it ends.
+/// The file to which a tool appends a line when it begins, and one when it ends. It is not on the disk of the system, which can be full.
 pub(crate) fn tool_runs(system: &System) -> PathBuf {
-    system.home().join("scratch/runs")
+    scratch(system).join("runs")
 }
 
-pub(crate) fn start(platform: &BotApi, provider: &Provider) -> System {
-    let system = Builder::default()
-        .config("[chat]\nmemory = \"off\"\n[approvals]\nunattended = \"ask\"\n")
+pub(crate) fn scratch(system: &System) -> PathBuf {
+    let name = system.home().file_name().expect("a name").display().to_string();
+    std::env::temp_dir().join(format!("ken-kills{name}"))
+}
+
+pub(crate) fn start(builder: Builder, platform: &BotApi, provider: &Provider) -> System {
+    let system = builder
+        .config("[chat]\nmemory = \"off\"\n[approvals]\nunattended = \"ask\"\nexpiry_ms = 7200000\n")
         .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"))
         .env("MESSENGER_API_BASE_URL", &platform.url())
         .env("MESSENGER_APPROVED_USER_IDS", &USER.to_string())
         .env("KEN_MODEL", "openai/m")
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
         .start();
-    std::fs::create_dir_all(system.home().join("scratch")).expect("a folder");
+    std::fs::create_dir_all(scratch(&system)).expect("a folder");
     std::fs::create_dir_all(system.home().join("tools.d")).expect("a folder");
     add_tool(&system, "note", json!({"approval": "none"}));
     add_tool(&system, "gated", json!({}));
@@ -88,7 +93,7 @@ fn add_tool(system: &System, name: &str, fields: Value) {
     );
     let mut entry = json!({"name": name, "description": "A tool.", "command": ["sh", "-c", script],
         "input": {"type": "object"}, "writes": "text", "agents": ["orchestrator"], "idempotent": false,
-        "touch": {"write": [system.home().join("scratch")]}});
+        "touch": {"write": [scratch(system)]}});
     entry.as_object_mut().expect("an entry").extend(fields.as_object().expect("fields").clone());
     std::fs::write(system.home().join(format!("tools.d/{name}.json")), entry.to_string()).expect("a manifest");
     until("the tool is listed", || {

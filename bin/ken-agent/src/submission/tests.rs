@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ken_types::event::{Block, Body, Event, Message, Outcome, StopReason, ToolResult};
+use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
@@ -19,6 +19,7 @@ use super::Agent;
 use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Tools};
 use crate::share::Share;
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers};
+use crate::turn_state::TurnState;
 
 /// A submission to be run from the start or resumed.
 #[derive(Clone)]
@@ -508,7 +509,8 @@ fn a_model_that_never_stops_calling_tools_is_stopped() {
     let again = |turn: usize| vec![call(&format!("c{turn}"), "again")];
     let ended = Case::of((0..200).map(again).collect()).run();
     assert_eq!(ended.settled.outcome, Outcome::Failed);
-    assert_eq!(ended.settled.error.unwrap().name, "loop");
+    let message = "The model called tools in 64 turns and gave no answer.";
+    assert_eq!(ended.settled.error.unwrap(), Failure::new("loop", message));
     assert_eq!(ended.ran.len(), crate::turn_state::MAX_TURNS as usize);
     check(&ended.events);
 }
@@ -529,7 +531,8 @@ fn a_model_that_repeats_itself_gets_a_note_and_is_then_stopped() {
     let again = |turn: usize| vec![call(&format!("same{turn}"), "again")];
     let ended = Case::of((0..200).map(again).collect()).run();
     assert_eq!(ended.settled.outcome, Outcome::Failed);
-    assert_eq!(ended.settled.error.unwrap().name, "loop");
+    let message = "The model asked 5 times in a row for the same calls.";
+    assert_eq!(ended.settled.error.unwrap(), Failure::new("loop", message));
     let results = ended.events.iter().filter_map(|event| match &event.body {
         Body::Tool { result, .. } => Some(serde_json::to_string(result).unwrap()),
         _ => None,
@@ -599,6 +602,8 @@ impl Policy for SlowApproval {
 fn waiting_for_an_approval_is_no_running_time() {
     for (answers, outcome) in [
         (vec![vec![call("c1", "fine")], vec![text("Done.")]], Outcome::Completed),
+        // While one waits, another one is asked for.
+        (vec![vec![call("c1", "fine"), call("c2", "fine")], vec![text("Done.")]], Outcome::Completed),
         // After the decision, the limit of one hour applies again.
         (vec![vec![call("c1", "slow")]], Outcome::Failed),
     ] {
@@ -620,7 +625,10 @@ fn waiting_for_an_approval_is_no_running_time() {
 struct LostApproval;
 
 impl Policy for LostApproval {
-    fn check(&self, _requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+    fn check(&self, requested: RequestedCall, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        if requested.caller.depth > 0 {
+            return Box::pin(std::future::ready(Ok(None)));
+        }
         Box::pin(async move {
             events
                 .send(Body::ApprovalRequested {
@@ -638,7 +646,14 @@ impl Policy for LostApproval {
 
 #[test]
 fn an_approval_for_which_no_call_waits_does_not_stop_the_clock() {
-    let (mut agent, store) = agent(vec![vec![call("c1", "fine")], vec![Act::Hang]]);
+    check_lost_approval(vec![call("c1", "fine")]);
+    // Nor does it when a worker is at work meanwhile.
+    check_lost_approval(vec![call("c1", "fine"), call("do", "task")]);
+}
+
+fn check_lost_approval(calls: Vec<Act>) {
+    let (mut agent, store) = agent(vec![calls, vec![Act::Hang]]);
+    agent.ports = seams_with_workers(&TestTools::default(), &agent.model);
     agent.ports.policy = Arc::new(LostApproval);
     let (_abort, aborted) = watch::channel(false);
     let mut claim = claim("hello");
@@ -674,7 +689,7 @@ fn with_nothing_to_compact_no_model_is_asked() {
     let wanted = "operation_start compaction_start compaction operation idle submission_settled";
     assert_eq!(line(&ended.events), wanted);
     assert_eq!((ended.settled.outcome, ended.settled.summary), (Outcome::Completed, None));
-    assert!(case.model.requests.lock().unwrap().is_empty());
+    assert!(case.model.requests.lock().unwrap().is_empty() && ended.settled.context_usage.is_none());
 }
 
 #[test]
@@ -1076,11 +1091,13 @@ fn how_an_answer_used_its_sources() {
         is_error,
         timestamp: 0,
     };
-    let mut state = crate::turn_state::TurnState::default();
+    let mut state = TurnState::default();
     state.text = "As [1] says, and kb-6, and [4].".to_owned();
     state.messages = vec![
         result(false, json!([found("kb-3", 3), found("kb-5", 5), found("kb-6", 6)])),
         result(true, json!([found("kb-7", 7)])),
+        // The same entry under another number, which is not named.
+        result(false, json!([found("kb-1", 9)])),
     ];
     use ken_types::ops::documents::Used::{Cited, Found, Given};
     let used = super::used(&given, &state);
@@ -1097,4 +1114,74 @@ fn no_event_is_earlier_than_the_last_of_its_stream() {
     let claim = Claim { last_timestamp: Some(last), ..case.claim.clone() };
     let ended = case.run_with(MemoryStore::default(), claim, false);
     assert!(ended.events.iter().all(|event| event.place.timestamp >= last), "{:?}", ended.events[0].place.timestamp);
+}
+
+/// The stream of a session also has the events of earlier submissions.
+#[test]
+fn a_submission_goes_on_behind_the_events_of_others() {
+    let mut earlier = Case::of(vec![vec![text("One.")]]);
+    earlier.claim.lease.submission_id = ken_types::id::SubmissionId("other".into());
+    let events = earlier.run().events;
+    let (mut agent, _) = agent(vec![vec![text("Two.")]]);
+    agent.store = MemoryStore::holding(&events, History::default());
+    let claim = Claim { next_event_index: events.len() as u64, ..claim("hello") };
+    let (_abort, aborted) = watch::channel(false);
+    assert_eq!(paused().block_on(agent.run(claim, aborted)).unwrap(), Outcome::Completed);
+    assert!(agent.store.events().iter().map(|event| event.place.event_index).eq(0..2 * events.len() as u64));
+}
+
+/// Each agent knows the newest event of its own and of those below it, wherever the clock was set meanwhile.
+#[test]
+fn the_time_of_an_agent_is_that_of_its_newest_event() {
+    let mut events = Case::of(vec![vec![call("do", "task")], vec![text("Done.")]]).run().events;
+    let mut state = TurnState::default();
+    let mut of_worker = 0;
+    for (index, event) in events.iter_mut().enumerate() {
+        let at = Timestamp::from_millis(1_000 * (index as i64 + 1));
+        event.place.timestamp = at;
+        state.apply(event);
+        assert_eq!(state.last_timestamp, at, "{index}");
+        event.place.timestamp = Timestamp::from_millis(1);
+        if event.place.session != "default" {
+            let tasks = || state.turn.iter().flat_map(|turn| &turn.calls).filter_map(|call| call.task.as_ref());
+            assert_eq!(tasks().map(|task| task.worker.last_timestamp).max(), Some(at), "{index}");
+            of_worker += 1;
+        }
+    }
+    assert!(of_worker > 5);
+    state.apply(&events[0]);
+    assert_eq!(state.last_timestamp, Timestamp::from_millis(1_000 * events.len() as i64));
+}
+
+/// Only of these it is not known after a crash whether they took effect.
+#[test]
+fn the_calls_that_have_begun_and_not_ended_are_known() {
+    let events = Case::of(vec![vec![call("c1", "fine"), call("c2", "broken")], vec![text("Done.")]]).run().events;
+    let mut state = TurnState::default();
+    let mut counts = Vec::new();
+    for event in &events {
+        state.apply(event);
+        let running = state.running("orchestrator");
+        if let Body::Tool { tool_call_id, .. } = &event.body {
+            assert!(running.iter().all(|(agent, call)| *agent == "orchestrator" && call.id != *tool_call_id));
+        }
+        counts.push(running.len());
+    }
+    counts.dedup();
+    assert_eq!(counts, [0, 1, 2, 1, 0]);
+}
+
+/// The program through which the user writes makes the calls of its own tools. All others are made here.
+#[test]
+fn a_program_makes_the_calls_of_its_own_tools_and_no_others() {
+    use ken_types::ops::store::{PROGRAM_TOOL, PROGRAM_TOOLS};
+    let name = |name: &str| format!("{PROGRAM_TOOL}{name}");
+    let tool = json!({"name": name("open"), "description": "", "parameters": {}});
+    let calls = vec![call("c1", "fine"), call("c2", &name("open")), call("c3", &name("other"))];
+    let mut case = Case::of(vec![calls, vec![text("Not asked.")]]);
+    case.claim.context = Some(json!({PROGRAM_TOOLS: [tool]}));
+    let ended = case.run();
+    assert_eq!((ended.ran, ended.settled.outcome), (vec!["c1".to_owned()], Outcome::Completed));
+    let calls = ended.settled.result.unwrap().calls;
+    assert_eq!(calls.iter().map(|call| (call.id.as_str(), call.name.as_str())).collect::<Vec<_>>(), [("c2", "open")]);
 }

@@ -33,6 +33,10 @@ impl<T> State<T> {
     fn len(&self) -> usize {
         self.first.len() + self.others.len()
     }
+
+    fn has_work_for_somebody(&self) -> bool {
+        self.waiting > 0 && self.len() > 0
+    }
 }
 
 impl<T> Queue<T> {
@@ -69,7 +73,7 @@ impl<T> Queue<T> {
 
     fn wake(&self) {
         let state = self.lock();
-        let wanted = state.waiting > 0 && state.len() > 0;
+        let wanted = state.has_work_for_somebody();
         drop(state);
         if wanted {
             self.changed.notify_one();
@@ -207,6 +211,14 @@ mod tests {
         queue.put_back([1].into_iter());
         queue.push(5, true).unwrap();
         assert_eq!(queue.pop_many(8, None), Some(vec![5, 1, 3]));
+    }
+
+    #[test]
+    fn nobody_is_woken_for_nothing() {
+        for (waiting, items, is) in [(0, 0, false), (1, 0, false), (0, 1, false), (1, 1, true), (2, 3, true)] {
+            let state = State { first: VecDeque::new(), others: (0..items).collect(), closed: false, waiting };
+            assert_eq!(state.has_work_for_somebody(), is, "{waiting} {items}");
+        }
     }
 
     #[test]

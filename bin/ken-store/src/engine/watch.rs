@@ -111,10 +111,7 @@ impl Watch {
     pub(crate) fn set_condition(&self, condition: Condition) {
         let is_news = |now: &mut Condition| match (&*now, &condition) {
             (Condition::Stopping, _) | (Condition::Working, Condition::Working) => false,
-            (Condition::Failing(_), Condition::Failing(_)) => {
-                *now = condition.clone(); // nobody waits for another reason of the same condition
-                false
-            }
+            (Condition::Failing(old), Condition::Failing(new)) if old.message == new.message => false,
             _ => {
                 *now = condition.clone();
                 true

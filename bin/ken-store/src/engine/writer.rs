@@ -219,7 +219,7 @@ impl Writer {
     /// Returns whether nobody is writing and the last batch was fast.
     fn can_write_directly(&self) -> bool {
         let batches = self.batches.try_lock();
-        batches.is_ok_and(|batches| batches.last_took <= MAX_QUICK_BATCH)
+        batches.is_ok_and(|batches| is_quick(batches.last_took))
     }
 
     /// Writes the order if it is the only one in the queue and nobody else is writing.
@@ -835,10 +835,7 @@ impl BatchWriter {
         }
         let mut change = Change::at(self.clock.now());
         let pause = match self.do_slice(&mut change) {
-            Ok(Left::More) if now < self.changed_at.saturating_add(BUSY_MS) => BUSY_SLICE_PAUSE_MS,
-            Ok(Left::More) => SLICE_PAUSE_MS,
-            Ok(Left::At(then)) => then.millis().saturating_sub(change.now.millis()).clamp(1, BACKGROUND_INTERVAL_MS),
-            Ok(Left::Nothing) => BACKGROUND_INTERVAL_MS,
+            Ok(left) => pause(left, now.saturating_sub(self.changed_at), change.now),
             Err(error) => {
                 self.has_failed(&error);
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
@@ -854,7 +851,7 @@ impl BatchWriter {
         self.begin()?;
         let mut left = self.delete_for_a_while(change)?;
         let now = self.clock.elapsed_ms();
-        if left != Left::More || now >= self.other_work_at {
+        if is_time_for_other_work(left, now, self.other_work_at) {
             self.other_work_at = now + OTHER_WORK_INTERVAL_MS;
             left = earlier(left, background::slice(self.database.tables(), change)?);
         }
@@ -869,11 +866,33 @@ impl BatchWriter {
         let begun = Instant::now();
         loop {
             let left = background::delete(self.database.tables(), change)?;
-            if left != Left::More || begun.elapsed() >= MAX_SLICE_TIME || self.queue.len() > 0 {
+            if is_slice_over(left, begun.elapsed(), self.queue.len()) {
                 return Ok(left);
             }
         }
     }
+}
+
+fn is_quick(batch: Duration) -> bool {
+    batch <= MAX_QUICK_BATCH
+}
+
+/// Returns the pause after a slice of background work, in milliseconds. The last change of a caller was made `since` milliseconds ago.
+fn pause(left: Left, since: i64, now: Timestamp) -> i64 {
+    match left {
+        Left::More if since < BUSY_MS => BUSY_SLICE_PAUSE_MS,
+        Left::More => SLICE_PAUSE_MS,
+        Left::At(then) => then.millis().saturating_sub(now.millis()).clamp(1, BACKGROUND_INTERVAL_MS),
+        Left::Nothing => BACKGROUND_INTERVAL_MS,
+    }
+}
+
+fn is_time_for_other_work(deleting: Left, now: i64, at: i64) -> bool {
+    deleting != Left::More || now >= at
+}
+
+fn is_slice_over(left: Left, took: Duration, waiting: usize) -> bool {
+    left != Left::More || took >= MAX_SLICE_TIME || waiting > 0
 }
 
 /// Returns the time that a submission has left, if it has any.

@@ -52,3 +52,49 @@ fn too_far(source: &PublicRow) -> Error {
     let message = format!("there is less than that after the offset in {}", source.name);
     Error::invalid("/fork/sub_offset", message)
 }
+
+#[cfg(test)]
+mod tests {
+    use ken_types::Timestamp;
+
+    use super::*;
+    use crate::rules::public;
+
+    fn source() -> PublicRow {
+        let args = serde_json::from_value(serde_json::json!({"stream": "streams/a"})).unwrap();
+        PublicRow { entries: 7, ..public::plain(&args, Timestamp::default()) }
+    }
+
+    fn fork(offset: Option<Offset>, sub_offset: u64) -> Fork {
+        Fork { from: "streams/a".to_owned(), offset, sub_offset }
+    }
+
+    /// A fork begins anywhere in its source, and not beyond its end.
+    #[test]
+    fn a_fork_begins_in_its_source() {
+        for (offset, expected) in [
+            (None, Some(7)),
+            (Some(Offset::Now), Some(7)),
+            (Some(Offset::Start), Some(0)),
+            (Some(Offset::After(6)), Some(6)),
+            (Some(Offset::After(7)), Some(7)),
+            (Some(Offset::After(8)), None),
+        ] {
+            assert_eq!(begin_entry(&source(), &fork(offset, 0)).ok(), expected, "{offset:?}");
+        }
+        for (place, more, expected) in [(5, 1, Some(6)), (5, 2, Some(7)), (5, 3, None), (1, u64::MAX, None)] {
+            let begin = json_sub_offset(&source(), place, &fork(None, more)).ok();
+            assert_eq!(begin, expected.map(|base| Begin { base, part: None }), "{place} {more}");
+        }
+        for (next, more, expected) in [
+            (Some(&b"abc"[..]), 0, Some((5, Some(b"".to_vec())))),
+            (Some(b"abc"), 2, Some((5, Some(b"ab".to_vec())))),
+            (Some(b"abc"), 3, Some((6, None))),
+            (Some(b"abc"), 4, None),
+            (None, 1, None),
+        ] {
+            let begin = byte_sub_offset(&source(), 5, next, &fork(None, more)).ok();
+            assert_eq!(begin, expected.map(|(base, part)| Begin { base, part }), "{next:?} {more}");
+        }
+    }
+}

@@ -113,3 +113,26 @@ fn first_page(messages: &[Box<RawValue>], limit: usize) -> Vec<Box<RawValue>> {
     }
     page
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fits into a page is in it, and the first message in any case.
+    #[test]
+    fn the_first_page_has_an_end() {
+        let half = PAGE_BYTES / 2;
+        for (sizes, limit, count) in [
+            (&[10, 10, 10][..], 2, 2),
+            (&[10, 10], 2, 2),
+            (&[half, PAGE_BYTES - half, 10], 9, 2),
+            (&[half, PAGE_BYTES - half + 1], 9, 1),
+            (&[PAGE_BYTES + 1, 10], 9, 1),
+            (&[], 9, 0),
+        ] {
+            let message = |size: &usize| RawValue::from_string(format!("\"{}\"", "x".repeat(size - 2))).unwrap();
+            let messages: Vec<_> = sizes.iter().map(message).collect();
+            assert_eq!(first_page(&messages, limit).len(), count, "{sizes:?} {limit}");
+        }
+    }
+}

@@ -167,3 +167,55 @@ pub(crate) fn has_type_of(source: &PublicRow, args: &CreateStream) -> bool {
     let content_type = args.content_type.as_deref().unwrap_or(&source.content_type);
     media_type(content_type) == media_type(&source.content_type)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(fields: serde_json::Value) -> CreateStream {
+        let mut args = serde_json::json!({"stream": "streams/a"});
+        args.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        serde_json::from_value(args).unwrap()
+    }
+
+    /// A stream can be used before its time is over. What has forks is kept for them.
+    #[test]
+    fn a_stream_expires_at_its_time() {
+        let now = Timestamp::from_millis(1_000);
+        for (gone, expires_at, forks, expected) in [
+            (false, None, 0, Liveness::Live),
+            (false, Some(1_001), 1, Liveness::Live),
+            (false, Some(1_000), 0, Liveness::Expired),
+            (false, Some(999), 0, Liveness::Expired),
+            (false, Some(1_000), 1, Liveness::Gone),
+            (true, None, 1, Liveness::Gone),
+            (true, Some(999), 0, Liveness::Gone),
+        ] {
+            let row = plain(&create(serde_json::json!({})), now);
+            let row = PublicRow { gone, forks, expires_at: expires_at.map(Timestamp::from_millis), ..row };
+            assert_eq!(row.liveness(now), expected, "{gone} {expires_at:?} {forks}");
+        }
+    }
+
+    /// A repeated request finds its stream. One that asks for another stream is told the first thing that differs.
+    #[test]
+    fn another_stream_of_the_same_name_is_told_from_the_same() {
+        let now = Timestamp::default();
+        let there = plain(&create(serde_json::json!({"content_type": "text/plain"})), now);
+        let fork = serde_json::json!({"from": "streams/b"});
+        for (fields, differs) in [
+            (serde_json::json!({"content_type": "text/plain; charset=utf-8"}), None),
+            (serde_json::json!({}), Some("content type")),
+            (serde_json::json!({"content_type": "text/plain", "closed": true}), Some("closure")),
+            (serde_json::json!({"content_type": "text/plain", "fork": fork}), Some("fork source")),
+            (serde_json::json!({"content_type": "text/html", "closed": true, "fork": fork}), Some("content type")),
+        ] {
+            let found = match compare(&there, &create(fields.clone())) {
+                Creation::Exists(text) => Some(text),
+                _ => None,
+            };
+            let expected = differs.map(|what| format!("streams/a already exists with another {what}"));
+            assert_eq!(found, expected, "{fields}");
+        }
+    }
+}

@@ -87,6 +87,53 @@ fn callers_and_waiters_learn_of_a_full_disk_and_it_is_tried_again() {
     peer.call("knowledge.put", entry(99));
 }
 
+/// The limit ends each write of a change in turn, at its first byte and in the middle. It is lifted after each refusal.
+#[test]
+fn a_disk_that_is_full_at_any_write_keeps_exactly_what_was_answered() {
+    const STEP: u64 = 2_060; // half a frame of the write-ahead log
+    let home = tempfile::tempdir().unwrap();
+    let daemon = limited(home.path(), 1 << 40);
+    let pid = daemon.child.id().to_string();
+    let limit = |bytes: &str| {
+        let limited = Command::new("prlimit").args([&format!("--fsize={bytes}:"), "--pid", &pid]).status();
+        assert!(limited.unwrap().success());
+    };
+    let log = daemon.database().with_extension("db-wal");
+    let mut peer = Peer::connect(&daemon.socket());
+    let entry = |title: &str| json!({"title": title, "content": "some words", "source": "api", "createdBy": "api"});
+    let (mut answered, mut refused) = (Vec::new(), 0);
+    for round in 0..24 {
+        let size = std::fs::metadata(&log).map_or(0, |meta| meta.len());
+        limit(&(size + round * STEP).to_string());
+        let title = format!("limited {round}");
+        match peer.try_call("knowledge.put", &entry(&title)).unwrap() {
+            Ok(_) => answered.push(title),
+            Err(error) => {
+                assert_eq!(error["code"], "unavailable", "{error}");
+                refused += 1;
+            }
+        }
+        limit("unlimited");
+        let title = format!("free {round}");
+        let until = Instant::now() + TIMEOUT;
+        while let Err(error) = peer.try_call("knowledge.put", &entry(&title)).unwrap() {
+            assert!(Instant::now() < until, "it does not go on by itself: {error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        answered.push(title);
+    }
+    assert!(refused > 5, "only {refused} were refused");
+    daemon.end(Signal::SIGKILL);
+    let daemon = Daemon::start(home.path());
+    let mut peer = Peer::connect(&daemon.socket());
+    let list = peer.call("knowledge.list", json!({"limit": 100}));
+    let titles = list["records"].as_array().unwrap().iter().map(|record| record["title"].as_str().unwrap().to_owned());
+    let (mut found, mut answered) = (titles.collect::<Vec<_>>(), answered);
+    found.sort();
+    answered.sort();
+    assert_eq!(found, answered);
+}
+
 /// Calls that wait end with an error at once and do not delay a stop.
 #[test]
 fn a_stop_takes_as_long_as_its_work() {

@@ -536,10 +536,12 @@ async fn the_pages_of_all_requests_hold_each_once() {
         ask(&kit, put(&number.to_string(), &format!("c{number}"), 'a')).await;
     }
     for limit in [1, 2, 5] {
-        let (mut found, mut after) = (Vec::new(), None);
+        let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let args = ListAllApprovals { limit, after: after.take(), ..ListAllApprovals::default() };
             let page = kit.read::<ApprovalsList>(args).await.unwrap();
+            assert_eq!(page.page.has_more, page.page.after.is_some());
+            pages += 1;
             found.extend(page.approvals.into_iter().map(|approval| approval.request.id));
             assert!(found.len() <= 5, "{found:?}");
             after = page.page.after;
@@ -548,6 +550,7 @@ async fn the_pages_of_all_requests_hold_each_once() {
             }
         }
         assert_eq!(found, ["apr_4", "apr_3", "apr_2", "apr_1", "apr_0"], "{limit} a page");
+        assert_eq!(pages, 5_u32.div_ceil(limit), "{limit} a page");
     }
 }
 

@@ -225,6 +225,10 @@ async fn a_settled_submission_answers_as_before() {
     assert_eq!(kit.log("tui-1").await.len(), 4);
     let error = kit.add_events(&claim.lease, 2, deltas("s1", 2, 1)).await.unwrap_err();
     assert_eq!(error.code, Code::Conflict);
+    assert!(!renew(&kit, 1, &claim.lease).await);
+    // Nobody holds what nobody has claimed.
+    kit.prompt("tui-1", "s3").await;
+    assert!(!renew(&kit, 1, &Lease { submission_id: sub("s3"), number: 0 }).await);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ken_types::places::Places;
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
 
 use super::Findings;
@@ -50,6 +51,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     }
     check_walls(findings);
     for folder in file_systems(existing(&places.state)) {
+        check_mount(&folder, findings);
         check_room(&folder, findings);
     }
     let logs = places.state.join("log");
@@ -100,6 +102,26 @@ fn file_systems(state: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Reports a file system that the kernel has made read-only after an error, or that somebody has mounted so.
+fn check_mount(folder: &Path, findings: &mut Findings) {
+    let Ok(about) = std::fs::metadata(folder) else { return };
+    let device = format!("{}:{}", major(about.dev()), minor(about.dev()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let is_read_only = |options: &str| options.split(',').any(|option| option == "ro" || option == "emergency_ro");
+    // 36 35 98:0 /root /mount/point rw,noatime master:1 - ext4 /dev/sda rw,errors=remount-ro
+    let found = mounts.lines().find_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let own = words.last().is_some_and(|options| is_read_only(options));
+        (words.get(2) == Some(&device.as_str()) && own).then(|| words.get(4).copied().unwrap_or_default().to_owned())
+    });
+    if let Some(point) = found {
+        let why = format!("the file system at {point} is read-only; nothing is accepted until it can be written");
+        let fix =
+            format!("mount -o remount,rw {point}; if the disk has failed (dmesg): ken down, fsck, and mount it anew");
+        findings.error("disk-read-only", folder.display(), why, fix);
+    }
 }
 
 fn check_room(folder: &Path, findings: &mut Findings) {

@@ -444,3 +444,79 @@ fn who_has_to_abort_is_answered_and_who_is_gone_is_not_kept() {
     kit.run([WriterRequest::Disconnected(3)]);
     assert!(kit.writer.pending.is_empty());
 }
+
+/// Each side of each limit of background work.
+#[test]
+fn background_work_gives_way_and_comes_back() {
+    let now = Timestamp::from_millis(NOW);
+    let at = |millis: i64| Left::At(Timestamp::from_millis(NOW + millis));
+    for (left, since, expected) in [
+        (Left::More, 0, BUSY_SLICE_PAUSE_MS),
+        (Left::More, BUSY_MS - 1, BUSY_SLICE_PAUSE_MS),
+        (Left::More, BUSY_MS, SLICE_PAUSE_MS),
+        (Left::More, NEVER, SLICE_PAUSE_MS),
+        (at(7), 0, 7),
+        (at(0), 0, 1),
+        (at(-7), 0, 1),
+        (at(BACKGROUND_INTERVAL_MS), 0, BACKGROUND_INTERVAL_MS),
+        (at(BACKGROUND_INTERVAL_MS + 1), 0, BACKGROUND_INTERVAL_MS),
+        (Left::Nothing, 0, BACKGROUND_INTERVAL_MS),
+    ] {
+        assert_eq!(pause(left, since, now), expected, "{left:?} {since}");
+    }
+    for (left, at, is) in [
+        (Left::More, NOW + 1, false),
+        (Left::More, NOW, true),
+        (Left::Nothing, NOW + 1, true),
+        (Left::At(now), NOW + 1, true),
+    ] {
+        assert_eq!(is_time_for_other_work(left, NOW, at), is, "{left:?} {at}");
+    }
+    let short = MAX_SLICE_TIME - Duration::from_nanos(1);
+    for (left, took, waiting, is) in [
+        (Left::More, short, 0, false),
+        (Left::More, MAX_SLICE_TIME, 0, true),
+        (Left::More, short, 1, true),
+        (Left::Nothing, short, 0, true),
+        (Left::At(now), short, 0, true),
+    ] {
+        assert_eq!(is_slice_over(left, took, waiting), is, "{left:?} {took:?} {waiting}");
+    }
+}
+
+#[test]
+fn a_caller_writes_itself_only_after_a_quick_batch() {
+    let nanosecond = Duration::from_nanos(1);
+    let quick =
+        [MAX_QUICK_BATCH - nanosecond, MAX_QUICK_BATCH, MAX_QUICK_BATCH + nanosecond, Duration::MAX].map(is_quick);
+    assert_eq!(quick, [true, true, false, false]);
+}
+
+/// What others have written may have to be tidied up, but not later than what was planned.
+#[test]
+fn background_work_begins_at_once_after_others_have_written() {
+    for (planned, expected) in [(NEVER, NOW), (NOW + 1, NOW), (NOW, NOW), (NOW - 1, NOW - 1)] {
+        let mut kit = Kit::new();
+        kit.writer.background_at = planned;
+        kit.writer.refresh(Begun::AfterOthers).unwrap();
+        assert_eq!(kit.writer.background_at, expected);
+    }
+}
+
+#[test]
+fn claims_are_served_only_where_there_may_be_work_of_their_kind() {
+    for (turns, runs, calls) in [
+        (false, false, &["begin", "commit"][..]),
+        (false, true, &["begin", "commit"]),
+        (true, false, &["begin", "savepoint", "release", "commit"]),
+    ] {
+        let mut kit = Kit::new();
+        kit.writer.maybe_open = ClaimableWork { turns: false, runs: false };
+        let (claim, _answer) = kit.claim(7, 1, true);
+        kit.run([claim]);
+        assert_eq!(kit.calls(), [""; 0]);
+        kit.writer.maybe_open = ClaimableWork { turns, runs };
+        kit.run([kit.job("a", true, 0, true)]);
+        assert_eq!(kit.calls(), calls, "{turns} {runs}");
+    }
+}

@@ -9,10 +9,16 @@ use crate::tables::sql::log_mark;
 pub(super) fn error(error: rusqlite::Error) -> Error {
     let (line, detail) = (log_mark(), error.to_string());
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
-            tracing::error!(line, detail, "the database cannot be written");
-            let message = format!("the disk of the database is full or fails (log line {line})");
+        Some(ErrorCode::DiskFull) => {
+            tracing::error!(line, detail, "the disk is full");
+            let message = format!("the disk of the database is full (log line {line})");
             Error::new(Code::Unavailable, message).hint("free some space; the store continues by itself")
+        }
+        Some(ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
+            tracing::error!(line, detail, "the database cannot be read or written");
+            let message = format!("the disk of the database fails or is read-only (log line {line})");
+            Error::new(Code::Unavailable, message)
+                .hint("dmesg says what is wrong with the disk; ken doctor, if it is read-only")
         }
         Some(ErrorCode::ConstraintViolation) => Error::conflict("an id that has to be new exists already"),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
