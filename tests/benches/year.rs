@@ -52,6 +52,15 @@ fn main() {
     ] {
         compare(what, &by_turns(count, [&new, &old], |system| command(system, words)), goal);
     }
+    // A word of one turn in a hundred, two such words, and one that no session has in its name.
+    for (what, query) in [
+        ("sessions in which a word was said", "text=zu17k"),
+        ("sessions in which two words were said", "text=zu17k%20zu4711k"),
+        ("sessions with a name that none has", "q=zzz&empty=0"),
+    ] {
+        let target = format!("/api/chat/sessions?{query}");
+        compare(what, &by_turns(15, [&new, &old], |system| request(system, &target)), "goal: 50 ms");
+    }
     retention(&mut old);
     let backups = [&new, &old].map(|system| {
         let file = system.home().join("backup.tar");
@@ -85,6 +94,13 @@ fn command(system: &System, words: &[&str]) -> Duration {
     let took = begun.elapsed();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     took
+}
+
+fn request(system: &System, target: &str) -> Duration {
+    let mut client = system.client();
+    let begun = Instant::now();
+    drop(client.get(target).expect(200));
+    begun.elapsed()
 }
 
 fn compare(what: &str, [new, old]: &[Samples; 2], goal: &str) {
