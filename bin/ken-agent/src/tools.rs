@@ -400,14 +400,15 @@ mod tests {
         }
         sources.accept(&accepted).unwrap();
         let ports = Ports {
-            skills: Arc::new(Skills::new(sources)),
+            skills: Arc::new(Skills::of_files(sources)),
             ..seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()))
         };
         let claim = Claim { workspace: root.to_str().map(str::to_owned), ..claim("hello") };
         let caller = Caller { agent: CODING_WORKER.to_owned(), ..Caller::root(Arc::new(claim)) };
         let other = Caller { agent: "research-worker".to_owned(), ..caller.clone() };
         let given = |caller: &Caller, arguments: Value| {
-            let text = rules_of_entered(&ports, caller, &arguments).unwrap_or_default();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let text = runtime.block_on(rules_of_entered(&ports, caller, &arguments)).unwrap_or_default();
             ["Rule a.", "Rule b."].map(|rule| text.matches(rule).count())
         };
         assert_eq!(given(&other, json!({"path": "a/x"})), [0, 0]);
