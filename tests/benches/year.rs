@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use figures::{Samples, row, title};
-use ken_tests::{System, binary, number};
+use ken_tests::{Client, System, binary, number};
 
 /// How many sessions a year of heavy use has.
 const YEAR: u64 = 600_000;
@@ -52,6 +52,15 @@ fn main() {
     ] {
         compare(what, &by_turns(count, [&new, &old], |system| command(system, words)), goal);
     }
+    // A word of one turn in a hundred, two such words, and one that no session has in its name.
+    for (what, query) in [
+        ("sessions in which a word was said", "text=zu17k"),
+        ("sessions in which two words were said", "text=zu17k%20zu4711k"),
+        ("sessions with a name that none has", "q=zzz&empty=0"),
+    ] {
+        let target = format!("/api/chat/sessions?{query}");
+        compare(what, &by_turns(15, [&new, &old], |system| request(system, &target)), "goal: 50 ms");
+    }
     retention(&mut old);
     let backups = [&new, &old].map(|system| {
         let file = system.home().join("backup.tar");
@@ -85,6 +94,14 @@ fn command(system: &System, words: &[&str]) -> Duration {
     let took = begun.elapsed();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     took
+}
+
+fn request(system: &System, target: &str) -> Duration {
+    // A client that compares no answer with the contract: that takes longer than the answer.
+    let mut client = Client::connect(system.address());
+    let begun = Instant::now();
+    drop(client.get(target).expect(200));
+    begun.elapsed()
 }
 
 fn compare(what: &str, [new, old]: &[Samples; 2], goal: &str) {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::disk::SmallDisk;
 use nix::unistd::{Gid, Uid, User, geteuid};
 
 /// The reason for which tests are skipped without a server. `.ci/run` accepts it only if it could not install one.
@@ -48,43 +49,20 @@ impl Pooler {
         let (folder, port) = (own_folder(), free_port());
         let settings = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=ken\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nserver_login_retry = 0.2\nserver_reset_query =\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nserver_login_retry = 0.2\nserver_reset_query =\nserver_idle_timeout = 1\n\
              max_client_conn = 1000\ndefault_pool_size = 40\nlogfile = {}\n",
             server.port,
             folder.join("log").display()
         );
         std::fs::write(folder.join("pgbouncer.ini"), settings).unwrap();
-        Some(Pooler { port, _guard: guard(POOLER_GUARD, &folder, Path::new("")) })
+        let pooler = Pooler { port, _guard: guard(POOLER_GUARD, &folder, Path::new("")) };
+        super::until("the pooler listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(pooler)
     }
 
     /// Returns the URL of a database through the pooler.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://ken@127.0.0.1:{}/{database}", self.port)
-    }
-}
-
-/// A small file system on which a server has a tablespace, `small`.
-pub struct Disk {
-    folder: PathBuf,
-}
-
-impl Disk {
-    /// Takes all the space that is left.
-    pub fn fill(&self) {
-        let mut file = std::fs::File::create(self.folder.join("filler")).unwrap();
-        while file.write_all(&[0; 4_096]).is_ok() {}
-    }
-
-    /// Gives it back.
-    pub fn empty(&self) {
-        std::fs::remove_file(self.folder.join("filler")).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Lazily, because the server still has files there.
-        _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
     }
 }
 
@@ -163,20 +141,17 @@ impl Postgres {
         Some(Postgres { folder, port: free_port(), programs, settings, databases: AtomicU32::new(0), _guard: guard })
     }
 
-    /// Mounts a file system of some MiB, and makes a tablespace there. Needs root.
-    pub fn small_disk(&self, size: u32) -> Disk {
+    /// Makes a tablespace `small` on a file system of its own. Returns `None` if none can be mounted here.
+    pub fn small_disk(&self, size: &str) -> Option<SmallDisk> {
         let folder = self.folder.join("small");
         std::fs::create_dir(&folder).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}m"), "tmpfs"]).arg(&folder).status();
-        assert!(mounted.unwrap().success(), "mount failed");
-        let (disk, space) = (Disk { folder: folder.clone() }, folder.join("space"));
+        let (disk, space) = (SmallDisk::mount(&folder, &format!("size={size},mode=755"))?, folder.join("space"));
         std::fs::create_dir(&space).unwrap();
         if let Some((user, group)) = ordinary_user() {
             chown(&space, Some(user.as_raw()), Some(group.as_raw())).unwrap();
         }
         self.sql("postgres", &format!("CREATE TABLESPACE small LOCATION '{}'", space.display()));
-        disk
+        Some(disk)
     }
 
     /// Starts a standby of this server, to which it sends what it writes.

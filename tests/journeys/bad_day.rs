@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ken_tests::provider::{Provider, ReceivedRequest, Reply, openai};
-use ken_tests::{Builder, Client, System, binary, skip, until};
+use ken_tests::{Builder, Client, SmallDisk, System, binary, skip, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -517,25 +517,6 @@ fn nothing_acknowledged_is_lost_on_a_bad_day() {
     assert_eq!(person.runs("ken doctor --json | grep -c changes-lost || true").trim(), "0");
 }
 
-/// A small file system for the database. Only root can mount one.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size},mode=700"), "tmpfs"])
-            .arg(at)
-            .output();
-        mounted.is_ok_and(|output| output.status.success()).then(|| SmallDisk(at.to_owned()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_full_disk_is_said_loudly_and_loses_nothing() {
     if !nix::unistd::geteuid().is_root() {
@@ -544,7 +525,7 @@ fn a_full_disk_is_said_loudly_and_loses_nothing() {
     let mut person = Person::new();
     person.system.down();
     person.runs("mv $KEN_HOME/state/store $OUT/store && mkdir -m 700 $KEN_HOME/state/store");
-    let Some(_disk) = SmallDisk::mount(&person.home().join("state/store"), "32m") else {
+    let Some(_disk) = SmallDisk::mount(&person.home().join("state/store"), "size=32m,mode=700") else {
         return skip("namespaces are not allowed here");
     };
     person.runs("cp -p $OUT/store/* $KEN_HOME/state/store/");

@@ -104,6 +104,9 @@ impl Probes {
         ] {
             builder = builder.file(&format!("state/{file}"), "content\n");
         }
+        for file in ["accepted.json", "skills/own/SKILL.md"] {
+            builder = builder.file(file, "content\n");
+        }
         for (name, value) in env {
             builder = builder.env(name, value);
         }
@@ -160,8 +163,6 @@ fn each_part_reads_and_writes_its_own_files_alone() {
         for path in [probes.path("ken.toml").as_str(), "/etc/passwd", "/proc/self/status"] {
             probes.only("path", path, &ALL);
         }
-        // The agent reads the accepted rules of folders that a person names while it runs.
-        let agent = starters_and(&["agent"]);
         for path in [
             &probes.path("secrets.env"),
             &probes.path("state/log/other.log"),
@@ -170,14 +171,21 @@ fn each_part_reads_and_writes_its_own_files_alone() {
             &letter,
             "/usr/bin/env",
         ] {
-            probes.only("path", path, &agent);
+            probes.only("path", path, &STARTERS);
         }
-        probes.only("path", &probes.path("state/store/ken.db"), &starters_and(&["agent", "store"]));
+        probes.only("path", &probes.path("state/store/ken.db"), &starters_and(&["store"]));
         for file in ["gateway/console.key", "trust/folders.json"] {
-            probes.only("path", &probes.path(&format!("state/{file}")), &starters_and(&["agent", "gateway"]));
+            probes.only("path", &probes.path(&format!("state/{file}")), &starters_and(&["gateway"]));
         }
         let page = root().join("share/console/index.html").display().to_string();
-        probes.only("path", &page, &starters_and(&["agent", "gateway"]));
+        probes.only("path", &page, &starters_and(&["gateway"]));
+        for text in ["agents", "protocols/governing-rules.md"] {
+            let text = root().join("share").join(text).display().to_string();
+            probes.only("path", &text, &starters_and(&["agent"]));
+        }
+        for file in ["accepted.json", "skills/own/SKILL.md"] {
+            probes.only("path", &probes.path(file), &STARTERS);
+        }
         for path in [
             &probes.path("ken.toml"),
             &probes.path("secrets.env"),
@@ -327,7 +335,7 @@ fn an_older_kernel_has_lower_walls() {
     none.only("path", &letter(&none), &ALL);
     none.only("syscall", "execve", &STARTERS);
     let old = Probes::start(None, &[("KEN_LANDLOCK_VERSION", "2")]);
-    old.only("path", &letter(&old), &starters_and(&["agent"]));
+    old.only("path", &letter(&old), &STARTERS);
     old.only("write", &letter(&old), &STARTERS);
 }
 

@@ -1,6 +1,5 @@
 //! The background of a turn: the governing rules, the history of its instance, and matching knowledge and memory.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use ken_text::head;
@@ -99,8 +98,8 @@ impl Background {
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &ports.share.base_rules(), stored)?;
         let system =
-            instructions(ports, &caller.agent, &caller.claim) + &rules.text(&caller.agent) + &of_program(claim);
-        let greeting = greets.then(|| ports.skills.greeting());
+            instructions(ports, &caller.agent, &caller.claim).await + &rules.text(&caller.agent) + &of_program(claim);
+        let greeting = if greets { Some(ports.skills.greeting().await) } else { None };
         let asides: Vec<String> = scheduled::note(claim).into_iter().chain(greeting).collect();
         let aside = (!asides.is_empty()).then(|| asides.concat().trim().to_owned());
         let skipped = skipped(&history, limit);
@@ -114,12 +113,12 @@ impl Background {
 
     /// Returns the background of a worker: its instructions and the rules of the project, but nothing of the
     /// conversation.
-    pub(crate) fn of_worker(ports: &Ports, worker: &Caller) -> Background {
+    pub(crate) async fn of_worker(ports: &Ports, worker: &Caller) -> Background {
         let fence = Fence::of(&worker.claim.mark);
         Background {
             history: History::default(),
             sources: Vec::new(),
-            system: instructions(ports, &worker.agent, &worker.claim) + &worker.rules.text(&worker.agent),
+            system: instructions(ports, &worker.agent, &worker.claim).await + &worker.rules.text(&worker.agent),
             aside: None,
             skipped: 0,
             rules: worker.rules.clone(),
@@ -317,11 +316,11 @@ fn fitting(past: &[PastExchange], tokens: u64, usable: u64) -> &[PastExchange] {
 }
 
 /// Returns the instructions of an agent, with the list of skills. Those of the coding worker include the rules of the project.
-fn instructions(ports: &Ports, agent: &str, claim: &Claim) -> String {
+async fn instructions(ports: &Ports, agent: &str, claim: &Claim) -> String {
     let folder = claim.workspace.as_deref();
-    let rules = if agent == CODING_WORKER { ports.skills.project_rules(folder.map(Path::new)) } else { String::new() };
+    let rules = if agent == CODING_WORKER { ports.skills.project_rules(folder).await } else { String::new() };
     let place = folder.map(|folder| FOLDER.replace("{folder}", folder)).unwrap_or_default();
-    ports.share.system(agent) + &place + &ports.skills.list() + &rules
+    ports.share.system(agent) + &place + &ports.skills.list().await + &rules
 }
 
 /// Returns the instructions of the program through which the user writes. They stand between marks below everything that ken itself says,

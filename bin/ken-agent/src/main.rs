@@ -39,7 +39,6 @@ mod turn_state;
 mod validation;
 mod worker;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +46,6 @@ use std::time::Duration;
 
 use ken_claims::{Claimer, Held, Worker};
 use ken_service::{Program, Start};
-use ken_skills::Sources;
 use ken_types::ops::agent::{AgentRecord, AgentSkill, AgentSkills};
 use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
@@ -147,12 +145,16 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let file = share.rules.file.as_ref().map(|file| file.display().to_string());
     tracing::info!(file, "governing rules");
     let base = share.base.clone();
-    let workspace = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
-    let workspace = start.config.workspace.folder(&start.places.state, workspace);
-    let skills = Arc::new(Skills::new(Sources::of(&start.places.config, workspace)));
-    skills.load();
     let held = Arc::new(Held::default());
     let pool = |part: &str| Pool::new(start.places.socket(part));
+    let skills = Arc::new(Skills::of_tools(pool("tools")));
+    let (loading, mut stop) = (skills.clone(), start.stop.clone());
+    start.tasks.spawn(async move {
+        tokio::select! {
+            () = loading.load() => {}
+            () = stop.stopped() => {}
+        }
+    });
     let model = WireModel::new(pool("model"));
     let embedding = Embedding::new(model.clone(), pool("store"));
     let tools = Arc::new(AllTools {
@@ -197,8 +199,8 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     });
     let table = table
         .op::<AgentSkills, _, _>(|part: Arc<Part>, _, _| async move {
-            Ok(ken_types::ops::agent::Skills { skills: part.skills.heads() })
+            Ok(ken_types::ops::agent::Skills { skills: part.skills.heads().await })
         })
-        .op::<AgentSkill, _, _>(|part: Arc<Part>, _, skill| async move { part.skills.text(&skill.name) });
+        .op::<AgentSkill, _, _>(|part: Arc<Part>, _, skill| async move { part.skills.text(&skill.name).await });
     Ok((table, Arc::new(Part { held, base, recorder, skills: known_skills })))
 }

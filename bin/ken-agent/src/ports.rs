@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -121,7 +120,7 @@ pub(crate) struct Caller {
     /// The images that its tools have returned in this turn.
     pub(crate) pictures: Pictures,
     /// The files with project rules of folders that it has entered, and so was given.
-    pub(crate) entered: Arc<Mutex<BTreeSet<PathBuf>>>,
+    pub(crate) entered: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// The maximum depth of workers that give tasks to workers.

@@ -367,7 +367,7 @@ pub(crate) fn ports(tools: &TestTools) -> Ports {
     Ports {
         share: Arc::new(Share::built_in()),
         judge: None,
-        skills: Arc::new(Skills::new(Sources::default())),
+        skills: Arc::new(Skills::of_files(Sources::default())),
         embedding: Embedding::none(),
         tools: Arc::new(tools.clone()),
         policy: Arc::new(ListedMayRun),

@@ -1,6 +1,5 @@
 //! Runs the tool calls of one turn concurrently.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use ken_types::Timestamp;
@@ -112,7 +111,7 @@ async fn run(ports: Ports, caller: Caller, call: Call, events: Events, repeats: 
     let is_error = result.is_err();
     let mut result = result.unwrap_or_else(ToolResult::of_text);
     if !is_error {
-        result.content.extend(rules_of_entered(&ports, &entering, &call.arguments).map(Block::text));
+        result.content.extend(rules_of_entered(&ports, &entering, &call.arguments).await.map(Block::text));
     }
     // An error may come from outside, too: an MCP server words its own.
     result.outside.extend(outside);
@@ -133,13 +132,16 @@ const PLACES: [&str; 3] = ["path", "repo", "cwd"];
 
 /// Returns the project rules of folders that the coding worker enters with this call. They come with its result and are not in its
 /// instructions, which thereby are the same for each task.
-fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> Option<String> {
+async fn rules_of_entered(ports: &Ports, caller: &Caller, arguments: &Value) -> Option<String> {
     if caller.agent != CODING_WORKER {
         return None;
     }
-    let folder = caller.claim.workspace.as_deref().map(Path::new);
     let places = PLACES.iter().filter_map(|name| arguments.get(name)?.as_str());
-    let rules: Vec<_> = places.flat_map(|place| ports.skills.rules_below(folder, place)).collect();
+    let places: Vec<String> = places.map(str::to_owned).collect();
+    if places.is_empty() {
+        return None;
+    }
+    let rules = ports.skills.rules_below(caller.claim.workspace.as_deref(), places).await;
     let mut entered = caller.entered.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = rules.into_iter().filter(|(file, _)| entered.insert(file.clone()));
     let texts: Vec<String> = fresh.map(|(_, text)| format!("\n\n{text}")).collect();
@@ -398,14 +400,15 @@ mod tests {
         }
         sources.accept(&accepted).unwrap();
         let ports = Ports {
-            skills: Arc::new(Skills::new(sources)),
+            skills: Arc::new(Skills::of_files(sources)),
             ..seams_with_workers(&TestTools::default(), &MemoryModel::new(Vec::new()))
         };
         let claim = Claim { workspace: root.to_str().map(str::to_owned), ..claim("hello") };
         let caller = Caller { agent: CODING_WORKER.to_owned(), ..Caller::root(Arc::new(claim)) };
         let other = Caller { agent: "research-worker".to_owned(), ..caller.clone() };
         let given = |caller: &Caller, arguments: Value| {
-            let text = rules_of_entered(&ports, caller, &arguments).unwrap_or_default();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let text = runtime.block_on(rules_of_entered(&ports, caller, &arguments)).unwrap_or_default();
             ["Rule a.", "Rule b."].map(|rule| text.matches(rule).count())
         };
         assert_eq!(given(&other, json!({"path": "a/x"})), [0, 0]);

@@ -617,6 +617,25 @@ mod tests {
         }
     }
 
+    /// A turn begins with the note on why the last answer is not accepted, and then the model is called. The answer to a call of
+    /// another purpose is not refused.
+    #[test]
+    fn an_answer_that_is_refused_is_noted_once() {
+        let mut plan = plan();
+        plan.duties.required = vec![Requirement { rule: "r".to_owned(), value: Patterns(vec!["search".to_owned()]) }];
+        for (purpose, has_note, is_noted) in
+            [(Purpose::Agent, false, true), (Purpose::Agent, true, false), (Purpose::Compaction, false, false)]
+        {
+            let turn = Turn { has_note, ..Turn::new("t".to_owned(), purpose, Timestamp::default()) };
+            let state = TurnState { turn: Some(turn), ..after(StopReason::Stop) };
+            match state.within(state.turn.as_ref().unwrap(), &plan) {
+                Some(Step::Record(body, _)) => assert!(is_noted && type_of(&body) == "message_start"),
+                Some(Step::CallModel { .. }) => assert!(!is_noted, "{purpose:?} {has_note}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     fn type_of(body: &Body) -> String {
         serde_json::to_value(body).unwrap()["type"].as_str().unwrap().to_owned()
     }

@@ -43,7 +43,7 @@ pub(crate) async fn work(model: &impl Model, task: Task, ports: &Ports, events: 
     let (_, abort) = watch::channel(false);
     let mut journal = Relay::new(&caller, &task, events, Mint::fresh()?);
     journal.state_mut().complete_prompt(&task.prompt);
-    let background = Background::of_worker(ports, &caller);
+    let background = Background::of_worker(ports, &caller).await;
     let budget = Budget::of(&info);
     let plan = Plan::of_worker(task.prompt, info.models);
     let mut turns = TurnLoop::new(journal, model, ports, caller, plan, abort);

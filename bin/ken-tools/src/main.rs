@@ -19,13 +19,16 @@ mod reach;
 mod schema;
 mod servers;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
+use ken_skills::{InForce, Sources};
 use ken_tool::{Filter, Report};
 use ken_types::Error;
+use ken_types::ops::texts::{RulesBelow, TextsBelow, TextsList, TextsSkill};
 use ken_types::ops::tools::{Problem, Tools as Listed, ToolsCall, ToolsList, ToolsPreview};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
@@ -91,6 +94,7 @@ fn is_part() -> bool {
 struct Tools {
     catalog: Catalog,
     caller: Caller,
+    texts: InForce,
     /// The problems that have been logged already.
     logged_problems: Mutex<Vec<Problem>>,
 }
@@ -137,7 +141,10 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>
     let catalog = Catalog::watched(catalog::folders(Some(&start.places.config)));
     let gate = ApprovalGate::Person(Pool::new(start.places.socket("store")));
     let outputs = Outputs(Some(Pool::new(start.places.socket("store"))));
+    let workspace = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
+    let workspace = start.config.workspace.folder(&start.places.state, workspace);
     let tools = Arc::new(Tools {
+        texts: InForce::new(Sources::of(&start.places.config, workspace)),
         caller: Caller::new(gate, catalog.servers.clone(), outputs)?,
         catalog,
         logged_problems: Mutex::default(),
@@ -171,5 +178,14 @@ fn table() -> Table<Tools> {
         .op::<ToolsPreview, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();
             tools.caller.preview(&listing, call).await
+        })
+        .op::<TextsList, _, _>(|tools: Arc<Tools>, _, args| async move {
+            Ok(tools.texts.texts(args.folder.as_deref().map(Path::new)))
+        })
+        .op::<TextsSkill, _, _>(|tools: Arc<Tools>, _, args| async move {
+            tools.texts.skill(&args.name, args.file.as_deref())
+        })
+        .op::<TextsBelow, _, _>(|tools: Arc<Tools>, _, args| async move {
+            Ok(RulesBelow { rules: tools.texts.below(args.folder.as_deref().map(Path::new), &args.paths) })
         })
 }

@@ -8,6 +8,7 @@
 
 mod accepted;
 mod files;
+mod in_force;
 mod project;
 mod skill;
 mod source;
@@ -15,6 +16,7 @@ mod stamp;
 
 pub use accepted::Accepted;
 pub use files::SkillFile;
+pub use in_force::InForce;
 pub use project::{PROJECT_BYTES, PROJECT_FILE, Project};
 pub use skill::{GREETING, Listing, SKILL_BYTES, Skill, UnreadableSkill};
 pub use source::Sources;

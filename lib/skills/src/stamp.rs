@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 /// More files and folders than this are not compared; they are read each time.
 const MAX_PATHS: usize = 1024;
 /// Every change sets the time of the last change of status (ctime), which no program can set to another value. But the kernel's clock
@@ -12,10 +14,10 @@ const MAX_PATHS: usize = 1024;
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// What was there at some time.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Stamp(Vec<(PathBuf, Option<Seen>)>);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     device: u64,
     inode: u64,

@@ -26,18 +26,16 @@ fn time(mut one: impl FnMut()) -> Duration {
 /// The time of a turn, of a page of a transcript and of an append, in each of two systems. They take turns, so that both have the same
 /// machine.
 pub(crate) fn latency(systems: [&System; 2]) -> [[Duration; 2]; 3] {
-    let [(turn, session), (other_turn, other_session)] = systems.map(turns);
-    let target =
-        |session| format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
+    let [(turn, page), (other_turn, other_page)] = systems.map(session);
     let mut turns: [Box<dyn FnMut()>; 2] = [Box::new(turn), Box::new(other_turn)];
-    let targets = [target(session), target(other_session)];
+    let mut pages: [Box<dyn FnMut()>; 2] = [Box::new(page), Box::new(other_page)];
     let mut clients = systems.map(|system| Client::connect(system.address()));
     for client in &mut clients {
         client.request("PUT", "/streams/probe").header("Content-Type", "application/json").send();
     }
     [
         by_turns(|which| turns[which]()),
-        by_turns(|which| drop(clients[which].get(&targets[which]).expect(200))),
+        by_turns(|which| pages[which]()),
         by_turns(|which| drop(clients[which].post("/streams/probe", &json!([{"probe": which}])).expect(204))),
     ]
 }
@@ -50,10 +48,12 @@ fn by_turns(mut one: impl FnMut(usize)) -> [Duration; 2] {
     times.map(middle)
 }
 
-/// Asks in a new session, again and again.
-pub(crate) fn turns(system: &System) -> (impl FnMut() + use<>, String) {
+/// What asks in a new session, again and again; and what reads its transcript.
+pub(crate) fn session(system: &System) -> (impl FnMut() + use<>, impl FnMut() + use<>) {
     let session = system.session();
     let body = tui(&[("session", json!(session)), ("text", json!("What is to be done?"))]);
-    let mut client = Client::connect(system.address());
-    (move || drop(client.post("/api/chat/events", &body).expect(200)), session)
+    let target = format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
+    let [mut asking, mut reading] = [Client::connect(system.address()), Client::connect(system.address())];
+    let ask = move || drop(asking.post("/api/chat/events", &body).expect(200));
+    (ask, move || drop(reading.get(&target).expect(200)))
 }

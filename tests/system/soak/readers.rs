@@ -30,7 +30,7 @@ const PIECE: usize = 512 << 10;
 const SLOW: usize = 100;
 /// Connections to the store that the gateway opens for many readers, and keeps.
 const STORE_CONNECTIONS: u64 = 16;
-const TURNS: usize = 100;
+const PAGES: usize = 100;
 
 /// Raises the limit of open files, because the test holds more connections than the default allows.
 pub(crate) fn allow_many_files() {
@@ -168,8 +168,8 @@ fn get(address: SocketAddr, target: &str) -> String {
 
 fn silent(system: &System, gateway: i32) -> Vec<Row> {
     make_stream(system, "/streams/silent");
-    let (mut turn, _) = probes::turns(system);
-    let alone = probes::median(TURNS, &mut turn);
+    let (_, mut page) = probes::session(system);
+    let alone = probes::median(PAGES, &mut page);
     let memory = private_kib(gateway);
     let readers: Vec<TcpStream> = (0..SILENT).map(|_| silent_reader(system.address())).collect();
     let mut client = Client::connect(system.address());
@@ -179,19 +179,19 @@ fn silent(system: &System, gateway: i32) -> Vec<Row> {
         client.post("/streams/silent", &piece).expect(204);
         most = most.max(private_kib(gateway));
     }
-    let with = probes::median(TURNS, &mut turn);
+    let with = probes::median(PAGES, &mut page);
     most = most.max(private_kib(gateway));
     drop(readers);
     let cost = most.saturating_sub(memory);
     vec![
         Row {
-            what: format!("private memory per reader of {SILENT} that never read, KiB"),
+            what: format!("private memory of each of {SILENT} that never read, KiB"),
             figure: format!("{:.1}", cost as f64 / SILENT as f64),
             goal: "at most 64",
             is_met: cost <= SILENT_KIB * SILENT as u64,
             takes_long: false,
         },
-        beside(&format!("a turn beside {SILENT} readers that never read, ms"), alone, with),
+        beside(&format!("a page beside {SILENT} readers that never read, ms"), alone, with),
     ]
 }
 
@@ -202,10 +202,10 @@ fn silent_reader(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Half of the senders send a head without end, the others a body. They pause in between, so that all turns have the same machine.
+/// Half of the senders send a head without end, the others a body. They pause in between, so that all requests have the same machine.
 fn slow(system: &System) -> Row {
     let address = system.address();
-    let (mut turn, _) = probes::turns(system);
+    let (_, mut page) = probes::session(system);
     let (over, is_sending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (ended, sends) = (over.clone(), is_sending.clone());
     let senders = std::thread::spawn(move || {
@@ -220,15 +220,15 @@ fn slow(system: &System) -> Row {
         }
     });
     let mut times = [Vec::new(), Vec::new()];
-    for round in 0..TURNS / 5 {
+    for round in 0..PAGES / 5 {
         is_sending.store(round % 2 == 1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(150));
-        times[round % 2].push(probes::median(9, &mut turn));
+        times[round % 2].push(probes::median(9, &mut page));
     }
     over.store(true, Ordering::SeqCst);
     senders.join().expect("the senders");
     let [alone, with] = times.map(probes::middle);
-    beside(&format!("a turn beside {SLOW} senders of a byte each 100 ms, ms"), alone, with)
+    beside(&format!("a page beside {SLOW} senders of a byte each 100 ms, ms"), alone, with)
 }
 
 fn sender(address: SocketAddr, number: usize) -> TcpStream {

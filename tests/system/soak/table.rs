@@ -21,14 +21,14 @@ impl Row {
 }
 
 pub(crate) fn print(rows: &[Row]) {
-    eprintln!("\n{:<58}{:<52}{:<26}", "what", "figure", "goal");
+    eprintln!("\n{:<58}{:<52}{:<29}", "what", "figure", "goal");
     for row in rows {
         let state = match (row.is_met, row.is_missed()) {
             (true, _) => "met",
             (false, true) => "MISSED",
             (false, false) => "not judged in a short run",
         };
-        eprintln!("{:<58}{:<52}{:<26}{state}", row.what, row.figure, row.goal);
+        eprintln!("{:<58}{:<52}{:<29}{state}", row.what, row.figure, row.goal);
     }
 }
 

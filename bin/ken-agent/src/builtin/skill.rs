@@ -1,14 +1,12 @@
 //! The tool that reads a skill, so that its text is loaded only when it is used.
 
-use ken_skills::Skill;
+use ken_types::Code;
 use ken_types::event::{Block, ToolResult};
+use ken_types::ops::texts::SkillInForce;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Builtin, Parts, arguments, reader};
-
-/// The maximum size of a file that a model is shown, in bytes.
-const MAX_SHOWN_BYTES: u64 = 64 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![reader(
@@ -19,7 +17,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "file": {"type": "string", "minLength": 1, "description": "One of the skill's other files, instead of its text."},
         }),
         &["name"],
-        |parts, _, given| Box::pin(std::future::ready(read(&parts, given))),
+        |parts, _, given| Box::pin(read(parts, given)),
     )]
 }
 
@@ -30,13 +28,18 @@ struct SkillArgs {
     file: Option<String>,
 }
 
-fn read(parts: &Parts, given: Value) -> Result<ToolResult, String> {
+async fn read(parts: Parts, given: Value) -> Result<ToolResult, String> {
     let which: SkillArgs = arguments(given)?;
-    let skill = parts.skills.find(&which.name);
-    let skill = skill.ok_or_else(|| format!("There is no skill `{}`.", which.name))?;
+    let skill = parts.skills.read_skill(&which.name, None).await.map_err(|error| match error.code {
+        Code::NotFound => format!("There is no skill `{}`.", which.name),
+        _ => error.message,
+    })?;
     let text = match &which.file {
-        Some(path) => file_text(&skill, path)?,
-        None => format!("{}{}", skill.body(), other_files(&skill)),
+        Some(path) => {
+            let read = parts.skills.read_skill(&which.name, Some(path)).await;
+            read.map_err(|error| format!("{}.{}", error.message, other_files(&skill)))?.text
+        }
+        None => format!("{}{}", skill.text, other_files(&skill)),
     };
     Ok(ToolResult {
         content: vec![Block::text(text)],
@@ -45,19 +48,10 @@ fn read(parts: &Parts, given: Value) -> Result<ToolResult, String> {
     })
 }
 
-fn other_files(skill: &Skill) -> String {
+fn other_files(skill: &SkillInForce) -> String {
     if skill.files.is_empty() {
         return String::new();
     }
     let lines: String = skill.files.iter().map(|file| format!("\n- {} ({} bytes)", file.path, file.bytes)).collect();
     format!("\n\nThe skill has these files, which this tool reads too:{lines}")
-}
-
-fn file_text(skill: &Skill, path: &str) -> Result<String, String> {
-    let found = skill.files.iter().find(|file| file.path == path);
-    if let Some(file) = found.filter(|file| file.bytes > MAX_SHOWN_BYTES) {
-        return Err(format!("{path} has {} bytes; files of at most {MAX_SHOWN_BYTES} bytes can be read.", file.bytes));
-    }
-    let content = skill.open(path).map_err(|error| format!("{}.{}", error.message, other_files(skill)))?;
-    String::from_utf8(content).map_err(|_| format!("{path} is not text."))
 }

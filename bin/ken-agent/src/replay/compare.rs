@@ -71,7 +71,7 @@ async fn play(
         share: share.clone(),
         judge: None,
         // Skills only matter to a model, and a replay calls no model.
-        skills: Arc::new(Skills::new(Sources::default())),
+        skills: Arc::new(Skills::of_files(Sources::default())),
         tools: Arc::new(TapeTools { record: case.record.clone(), tape: tape.clone() }),
         embedding: Embedding::none(),
         policy: Arc::new(TapePolicy { tape: tape.clone() }),

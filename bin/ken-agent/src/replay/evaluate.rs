@@ -41,7 +41,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let ports = Ports {
         share,
         judge: None,
-        skills: Arc::new(Skills::new(sources())),
+        skills: Arc::new(Skills::of_files(sources())),
         tools: recorded.clone(),
         embedding: Embedding::none(),
         policy: Arc::new(NoApprovals),

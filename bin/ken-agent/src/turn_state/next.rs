@@ -117,7 +117,7 @@ impl TurnState {
     }
 
     /// `message_start` … `message_end`, the tools, `turn_messages`, `turn`
-    fn within(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
+    pub(super) fn within(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let must_close = self.failing.is_some() || plan.ending.is_some();
         if let Some(step) = self.say(turn, plan) {
             return Some(step);

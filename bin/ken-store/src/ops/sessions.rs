@@ -2,8 +2,8 @@
 
 use ken_types::Error;
 use ken_types::id::{Mint, SessionId};
-use ken_types::ops::Nothing;
 use ken_types::ops::store::*;
+use ken_types::ops::{Nothing, Page};
 use serde_json::json;
 
 use crate::engine::change::Change;
@@ -22,6 +22,8 @@ const MAX_COPIED_BYTES: u64 = 16 << 20;
 const FORKED: [&str; 2] = ["tui", "web-api"];
 /// The maximum number of turns whose sessions a search for text examines. They are the newest ones with its words.
 const MAX_TURNS: u32 = 5_000;
+/// The maximum number of sessions that are examined for a page of those with a name. Few of very many may have the name that is looked for.
+const MAX_EXAMINED: usize = 5_000;
 /// The maximum number of sessions that the error for an ambiguous name lists.
 const MAX_CANDIDATES: usize = 10;
 
@@ -135,28 +137,42 @@ impl Read for SessionsList {
         let words = SessionWords::of(args.q.as_deref());
         let is_listed = |session: &Session| (empty || is_begun(session)) && words.are_in(session);
         let found = match args.text.as_deref().map(str::trim) {
-            None | Some("") => all_sessions(tables, &list, args.limit, &is_listed),
+            None | Some("") => {
+                let is_searched = args.q.as_ref().is_some_and(|q| !q.trim().is_empty());
+                let max = if is_searched { MAX_EXAMINED } else { usize::MAX };
+                let (found, stopped) = all_sessions(tables, &list, (args.limit, max), &is_listed)?;
+                let mut listed = page(found, args.limit, &name);
+                if let Some(at) = stopped {
+                    listed.page = Page { has_more: true, after: Some(name.cursor(at)), ..listed.page };
+                }
+                return Ok(listed);
+            }
             Some(text) => sessions_with(tables, text, &list, args.limit, &is_listed),
         };
         Ok(page(found?, args.limit, &name))
     }
 }
 
-/// Returns the sessions of a page, and one more if there is one.
+/// Returns the sessions of a page, and one more if there is one; or the place of the last one that was examined, if the page does not
+/// become full in time. The next page then goes on from there.
 fn all_sessions(
     tables: &dyn Tables,
     list: &SessionList,
-    limit: u32,
+    (limit, max): (u32, usize),
     is_listed: &dyn Fn(&Session) -> bool,
-) -> Result<Vec<(i64, Session)>, Error> {
-    let mut found = Vec::new();
+) -> Result<(Vec<(i64, Session)>, Option<[i64; 2]>), Error> {
+    let (mut found, mut examined, mut stopped) = (Vec::new(), 0, None);
     tables.list_sessions(list, &mut |stream, session| {
+        examined += 1;
+        let place = [session.updated_at.millis(), stream];
         if is_listed(&session) {
             found.push((stream, session));
         }
-        found.len() <= limit as usize
+        let is_full = found.len() > limit as usize;
+        stopped = Some(place).filter(|_| examined == max && !is_full);
+        !is_full && stopped.is_none()
     })?;
-    Ok(found)
+    Ok((found, stopped))
 }
 
 /// Like [`all_sessions`], for those with a turn in which all words of a text stand.

@@ -81,13 +81,14 @@ pub struct SystemExtent {
 
 pub trait SystemEvents: Sql {
     fn system_extent(&self) -> Result<SystemExtent, Error> {
-        // Two queries read only the two ends of the table. A single one would read all of it.
-        let oldest = "SELECT number FROM system_events ORDER BY number LIMIT 1";
-        let newest = "SELECT number, at FROM system_events ORDER BY number DESC LIMIT 1";
-        let oldest = first(self, oldest, params![], |row| count(row, "number"))?;
-        let newest = first(self, newest, params![], |row| Ok((count(row, "number")?, time(row, "at")?)))?;
-        let (entries, newest) = newest.unwrap_or_default();
-        Ok(SystemExtent { first: oldest.unwrap_or(1).saturating_sub(1), entries, newest })
+        // The two queries read only the two ends of the table. One with min() and max() would read all of it.
+        let sql = "SELECT (SELECT number FROM system_events ORDER BY number LIMIT 1) AS oldest, number, at
+                   FROM system_events ORDER BY number DESC LIMIT 1";
+        let read = |row: &dyn Row| Ok((count(row, "oldest")?, count(row, "number")?, time(row, "at")?));
+        let Some((oldest, entries, newest)) = first(self, sql, params![], read)? else {
+            return Ok(SystemExtent::default());
+        };
+        Ok(SystemExtent { first: oldest.saturating_sub(1), entries, newest })
     }
 
     /// Stores an event under a number, counted from 0.

@@ -642,7 +642,8 @@ async fn a_waiting_caller_is_notified() {
     let (closed, ()) = tokio::join!(wait(1, None), close);
     assert!(closed.unwrap().closed);
     let replace = async {
-        tokio::task::yield_now().await;
+        // The reader has to see the old stream first.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let stream = "streams/a".to_owned();
         kit.write::<StreamsDelete>(DeleteStream { stream, call: None }).await.unwrap();
         kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();

@@ -410,6 +410,19 @@ async fn a_search_for_text_in_a_large_home_reads_no_more_than_in_a_small_one() {
         large < 10 * small + std::time::Duration::from_millis(2),
         "{large:?} among 30,001 sessions, {small:?} alone"
     );
+    // A page ends after so many sessions, however few have the name.
+    let (mut after, mut pages) = (None, 0);
+    loop {
+        let q = Some("absent".to_owned());
+        let args = ListSessions { q, empty: false, after: after.clone(), ..listed("a", 10, None) };
+        let page = kit.read::<SessionsList>(args).await.unwrap();
+        assert!(page.sessions.is_empty() && page.page.has_more == page.page.after.is_some());
+        (after, pages) = (page.page.after, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, 7);
     // A word that is everywhere finds the newest; their number is known, so that paging ends.
     let (mut after, mut count) = (None, 0);
     loop {

@@ -32,6 +32,7 @@ pub mod service;
 pub mod store;
 pub mod streams;
 pub mod telemetry;
+pub mod texts;
 pub mod tools;
 
 use serde::de::DeserializeOwned;

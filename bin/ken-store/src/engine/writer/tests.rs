@@ -520,3 +520,15 @@ fn claims_are_served_only_where_there_may_be_work_of_their_kind() {
         assert_eq!(kit.calls(), calls, "{turns} {runs}");
     }
 }
+
+/// What a connection held is let go in a transaction, even if nobody changes or claims anything.
+#[test]
+fn a_connection_that_ends_is_work_enough() {
+    let mut kit = Kit::new();
+    kit.writer.maybe_open = ClaimableWork { turns: false, runs: false };
+    kit.run([WriterRequest::Disconnected(7)]);
+    assert_eq!(kit.calls(), [""; 0]);
+    kit.hold(7);
+    kit.run([WriterRequest::Disconnected(7)]);
+    assert_eq!(kit.calls(), ["begin", "commit"]);
+}

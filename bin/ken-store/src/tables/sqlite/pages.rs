@@ -86,7 +86,7 @@ mod tests {
 
     use rusqlite::{Connection, params};
 
-    use super::super::{Database, run};
+    use super::super::Database;
     use super::*;
     use crate::tables::Purges;
 
@@ -160,7 +160,7 @@ mod tests {
                 }
             }
             database.0.execute_batch("COMMIT").unwrap();
-            run(&database, "INSERT INTO words (words, rank) VALUES ('merge', -500)", []).unwrap();
+            database.0.execute("INSERT INTO words (words, rank) VALUES ('merge', -500)", []).unwrap();
             database.0.execute_batch("BEGIN").unwrap();
             assert_eq!(Purges::scrub_pages(&database, 0, usize::MAX).unwrap(), None);
             database.0.execute_batch("COMMIT").unwrap();

@@ -1,0 +1,168 @@
+//! Benchmarks of a store on a PostgreSQL server: accepted events beside what pgbench reaches on the same server with one insert a
+//! transaction, and beside a store with a file. `make bench` runs them with the release binaries, if a server is installed.
+//!
+//! `KEN_BENCH_SECONDS` sets the length of each load (3).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(dead_code, reason = "the other benches use more of the figures")]
+
+mod figures;
+mod load;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use figures::{Samples, per_second, row, title};
+use ken_tests::{Builder, NO_POSTGRES, Postgres, System};
+use ken_types::Timestamp;
+use ken_types::id::{EventId, Mint, Origin, SessionId};
+use ken_types::ops::Op;
+use ken_types::ops::store::*;
+use ken_wire::blocking::Client;
+use load::{load, seconds};
+use serde::Serialize;
+
+/// How many prompts a session gets before the next one is used. At most 256 may wait in one.
+const PROMPTS: u64 = 200;
+/// How long the idle system is watched.
+const IDLE: Duration = Duration::from_secs(10);
+
+fn main() {
+    title("a store on a PostgreSQL server");
+    let Some(server) = Postgres::start(&["fsync=on"]) else {
+        return row("not measured", NO_POSTGRES, "");
+    };
+    let database = server.database();
+    let on_server = start(&format!("[store]\nurl = \"{}\"\n", server.url(&database)));
+    let on_file = start("");
+    server.sql(&database, "CREATE TABLE bench (number bigserial PRIMARY KEY, body text)");
+    idle(&server, &database);
+    for clients in [1, 16, 64] {
+        let floor = pgbench(&server, &database, clients);
+        let (rate, latency) = accepts(&on_server, clients);
+        let (of_file, _) = accepts(&on_file, clients);
+        row(
+            &format!("accepted events, {clients} clients"),
+            &format!("{}, {}", per_second(rate), latency.text()),
+            &format!(
+                "{:.2} x one insert by pgbench ({}); a file: {}",
+                rate / floor,
+                per_second(floor),
+                per_second(of_file)
+            ),
+        );
+    }
+    statements(&server, &database, &on_server);
+}
+
+/// Starts a system in which nobody works, so that only the store is measured.
+fn start(config: &str) -> System {
+    let system = Builder::default().config(config).start();
+    assert!(system.ken(&["stop", "agent"]).status.success());
+    system
+}
+
+fn pgbench(server: &Postgres, database: &str, clients: usize) -> f64 {
+    let mut script = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut script, b"INSERT INTO bench (body) VALUES (repeat('x', 600));").unwrap();
+    let output = Command::new("pgbench")
+        .args(["--no-vacuum", "--jobs=2", &format!("--client={clients}"), &format!("--time={}", seconds().as_secs())])
+        .arg("--file")
+        .arg(script.path())
+        .arg(server.url(database))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rate = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    rate.unwrap_or_else(|| panic!("pgbench: {text} {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A client of the store, with a session of its own.
+struct Sender {
+    client: Client,
+    mint: Mint,
+    name: String,
+    sent: u64,
+    session: SessionId,
+}
+
+impl Sender {
+    fn of(socket: &PathBuf, name: String) -> Sender {
+        let client = Client::connect(socket, "store").expect("the store");
+        let session = SessionId(String::new());
+        Sender { client, mint: Mint::fresh().expect("random bytes"), name, sent: 0, session }
+    }
+
+    fn call<O: Op>(&mut self, args: &impl Serialize) {
+        let args = serde_json::to_value(args).unwrap();
+        self.client.call(O::NAME, &args, Some(Duration::from_secs(60)), |_| Ok(())).expect("the store answers");
+    }
+
+    fn send(&mut self) {
+        if self.sent % PROMPTS == 0 {
+            self.session = SessionId(format!("tui-{}-{}", self.name, self.sent));
+            let fresh = FreshSession::new(self.session.clone(), Origin::Tui);
+            self.call::<SessionsCreate>(&CreateSession { scope: scope(), fresh });
+        }
+        self.sent += 1;
+        let submission_id = self.mint.submission();
+        let accept = Accept {
+            event: InboundEvent {
+                id: EventId(self.mint.prefixed("tui:")),
+                scope: scope(),
+                kind: "chat.message".into(),
+                text: "When does the depot open on a Saturday, and who has the key?".into(),
+                received_at: Timestamp::now(),
+                context: None,
+                raw: None,
+                images: Vec::new(),
+            },
+            target: Target::Selector(self.session.0.clone()),
+            action: Action::Prompt { submission_id, policy: Policy::Queue },
+            counted: false,
+        };
+        self.call::<ChatAccept>(&accept);
+    }
+}
+
+fn scope() -> Scope {
+    Scope { connector: "tui".into(), actor_id: "a".into(), conversation_id: "c".into(), thread_id: None }
+}
+
+fn accepts(system: &System, clients: usize) -> (f64, Samples) {
+    let socket = system.socket("store");
+    load(clients, move |number| {
+        let mut sender = Sender::of(&socket, format!("{clients}-{number}"));
+        move || sender.send()
+    })
+}
+
+/// What the store does while nobody calls it.
+fn idle(server: &Postgres, database: &str) {
+    let count = || -> f64 {
+        let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        server.sql(database, sql).parse().unwrap()
+    };
+    let before = count();
+    std::thread::sleep(IDLE);
+    // The two questions are transactions too.
+    let each = (count() - before - 1.0) / IDLE.as_secs_f64();
+    row("idle", &format!("{each:.1} transactions/s"), "");
+}
+
+/// Counts the statements of one accept. Some are sent together with the next one.
+fn statements(server: &Postgres, database: &str, system: &System) {
+    let mut sender = Sender::of(&system.socket("store"), "one".to_owned());
+    sender.send();
+    server.sql(database, "ALTER SYSTEM SET log_statement = 'all'");
+    server.sql(database, "SELECT pg_reload_conf()");
+    std::thread::sleep(Duration::from_millis(500));
+    let before = server.log().len();
+    sender.send();
+    let log = server.log();
+    let lines = log.get(before..).unwrap_or_default().lines();
+    let of_accept: Vec<&str> =
+        lines.filter(|line| line.contains("LOG:  execute") || line.contains("LOG:  statement")).collect();
+    row("statements of one accept", &of_accept.len().to_string(), "");
+}
