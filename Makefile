@@ -46,7 +46,7 @@ run: toolchain
 	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
-# compute, so at least four of them run at a time.
+# compute, so at least eight of them run at a time.
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 8 ? n : 8))) $(CARGO) test --workspace --locked

@@ -252,6 +252,7 @@ fn policies(system: &System) {
     let session = system.session();
     let policy = |name: &str| [("policy", json!(name))];
     begin(system, &session, "hold first", &[]).expect(202);
+    until("the turn says something", || kinds(system, &session).contains(&"text_delta".to_owned()));
     let refused = say(system, &session, "hello", &policy("reject")).refused(409, "conflict", "");
     assert!(refused.at("/eventId").is_string());
     let agent = format!("/agents/orchestrator/{session}");

@@ -122,11 +122,12 @@ fn a_script_that_changes_between_look_and_decision_does_not_run() {
 /// The first command holds the lock and changes the script at its end. The second one was approved while it ran.
 #[test]
 fn a_script_that_changes_while_an_approved_call_waits_does_not_run() {
-    let swap = json!({"shell": "while [ ! -e go ]; do sleep 0.1; done; echo 'echo evil >> ran' > test.sh", "cwd": "repos/site"});
+    let swap = json!({"shell": "touch begun; while [ ! -e go ]; do sleep 0.1; done; echo 'echo evil >> ran' > test.sh", "cwd": "repos/site"});
     let system = started("", &[worker("hold it", "run_command", swap), run_tests("check it")]);
     let holder = say(&system, "one", "hold it");
     let first = pending(&system, &[]);
     approve(&system, &first);
+    until("the first call has the lock", || site(&system).join("begun").exists());
     let waiter = say(&system, "two", "check it");
     let second = pending(&system, &[&first]);
     approve(&system, &second);

@@ -159,7 +159,7 @@ impl GitFolders {
                 let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
                 let around = scope.iter().map(|folder| settings.root.join(folder.as_str()));
                 let around = around.into_iter().find(|folder| path.starts_with(folder));
-                let is_named = place_of(settings, path).is_some();
+                let is_named = place_of(settings, path).is_some_and(|place| has_room(&place));
                 if let Some(around) = around.filter(|_| !is_named && holds_git(path)) {
                     let _ = fs::rename(path, around.join(format!("{ASIDE}-{round}-{number}")));
                 }

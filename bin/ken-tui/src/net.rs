@@ -65,7 +65,7 @@ impl Net {
             let held = net.lock_gateway().clone();
             if let Some(gateway) = held {
                 let port = net.port.clone();
-                let on_retry = move |error: &Error| _ = port.send(Message::Trouble(error.message.clone()));
+                let on_retry = move |error: &Error, _: Duration| _ = port.send(Message::Trouble(error.message.clone()));
                 work(&net, gateway.on_retry(on_retry));
             }
         };

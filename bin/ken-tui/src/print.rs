@@ -155,7 +155,7 @@ pub(crate) fn with_retry_notes(gateway: Gateway) -> Gateway {
         return gateway;
     }
     let printed = Mutex::new(String::new());
-    gateway.on_retry(move |error| {
+    gateway.on_retry(move |error, _| {
         let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);
         if *printed != error.message {
             printed.clone_from(&error.message);

@@ -1,8 +1,7 @@
 //! Finds the gateway that the commands use: that of this system, or the one at `--url`.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_types::Error;
@@ -36,11 +35,10 @@ pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
 }
 
 /// Returns a function that is called before a request is repeated. It says once what is waited for, unless that is over in a moment.
-fn tell_once() -> impl Fn(&Error) + Send + Sync {
-    let (begun, is_told) = (OnceLock::new(), AtomicBool::new(false));
-    move |error| {
-        let is_time = begun.get_or_init(Instant::now).elapsed() >= TELL_AFTER;
-        if is_time && !is_told.swap(true, Ordering::Relaxed) {
+fn tell_once() -> impl Fn(&Error, Duration) + Send + Sync {
+    let is_told = AtomicBool::new(false);
+    move |error, failing_for| {
+        if failing_for >= TELL_AFTER && !is_told.swap(true, Ordering::Relaxed) {
             print_note(&format!("waiting: {}", error.message));
         }
     }

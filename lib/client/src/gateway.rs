@@ -27,7 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 type Locate = dyn Fn() -> Result<Endpoint, Error> + Send + Sync;
-type OnRetry = dyn Fn(&Error) + Send + Sync;
+type OnRetry = dyn Fn(&Error, Duration) + Send + Sync;
 
 /// A connection to a gateway. Clones share their connections.
 #[derive(Clone)]
@@ -91,9 +91,9 @@ impl Gateway {
         self
     }
 
-    /// Sets a function that is called with the error before a request is repeated.
+    /// Sets a function that is called with the error before a request is repeated, and with the time since its first failure.
     #[must_use]
-    pub fn on_retry(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
+    pub fn on_retry(mut self, notice: impl Fn(&Error, Duration) + Send + Sync + 'static) -> Gateway {
         self.notice = Some(Arc::new(notice));
         self
     }
@@ -273,11 +273,12 @@ fn is_refusal(error: &ureq::Error) -> bool {
 pub(crate) struct Attempts {
     until: Instant,
     pause: Duration,
+    failing_since: Option<Instant>,
 }
 
 impl Attempts {
     pub(crate) fn new(gateway: &Gateway) -> Attempts {
-        Attempts { until: Instant::now() + gateway.retry_time, pause: FIRST_PAUSE }
+        Attempts { until: Instant::now() + gateway.retry_time, pause: FIRST_PAUSE, failing_since: None }
     }
 
     /// Waits before the next attempt, and locates the gateway again. Returns the error if it is permanent or the time
@@ -288,8 +289,9 @@ impl Attempts {
         if !may_pass || left.is_zero() || gateway.is_nobody_there() {
             return Err(error);
         }
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
         if let Some(notice) = &gateway.notice {
-            notice(&error);
+            notice(&error, since.elapsed());
         }
         let requested_pause = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
         sleep(self.pause.max(requested_pause).min(left));

@@ -211,7 +211,7 @@ impl ChatRun<'_> {
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
         let (sender, reasons) = std::sync::mpsc::channel();
-        let mut gateway = self.gateway.clone().on_retry(move |error| _ = sender.send(error.message.clone()));
+        let mut gateway = self.gateway.clone().on_retry(move |error, _| _ = sender.send(error.message.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let begun = Instant::now();
