@@ -15,7 +15,7 @@ use figures::{Samples, per_second, row, title};
 use ken_tests::bot_api::{BotApi, InjectedFailure, SECRET, TOKEN};
 use ken_tests::{Builder, Client, System, number, until};
 use ken_types::ops::schedules::NextSlot;
-use many_schedules::{fill, private_kib, ticks};
+use many_schedules::{fill, ticks};
 use serde_json::{Value, json};
 
 fn main() {
@@ -64,7 +64,7 @@ fn idle() {
         row(&format!("processor time in {} s, {what}", seconds()), &format!("{used} ticks of 10 ms"), "goal: 0");
         row(
             &format!("private memory (dirty pages), {what}"),
-            &format!("{:.2} MB", private_kib(pid) as f64 / 1024.0),
+            &format!("{:.2} MB", figures::dirty_kib(pid) as f64 / 1024.0),
             &format!("PSS {:.2} MB; goal: 4 MB", figures::pss_kib(pid) as f64 / 1024.0),
         );
         system.kill("scheduler");

@@ -9,7 +9,7 @@
 mod figures;
 mod load;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn of(socket: &PathBuf, name: String) -> Sender {
+    fn of(socket: &Path, name: String) -> Sender {
         let client = Client::connect(socket, "store").expect("the store");
         let session = SessionId(String::new());
         Sender { client, mint: Mint::fresh().expect("random bytes"), name, sent: 0, session }
@@ -100,7 +100,7 @@ impl Sender {
     }
 
     fn send(&mut self) {
-        if self.sent % PROMPTS == 0 {
+        if self.sent.is_multiple_of(PROMPTS) {
             self.session = SessionId(format!("tui-{}-{}", self.name, self.sent));
             let fresh = FreshSession::new(self.session.clone(), Origin::Tui);
             self.call::<SessionsCreate>(&CreateSession { scope: scope(), fresh });

@@ -99,6 +99,12 @@ pub(crate) fn private_kib(pid: i32) -> u64 {
     memory_kib(pid, "Private_Clean:") + memory_kib(pid, "Private_Dirty:")
 }
 
+/// What of that is not the content of a file, in KiB.
+#[allow(dead_code, reason = "not every bench asks")]
+pub(crate) fn dirty_kib(pid: i32) -> u64 {
+    memory_kib(pid, "Private_Dirty:")
+}
+
 fn memory_kib(pid: i32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);

@@ -44,7 +44,7 @@ fn in_mdoc(line: &str) -> Option<Vec<String>> {
     let (_, rest) = line.split_once(' ').filter(|(name, _)| [".Cm", ".Ic", ".Ql", ".Li"].contains(name))?;
     let is_macro = |word: &&str| word.len() == 2 && word.starts_with(|first: char| first.is_ascii_uppercase());
     let is_word =
-        |word: &&str| !is_macro(word) && !(word.len() == 1 && word.starts_with(|one: char| one.is_ascii_punctuation()));
+        |word: &&str| !(is_macro(word) || word.len() == 1 && word.starts_with(|one: char| one.is_ascii_punctuation()));
     Some(rest.replace("\\-", "-").split(' ').take_while(is_word).map(str::to_owned).collect())
 }
 

@@ -153,6 +153,9 @@ impl Read for SessionsList {
     }
 }
 
+/// Sessions, each with the key of its stream.
+type Found = Vec<(i64, Session)>;
+
 /// Returns the sessions of a page, and one more if there is one; or the place of the last one that was examined, if the page does not
 /// become full in time. The next page then goes on from there.
 fn all_sessions(
@@ -160,7 +163,7 @@ fn all_sessions(
     list: &SessionList,
     (limit, max): (u32, usize),
     is_listed: &dyn Fn(&Session) -> bool,
-) -> Result<(Vec<(i64, Session)>, Option<[i64; 2]>), Error> {
+) -> Result<(Found, Option<[i64; 2]>), Error> {
     let (mut found, mut examined, mut stopped) = (Vec::new(), 0, None);
     tables.list_sessions(list, &mut |stream, session| {
         examined += 1;
@@ -182,7 +185,7 @@ fn sessions_with(
     list: &SessionList,
     limit: u32,
     is_listed: &dyn Fn(&Session) -> bool,
-) -> Result<Vec<(i64, Session)>, Error> {
+) -> Result<Found, Error> {
     let query = Query::of_list(text);
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
     let turns = tables.matching(Index::Memory, &words, true, None, MAX_TURNS)?;

@@ -396,14 +396,36 @@ async fn a_search_for_text_in_a_large_home_reads_no_more_than_in_a_small_one() {
         format!("INSERT INTO {table} ({columns}) {numbers} SELECT {values} FROM n, {table} AS t WHERE t.{row} = 1;")
     };
     let one = "(SELECT stream FROM sessions LIMIT 1)";
-    kit.execute(&format!(
-        "{}{}{}{}{} INSERT INTO memory_index (rowid, scope, prompt, answer) {numbers} SELECT n, 'zq', 'which harbour', 'no' || n FROM n;",
-        format!("INSERT INTO streams (stream, name, kind, content_type, created_at) {numbers} SELECT n, name || n, kind, content_type, created_at FROM n, streams WHERE stream = {one};"),
-        format!("INSERT INTO sessions (stream, id, scope, origin, title, created_at, updated_at) {numbers} SELECT n, id || n, scope, origin, title, created_at, updated_at FROM n, sessions WHERE stream = {one};"),
-        copied("events", "event, id, scope, kind, text, received_at, answer", "n, id || n, scope, kind, text, received_at, answer", "event"),
-        copied("submissions", "submission, id, stream, event, kind, hidden, state, live, open, place, recorded_from", "n, id || n, n, n, kind, hidden, state, live, open, place, recorded_from", "submission"),
-        copied("exchanges", "submission, stream, turn, answer, ended_at, settled_at", "n, n, turn, 'no', ended_at, settled_at", "submission"),
-    ));
+    let streams = format!(
+        "INSERT INTO streams (stream, name, kind, content_type, created_at) {numbers} SELECT n, name || n, kind, content_type, created_at FROM n, streams WHERE stream = {one};"
+    );
+    let sessions = format!(
+        "INSERT INTO sessions (stream, id, scope, origin, title, created_at, updated_at) {numbers} SELECT n, id || n, scope, origin, title, created_at, updated_at FROM n, sessions WHERE stream = {one};"
+    );
+    let index = format!(
+        "INSERT INTO memory_index (rowid, scope, prompt, answer) {numbers} SELECT n, 'zq', 'which harbour', 'no' || n FROM n;"
+    );
+    let events = "n, id || n, scope, kind, text, received_at, answer";
+    let submissions = "n, id || n, n, n, kind, hidden, state, live, open, place, recorded_from";
+    let all = [
+        streams,
+        sessions,
+        copied("events", "event, id, scope, kind, text, received_at, answer", events, "event"),
+        copied(
+            "submissions",
+            "submission, id, stream, event, kind, hidden, state, live, open, place, recorded_from",
+            submissions,
+            "submission",
+        ),
+        copied(
+            "exchanges",
+            "submission, stream, turn, answer, ended_at, settled_at",
+            "n, n, turn, 'no', ended_at, settled_at",
+            "submission",
+        ),
+        index,
+    ];
+    kit.execute(&all.concat());
     kit.open().unwrap();
     let large = quickest(&kit, "lighthouse").await;
     assert!(

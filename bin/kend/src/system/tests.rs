@@ -284,6 +284,11 @@ fn the_processes_of_a_group_are_those_that_are_left_of_a_part() {
     let mut kit = Kit::new(&[("a", &[], &[])]);
     let pid = kit.start("a");
     assert_eq!(getpgid(Some(pid)), Ok(pid));
-    assert_eq!(members(Some(pid)), [format!("{pid} (sleep)")]);
+    // Until it executes its program, the process has the name of this one.
+    let (begun, expected) = (Instant::now(), [format!("{pid} (sleep)")]);
+    while members(Some(pid)) != expected && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(members(Some(pid)), expected);
     assert_eq!(members(None), Vec::<String>::new());
 }
