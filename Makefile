@@ -46,10 +46,10 @@ run: toolchain
 	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
-# compute, so at least eight of them run at a time.
+# compute, so at least six of them run at a time.
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
-	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 8 ? n : 8))) $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 6 ? n : 6))) $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.

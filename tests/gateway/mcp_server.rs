@@ -413,11 +413,9 @@ fn a_turn_that_takes_too_long_has_an_id_and_is_found_by_it_and_by_its_question()
     let session = Session::begin(&system, "/mcp");
     let wait = [("prefer", "wait=1")];
     let first = session.post(&wait, &ask(json!(1), "slowly")).expect(200).at("/result");
-    assert_eq!(
-        (&first["structuredContent"]["status"], &first["isError"]),
-        (&json!("running"), &json!(false)),
-        "{first}"
-    );
+    // On a busy machine it may not have begun.
+    let status = first["structuredContent"]["status"].as_str();
+    assert!(matches!(status, Some("running" | "queued")) && first["isError"] == false, "{first}");
     let id = first["structuredContent"]["id"].as_str().unwrap();
     assert!(said(&first).contains(id), "{first}");
     // Asked again while it runs, it is the same turn.

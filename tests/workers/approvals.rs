@@ -222,7 +222,7 @@ const READS: &[&str] = &[
 /// the call would do is previewed once for the person.
 #[test]
 fn an_approved_call_takes_six_writes_and_one_preview() {
-    let names: Vec<String> = (0..6).map(|number| format!("count-{number}.")).collect();
+    let names: Vec<String> = (0..30).map(|number| format!("count-{number}.")).collect();
     let system = started(&script(&names), "", json!({}));
     // A tool that ends at once, so that the decision and the result share a write.
     let run = format!("echo \"$(cat)\" >> '{}'; echo did it", scratch(&system).join("runs").display());
@@ -249,10 +249,12 @@ fn an_approved_call_takes_six_writes_and_one_preview() {
         assert_eq!((runs(&system, name), previews), (1, 1));
         let calls = store.take_calls().into_iter();
         counts.push(calls.filter(is_write).map(|(op, _)| op).collect::<Vec<_>>());
+        if counts.last().is_some_and(|last| last.len() <= 6) {
+            break;
+        }
     }
     // On a busy machine, events may miss the moment in which they could share a write.
-    let fewest = counts.iter().map(Vec::len).min();
-    assert_eq!(fewest, Some(6), "{counts:#?}");
+    assert_eq!(counts.last().map(Vec::len), Some(6), "{counts:#?}");
 }
 
 #[test]
