@@ -6,8 +6,8 @@ use std::process::Command;
 
 use ken_tests::{binary, root};
 
-/// Papers beside the manual pages.
-const PAPERS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"];
+/// The other documents in which commands are named.
+const DOCUMENTS: [&str; 4] = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md"];
 
 /// What begins like a program of ken, and is none.
 const OTHERS: [&str; 4] = ["ken.toml", "ken.db", "ken-tests", "ken-X"];
@@ -17,12 +17,12 @@ type Named = (Vec<String>, String);
 
 fn commands() -> Vec<Named> {
     let mut found = Vec::new();
-    for paper in PAPERS {
-        let text = std::fs::read_to_string(root().join(paper)).unwrap();
+    for document in DOCUMENTS {
+        let text = std::fs::read_to_string(root().join(document)).unwrap();
         let prose = text.split("```").step_by(2).collect::<String>();
         // Every second piece between back-quotes is code.
         let spans = prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-        found.extend(spans.map(|span| (span.split_whitespace().map(str::to_owned).collect(), paper.to_owned())));
+        found.extend(spans.map(|span| (span.split_whitespace().map(str::to_owned).collect(), document.to_owned())));
     }
     for folder in std::fs::read_dir(root().join("man")).unwrap() {
         for page in std::fs::read_dir(folder.unwrap().path()).unwrap() {

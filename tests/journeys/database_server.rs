@@ -395,7 +395,7 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
     assert_eq!(check(&["--home", &home]).0, Some(0), "its form is right");
     assert_eq!(system.down(), Some(0));
     std::fs::write(system.home().join("state/store/ken.db"), "").unwrap();
-    let refused = system.ken(&["up", "-d"]);
+    let refused = system.ken(&["up", "-d", "--port", "0", "--cognitive-port", "0"]);
     let log =
         String::from_utf8([refused.stdout, refused.stderr, system.ken(&["logs", "store"]).stdout].concat()).unwrap();
     assert!(log.contains("has its data in SQLite"), "{log}");

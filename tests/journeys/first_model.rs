@@ -297,6 +297,8 @@ fn a_running_system_takes_another_model_at_once() {
 #[test]
 fn a_server_of_ones_own_is_set_up_by_its_address() {
     let person = Person::new();
+    // Another ken may run on this machine, with the usual ports.
+    person.write("ken.toml", "[gateway]\nport = 0\n\n[cognitive]\nport = 0\n", 0o600);
     let server = Provider::answering(|request| match request.header("authorization") {
         None => Reply::Stream(openai(&["I am here."], &[])),
         Some(_) => refusal(400, Vec::new(), "unexpected", "a key was sent"),

@@ -59,7 +59,7 @@ impl Skills {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the texts of the workspace. While ken-tools is away, they are the last ones.
+    /// Returns the skills and rules of the workspace. If ken-tools does not answer, returns those that were read last.
     async fn texts(&self) -> Arc<Texts> {
         let last = {
             let last = self.lock();

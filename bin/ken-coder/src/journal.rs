@@ -529,8 +529,8 @@ pub(crate) mod tests {
         assert!(journal.records("file").is_err());
     }
 
-    /// A content is kept while a change that has begun or ended names it, the index of a repository, or a file from which git takes
-    /// programs.
+    /// The content of a file is kept as long as a record names it: that of a change that has begun or ended, that of the index of a
+    /// repository, or that of a file in which git finds the programs that it runs.
     #[test]
     fn only_contents_that_no_record_names_are_removed() {
         let (_folder, journal) = journal();

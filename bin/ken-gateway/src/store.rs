@@ -43,8 +43,9 @@ impl Store {
         self.0.call::<O>(args, CALL_TIMEOUT).await.map_err(change_failed)
     }
 
-    /// Answers with a blob: a text, unless it says that it is an image. `piece` makes the arguments for an offset and a limit. A blob has at most 16 MiB. It is read as a
-    /// whole, so that the answer has a length and a failure a status.
+    /// Answers with the content of a blob: an image if the blob has the type of one, otherwise text. `piece` returns the arguments of a call
+    /// for an offset and a limit. A blob has at most 16 MiB. It is read completely before the answer begins, so that the answer has a
+    /// length, and a failure has a status.
     pub(crate) async fn blob<O: Op<Reply = BlobPiece>>(
         &self,
         piece: impl Fn(u64, u32) -> O::Args,

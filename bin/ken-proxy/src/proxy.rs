@@ -59,7 +59,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Must be called in a runtime.
+    /// Must be called within a Tokio runtime.
     pub(crate) fn open(listener: std::net::TcpListener, rules: ProxyRules) -> Result<(Proxy, ProxyReady), Error> {
         let unready = |error: &dyn std::fmt::Display| Error::unavailable(format!("the proxy cannot listen: {error}"));
         listener.set_nonblocking(true).map_err(|error| unready(&error))?;

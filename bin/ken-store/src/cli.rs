@@ -29,6 +29,17 @@ pub(crate) struct Check {
     home: Option<PathBuf>,
 }
 
+/// Prints what a command says, or on standard error what is wrong, in one line. Returns the exit status.
+pub(crate) fn print(done: Result<String, Error>) -> ExitCode {
+    match done {
+        Ok(said) => writeln!(std::io::stdout(), "{said}").map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "ken-store: {error}");
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
+
 impl Check {
     /// Returns the check that the command line asks for. It has a process of its own because it opens and closes the file, which would take
     /// the locks of a store in the same process away.
@@ -40,16 +51,7 @@ impl Check {
 
     /// Checks a database. Prints that it is sound, or one line on standard error that says what is wrong. Creates nothing.
     pub(crate) fn run(self) -> ExitCode {
-        match self.check() {
-            Ok(said) => {
-                let written = writeln!(std::io::stdout(), "{said}");
-                written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-            }
-            Err(error) => {
-                _ = writeln!(std::io::stderr(), "ken-store: {error}");
-                ExitCode::from(error.code.exit_status())
-            }
-        }
+        print(self.check())
     }
 
     fn check(self) -> Result<String, Error> {

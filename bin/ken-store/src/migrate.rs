@@ -1,6 +1,5 @@
 //! `ken-store migrate`: copies all data between a file of SQLite and a database on a server.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,6 +7,7 @@ use clap::Parser;
 use ken_store::transfer::{self, Copied};
 use ken_types::{Code, Error};
 
+use crate::cli::print;
 use crate::settings::{places, server_url_of};
 
 /// Copy all data between SQLite and the PostgreSQL database of the settings; no store of this home may run
@@ -41,16 +41,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(2));
         }
     };
-    match migrate(&args) {
-        Ok(said) => {
-            let written = writeln!(std::io::stdout(), "{said}");
-            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-        }
-        Err(error) => {
-            _ = writeln!(std::io::stderr(), "ken-store: {error}");
-            ExitCode::from(error.code.exit_status())
-        }
-    }
+    print(migrate(&args))
 }
 
 fn migrate(args: &Migrate) -> Result<String, Error> {

@@ -346,7 +346,7 @@ mod tests {
             [1, 1, 0, 0]
         );
         assert!(found.contains(&"KEN_HOME=/home/of/ken".to_owned()));
-        // With a configuration elsewhere, the home would name another one.
+        // If the configuration is outside the home, KEN_HOME is not set: it would lead to another configuration.
         let elsewhere = Places { config: PathBuf::from("/etc/ken.toml"), ..places() };
         assert_eq!(count(&environment(&elsewhere), "KEN_HOME="), 0);
     }

@@ -26,7 +26,6 @@ use crate::descriptor::adopt;
 use crate::group;
 use crate::handover::{self, Handover};
 use crate::lock::Locks;
-
 use crate::notify::{Notify, notify_systemd};
 use crate::reap;
 use crate::signals::Signals;

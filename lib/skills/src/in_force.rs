@@ -1,15 +1,13 @@
-//! What agents are given of all that is there. It is read again whenever a file has changed, so that what a person has just accepted or
-//! changed holds for the next turn.
+//! The skills and project rules that a person has accepted, for agents. They are read at each call; a caller who keeps the list sees by its
+//! stamp whether it is still the current one.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ken_types::Error;
 use ken_types::ops::agent::SkillHead;
 use ken_types::ops::texts::{OtherFile, ProjectRules, SkillInForce, Texts};
-use serde_json::Value;
 
-use crate::{Accepted, Project, Skill, Sources, Stamp};
+use crate::{Accepted, Project, Skill, Sources};
 
 /// The maximum size of a file that a model is shown, in bytes.
 const MAX_SHOWN_BYTES: u64 = 64 * 1024;
@@ -18,17 +16,8 @@ const MAX_SHOWN_BYTES: u64 = 64 * 1024;
 #[derive(Debug)]
 pub struct InForce {
     sources: Sources,
-    last: Mutex<LastRead>,
 }
 
-/// What was read last, and the files as they were before.
-#[derive(Debug, Default)]
-struct LastRead {
-    known: Arc<Known>,
-    stamp: Option<Stamp>,
-}
-
-#[derive(Debug, Default)]
 struct Known {
     skills: Vec<Skill>,
     /// That of the root.
@@ -38,39 +27,27 @@ struct Known {
 
 impl InForce {
     pub fn new(sources: Sources) -> InForce {
-        InForce { sources, last: Mutex::default() }
+        InForce { sources }
     }
 
     /// Returns the skills, and the rules of the project in a trusted folder, or else in the workspace.
     pub fn texts(&self, folder: Option<&Path>) -> Texts {
-        let (known, stamp) = match folder {
-            None => self.known(),
-            Some(_) => (Arc::new(Known::read(&self.sources, folder)), Value::Null),
-        };
+        // Before the files are read, so that a change in between shows the next time.
+        let stamp = if folder.is_none() { self.sources.stamp() } else { None };
+        let known = Known::read(&self.sources, folder);
         let head = |skill: &Skill| SkillHead { name: skill.name.clone(), description: skill.description.clone() };
         Texts {
             skills: known.skills.iter().map(head).collect(),
             project: known.project.as_ref().map(|project| rules(project, String::new())),
-            left_out: known.left_out.clone(),
-            stamp,
+            left_out: known.left_out,
+            // A path that is not UTF-8 has no JSON; its files are then read each time.
+            stamp: stamp.and_then(|stamp| serde_json::to_value(stamp).ok()).unwrap_or_default(),
         }
-    }
-
-    fn known(&self) -> (Arc<Known>, Value) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if !last.stamp.as_ref().is_some_and(Stamp::holds) {
-            // Before the files are read, so that a change in between shows the next time.
-            let stamp = self.sources.stamp();
-            *last = LastRead { known: Arc::new(Known::read(&self.sources, None)), stamp };
-        }
-        // A path that is not UTF-8 has no JSON; its files are then read each time.
-        let stamp = last.stamp.as_ref().and_then(|stamp| serde_json::to_value(stamp).ok());
-        (last.known.clone(), stamp.unwrap_or_default())
     }
 
     /// Returns the skill with this name, or another file of it in place of its text.
     pub fn skill(&self, name: &str, file: Option<&str>) -> Result<SkillInForce, Error> {
-        let (known, _) = self.known();
+        let known = Known::read(&self.sources, None);
         let skill = known.skills.iter().find(|skill| skill.name == name);
         let skill = skill.ok_or_else(|| Error::not_found(format!("no skill `{name}` is in force")).at("/name"))?;
         let text = match file {
@@ -162,7 +139,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::hexadecimal;
+    use crate::{Stamp, hexadecimal};
 
     fn put(file: &Path, text: &str) {
         fs::create_dir_all(file.parent().unwrap()).unwrap();

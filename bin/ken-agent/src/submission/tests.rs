@@ -1096,7 +1096,7 @@ fn how_an_answer_used_its_sources() {
     state.messages = vec![
         result(false, json!([found("kb-3", 3), found("kb-5", 5), found("kb-6", 6)])),
         result(true, json!([found("kb-7", 7)])),
-        // The same entry under another number, which is not named.
+        // The search found the entry kb-1 again, with a number that the answer does not cite.
         result(false, json!([found("kb-1", 9)])),
     ];
     use ken_types::ops::documents::Used::{Cited, Found, Given};

@@ -71,7 +71,7 @@ pub trait Blobs: Sql {
         self.execute(sql, params![digest, submission]).map(drop)
     }
 
-    /// Returns a blob that is an output of a submission of the stream. `id` consists of the first digits of its digest.
+    /// Returns a blob that is an output of a submission of the stream. `id` is the beginning of its digest.
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error> {
         // The letter `g` sorts after all hexadecimal digits, so this range contains all digests that begin with the id.
         let sql = "SELECT b.blob, b.length, b.stored FROM blobs AS b JOIN outputs AS o USING (blob)

@@ -68,7 +68,7 @@ pub struct OpenRow {
     pub received_at: Timestamp,
 }
 
-/// The unsettled submissions of a stream in one state.
+/// The submissions of a stream that are in one state and have not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueRow {
     pub state: State,
