@@ -31,15 +31,17 @@ use crate::handover::{PartState, ProgramFile, Upgrade};
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
-use crate::logs::{CHUNK, Log, Rotating};
+use crate::logs::{CHUNK, Log};
 use crate::notify::Report;
 use crate::order;
 use crate::part::{Alarm, Part, Spawned, State, Why, describe, millis};
 use crate::policy::Next;
 use crate::reap::{self, Exit};
+use crate::rotating::LogFiles;
 use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::{Inherit, Spawner};
+use crate::writer::{Outlet, Writer};
 
 /// The reason why kend fails: lines for standard error, and the code that determines the exit status.
 #[derive(Debug)]
@@ -61,6 +63,7 @@ pub(crate) struct System {
     /// The errors of the configuration files at the last reload. While there are any, `loaded` stays in force.
     pub(crate) config_errors: Vec<String>,
     pub(crate) parts: BTreeMap<String, Part>,
+    pub(crate) writer: Writer,
     pub(crate) journal: Journal,
     pub(crate) sockets: Sockets,
     pub(crate) locks: Locks,
@@ -87,12 +90,14 @@ impl System {
         (sockets, locks): (Sockets, Locks),
     ) -> Result<System, String> {
         let kend = &loaded.config.kend;
-        let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
+        let writer = Writer::start()?;
+        let log = LogFiles::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         Ok(System {
             places: places.clone(),
             source,
-            journal: Journal { out: log },
+            journal: Journal { out: writer.outlet(log, false) },
+            writer,
             loaded,
             config_errors: Vec::new(),
             parts: BTreeMap::new(),
@@ -128,7 +133,6 @@ impl System {
         now: Instant,
     ) -> Result<(), String> {
         let config = self.loaded.config.clone();
-        let kend = &config.kend;
         let lost = |errno: Errno| format!("a descriptor was not handed over: {}", errno.desc());
         for (name, spec) in &config.part {
             let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
@@ -136,8 +140,7 @@ impl System {
                 None => Part::new(spec.clone(), launch, self.new_log(name)?),
                 Some(state) => {
                     let ends = [adopt(state.log_read).map_err(lost)?, adopt(state.log_write).map_err(lost)?];
-                    let path = self.places.log(name);
-                    let log = Log::over(ends, state.is_in_a_line, path, kend.log_max_bytes, kend.log_keep);
+                    let log = Log::over(ends, state.is_in_a_line, self.outlet(name, state.is_in_a_line));
                     Part::unpack(spec.clone(), launch, log, state, now).map_err(lost)?
                 }
             };
@@ -147,9 +150,12 @@ impl System {
     }
 
     fn new_log(&self, name: &str) -> Result<Log, String> {
+        Log::new(self.outlet(name, false)).map_err(|error| format!("no pipe for the log of {name}: {error}"))
+    }
+
+    fn outlet(&self, name: &str, midline: bool) -> Outlet {
         let kend = &self.loaded.config.kend;
-        Log::new(self.places.log(name), kend.log_max_bytes, kend.log_keep)
-            .map_err(|error| format!("no pipe for the log of {name}: {error}"))
+        self.writer.outlet(LogFiles::new(self.places.log(name), kend.log_max_bytes, kend.log_keep), midline)
     }
 
     pub(crate) fn listeners(&self) -> Vec<Listener> {
@@ -434,9 +440,10 @@ impl System {
         self.fatal.get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
-    /// Returns the next deadline of any part or command.
+    /// Returns the next deadline of any part or command, or of the disk.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.parts.values().filter_map(Part::next_deadline).chain(self.commands.next_deadline()).min()
+        let others = [self.commands.next_deadline(), self.writer.next_deadline(Instant::now())];
+        self.parts.values().filter_map(Part::next_deadline).chain(others.into_iter().flatten()).min()
     }
 
     /// Whether every wanted part is ready.
@@ -611,7 +618,8 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 /// Makes the folders of a part that are missing, and its ruleset.
 fn ruleset(walls: &Files) -> Result<Option<OwnedFd>, String> {
-    for folder in &walls.own {
+    // mkdir(2) waits for a disk that stands still, even if the folder is there.
+    for folder in walls.own.iter().filter(|folder| !folder.is_dir()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     }

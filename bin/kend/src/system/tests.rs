@@ -260,6 +260,7 @@ fn a_report_is_that_of_its_own_process_and_is_noted_once() {
         kit.system.reports(vec![(pid, Report { ready: true, ..Report::default() })], now);
     }
     assert_eq!(["a", "b"].map(|name| kit.part(name).is_ready()), [false, true]);
+    assert!(kit.system.writer.flush(Duration::from_secs(10)));
     assert_eq!(std::fs::read_to_string(kit.system.places.log("kend")).unwrap().matches("ready after").count(), 1);
 }
 
