@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use figures::{Samples, per_second, row, title};
-use ken_tests::{Builder, NO_POSTGRES, Postgres, System};
+use ken_tests::{Builder, NO_POSTGRES, Postgres, Relay, System};
 use ken_types::Timestamp;
 use ken_types::id::{EventId, Mint, Origin, SessionId};
 use ken_types::ops::Op;
@@ -53,7 +53,8 @@ fn main() {
             ),
         );
     }
-    statements(&server, &database, &on_server);
+    drop((on_server, on_file));
+    round_trips(&server);
 }
 
 /// Starts a system in which nobody works, so that only the store is measured.
@@ -151,18 +152,22 @@ fn idle(server: &Postgres, database: &str) {
     row("idle", &format!("{each:.1} transactions/s"), "");
 }
 
-/// Counts the statements of one accept. Some are sent together with the next one.
-fn statements(server: &Postgres, database: &str, system: &System) {
+/// Counts how often the store waits for its server for an accept: of one client, and of many, which share transactions.
+fn round_trips(server: &Postgres) {
+    let (relay, database) = (Relay::before(server), server.database());
+    let system = start(&format!("[store]\nurl = \"{}\"\n", relay.url(&database)));
     let mut sender = Sender::of(&system.socket("store"), "one".to_owned());
     sender.send();
-    server.sql(database, "ALTER SYSTEM SET log_statement = 'all'");
-    server.sql(database, "SELECT pg_reload_conf()");
-    std::thread::sleep(Duration::from_millis(500));
-    let before = server.log().len();
-    sender.send();
-    let log = server.log();
-    let lines = log.get(before..).unwrap_or_default().lines();
-    let of_accept: Vec<&str> =
-        lines.filter(|line| line.contains("LOG:  execute") || line.contains("LOG:  statement")).collect();
-    row("statements of one accept", &of_accept.len().to_string(), "");
+    // The store renews its place between some of them.
+    let of_one = (0..20).map(|_| {
+        let before = relay.round_trips();
+        sender.send();
+        relay.round_trips() - before
+    });
+    row("round trips of one accept", &of_one.min().unwrap_or_default().to_string(), "");
+    let accepted = || -> f64 { server.sql(&database, "SELECT count(*) FROM ken.events").parse().unwrap() };
+    let (before, trips) = (accepted(), relay.round_trips());
+    accepts(&system, 16);
+    let each = (relay.round_trips() - trips) as f64 / (accepted() - before);
+    row("round trips per accept, 16 clients", &format!("{each:.1}"), "");
 }

@@ -49,11 +49,12 @@ impl Write for ChatAccept {
 
     fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
         let args = with_whole_id(tables, args)?;
-        if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
+        let (answer, scope) = tables.answer_and_scope(args.event.id.as_str(), &args.event.scope)?;
+        if let Some(answer) = answer {
             return record::read(&answer);
         }
         let name = name_of(&args.action)?;
-        let scope = sessions::scope_key(tables, &args.event.scope)?;
+        let scope = scope.map_or_else(|| tables.insert_scope(&args.event.scope), Ok)?;
         let Plan { session, queue } = match plan(tables, scope, &args) {
             Ok(plan) => plan,
             Err(error) if is_stored_refusal(error.code) => return refuse(tables, scope, &args.event, error),
@@ -81,9 +82,9 @@ impl Write for ChatAccept {
                 .map(|(log, entry)| Admission { submission_id: entry.id.clone(), offset: log.end() }),
             owed,
         };
-        let event = insert_event(tables, scope, &args.event, &accepted)?;
+        insert_event(tables, scope, &args.event, &accepted)?;
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
-            queue::enqueue(tables, log, event, &entry, &queue, change)?;
+            queue::enqueue(tables, log, args.event.id.as_str(), &entry, &queue, change)?;
             if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
                 entitle(tables, found, args, created)?;
             }
@@ -246,7 +247,7 @@ fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -
     Ok(accepted)
 }
 
-fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<i64, Error> {
+fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<(), Error> {
     tables.insert_event(&NewEvent {
         id: event.id.as_str(),
         scope: Some(scope),
@@ -294,7 +295,8 @@ impl Write for SubmissionsAdmit {
             outside: args.images.first().map(|_| ATTACHMENT.to_owned()).into_iter().collect(),
         };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
-        let event = insert_prompt(tables, scope, args, &admitted, change)?;
+        insert_prompt(tables, scope, args, &admitted, change)?;
+        let event = args.submission_id.as_str();
         blobs::refer(tables, &args.blobs, event)?;
         queue::enqueue(tables, &log, event, &entry, &queue, change)?;
         if let Some(found) = session {
@@ -314,7 +316,7 @@ fn insert_prompt(
     args: &Admit,
     admitted: &Admitted,
     change: &Change,
-) -> Result<i64, Error> {
+) -> Result<(), Error> {
     let (text, images) = match admitted {
         Admitted::Accepted(_) => (args.message.as_str(), args.images.as_slice()),
         Admitted::Refused { .. } => ("", [].as_slice()),

@@ -34,7 +34,7 @@ pub(super) fn queue_if_not_full(tables: &dyn Tables, stream: i64, policy: Policy
 pub(super) fn enqueue(
     tables: &dyn Tables,
     log: &LogRow,
-    event: i64,
+    event: &str,
     entry: &Entry,
     queue: &Queue,
     change: &mut Change,
