@@ -210,6 +210,8 @@ pub const STORE_URL: &str = "KEN_STORE_URL";
 pub struct Store {
     /// The URL of a PostgreSQL database, without a password. If it is empty, the data is in a file of SQLite.
     pub url: String,
+    /// Whether the server must have a synchronous standby. Without one the store does not work.
+    pub require_sync: bool,
 }
 
 impl Store {
@@ -804,7 +806,7 @@ mod tests {
             ("postgres://ken@%2Frun%2Fpostgresql/ken", false, false),
             ("postgres://ken@%2frun:1,db:2/ken", false, true),
         ] {
-            let store = Store { url: url.into() };
+            let store = Store { url: url.into(), ..Store::default() };
             assert_eq!((store.problem().is_some(), is_over_network(url)), (has_problem, is_network), "{url}");
         }
     }

@@ -32,6 +32,8 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 /// What an event will do. It is decided before anything is written.
 struct Plan {
     session: Destination,
+    /// The stream of a known session to which a prompt or a compaction is added.
+    log: Option<LogRow>,
     /// The queue to which a prompt or a compaction is added.
     queue: Queue,
 }
@@ -55,7 +57,7 @@ impl Write for ChatAccept {
         }
         let name = name_of(&args.action)?;
         let scope = scope.map_or_else(|| tables.insert_scope(&args.event.scope), Ok)?;
-        let Plan { session, queue } = match plan(tables, scope, &args) {
+        let Plan { session, log, queue } = match plan(tables, scope, &args) {
             Ok(plan) => plan,
             Err(error) if is_stored_refusal(error.code) => return refuse(tables, scope, &args.event, error),
             Err(error) => return Err(error),
@@ -69,7 +71,10 @@ impl Write for ChatAccept {
         if let (Some(found), Action::Model { name }) = (&mut session, &args.action) {
             sessions::set_model(tables, found, name)?;
         }
-        let log = session.as_ref().map(|found| tables.log_by_key(found.stream)).transpose()?;
+        let log = match (log, &session) {
+            (None, Some(found)) => Some(tables.log_by_key(found.stream)?),
+            (log, _) => log,
+        };
         let queued = log.as_ref().zip(entry_of(args));
         let accepted = Accepted {
             event_id: args.event.id.clone(),
@@ -196,12 +201,15 @@ fn entry_of(args: &Accept) -> Option<Entry> {
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
     let session = find(tables, scope, &args.target)?;
-    let queue = match (&session, &entry_of(args)) {
-        (Destination::Known(found), Some(entry)) => queue::queue_if_not_full(tables, found.stream, entry.policy)?,
+    let (log, queue) = match (&session, &entry_of(args)) {
+        (Destination::Known(found), Some(entry)) => {
+            let (log, queue) = queue::queue_if_not_full(tables, found.stream, entry.policy)?;
+            (Some(log), queue)
+        }
         (Destination::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
-        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => Queue::default(),
+        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => (None, Queue::default()),
     };
-    Ok(Plan { session, queue })
+    Ok(Plan { session, log, queue })
 }
 
 fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination, Error> {
@@ -277,7 +285,7 @@ impl Write for SubmissionsAdmit {
         let scope = session.as_ref().map(|found| found.scope);
         let log = logs::of_instance(tables, &args.instance, change.now)?;
         let queue = match queue::queue_if_not_full(tables, log.key, args.policy) {
-            Ok(queue) => queue,
+            Ok((_, queue)) => queue,
             Err(refused) if is_stored_refusal(refused.code) => {
                 // The refusal is stored, so that a repeat of the same prompt over another connection gets the same answer, even if there is
                 // room by then.

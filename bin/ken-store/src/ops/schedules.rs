@@ -557,7 +557,6 @@ fn submit(
     run.admitted_at = Some(change.now.millis());
     run.started_at = None;
     let session = session(tables, schedule, run, change)?;
-    let log = tables.log_by_key(session.stream)?;
     let id = digest::submission_id(&format!("{}:{}", run.id, run.attempt));
     let event = format!("schedule:{}:{}", run.id, run.attempt);
     tables.insert_event(&NewEvent {
@@ -573,7 +572,7 @@ fn submit(
     })?;
     let outside = schedule.outside.clone();
     let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false, outside };
-    let queue = queue::queue_if_not_full(tables, log.key, entry.policy)?;
+    let (log, queue) = queue::queue_if_not_full(tables, session.stream, entry.policy)?;
     queue::enqueue(tables, &log, &event, &entry, &queue, change)?;
     run.submission = Some(id);
     Ok(())

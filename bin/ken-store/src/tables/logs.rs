@@ -116,7 +116,7 @@ pub trait SystemEvents: Sql {
 
 impl<D: Sql> SystemEvents for D {}
 
-fn log(row: &dyn Row) -> Result<LogRow, Error> {
+pub(super) fn log(row: &dyn Row) -> Result<LogRow, Error> {
     Ok(LogRow {
         key: row.get("stream")?,
         name: row.get("name")?,

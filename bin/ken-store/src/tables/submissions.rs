@@ -8,6 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
 use super::columns::{count, outside, rows, scope, stored, time, to_json, word};
+use super::logs::{LogRow, log};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 #[derive(Debug, Clone)]
@@ -121,14 +122,24 @@ pub trait Submissions: Sql {
     fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error> {
         let sql = "SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
                    FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
-        all(self, sql, params![stream], |row| {
-            Ok(QueueRow {
-                state: state(row)?,
-                count: count(row, "number")?,
-                first_place: row.get("least")?,
-                last_place: row.get("most")?,
-            })
-        })
+        all(self, sql, params![stream], queued)
+    }
+
+    /// Returns a stream with what [`Submissions::queue`] returns. It is one statement, because every message needs both.
+    fn log_with_queue(&self, stream: i64) -> Result<(LogRow, Vec<QueueRow>), Error> {
+        let sql = "SELECT l.stream, l.name, l.entries, l.closed, q.state, q.number, q.least, q.most FROM streams AS l LEFT JOIN (
+                     SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
+                     FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state) AS q ON TRUE
+                   WHERE l.stream = ?1";
+        let mut queue = Vec::new();
+        let logs = all(self, sql, params![stream], |row| {
+            if row.get::<Option<String>>("state")?.is_some() {
+                queue.push(queued(row)?);
+            }
+            log(row)
+        })?;
+        let log = logs.into_iter().next();
+        log.map(|log| (log, queue)).ok_or_else(|| Error::internal("a session has no stream"))
     }
 
     fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
@@ -277,6 +288,15 @@ pub trait Submissions: Sql {
             })
         })
     }
+}
+
+fn queued(row: &dyn Row) -> Result<QueueRow, Error> {
+    Ok(QueueRow {
+        state: state(row)?,
+        count: count(row, "number")?,
+        first_place: row.get("least")?,
+        last_place: row.get("most")?,
+    })
 }
 
 /// A submission with the data that its summary needs in addition to its events.

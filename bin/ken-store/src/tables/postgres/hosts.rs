@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ken_types::ops::hosts::{HostRecord, HostState, Hosts};
+use ken_types::ops::hosts::{HostRecord, HostState, Hosts, ServerHealth};
 use ken_types::{Error, Timestamp, hex};
 
-use super::Database;
 use super::fault::lost_place;
 use super::session::{Session, WRITE};
+use super::{Database, health};
 use crate::tables::HostTable;
 use crate::tables::columns::time;
 use crate::tables::sql::{Row, Sql, all, params};
@@ -219,6 +219,10 @@ impl HostTable for Database {
             self.record(row, now)
         })?;
         Ok(Hosts { hosts, server_time })
+    }
+
+    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
+        health::read(self).map(Some)
     }
 
     fn remove_host(&self, id: &str) -> Result<(), Error> {

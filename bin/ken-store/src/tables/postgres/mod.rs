@@ -5,6 +5,7 @@
 
 mod documents;
 mod fault;
+mod health;
 mod hosts;
 mod knowledge;
 mod logs;
@@ -58,6 +59,11 @@ impl Postgres {
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
         Ok(Postgres { server, host: Host::of(state)?, standing, has_writer: false })
+    }
+
+    /// Refuses a server on which no commit waits for a standby.
+    pub fn require_sync(&mut self, is_required: bool) {
+        self.server.require_sync = is_required;
     }
 
     /// Returns the URL without a password.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::fault::{self, Failure};
@@ -119,6 +119,10 @@ impl Session {
         &self.server.name
     }
 
+    pub(super) fn requires_sync(&self) -> bool {
+        self.server.require_sync
+    }
+
     pub(super) fn is_connected(&self) -> bool {
         self.link.is_some()
     }
@@ -134,20 +138,36 @@ impl Session {
         {
             return Err(error.clone());
         }
-        let (config, tls) = (&self.server.config, self.server.tls.clone());
+        let connected = self.connect_to_any();
+        self.failed = connected.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        connected.map(|()| true)
+    }
+
+    /// Connects to the first host that can be used. Of several errors it returns the last one, unless one says that a primary was replaced.
+    fn connect_to_any(&mut self) -> Result<(), Error> {
+        let (mut replaced, mut last) = (None, None);
+        for config in self.server.hosts.clone().iter() {
+            match self.connect_to(config) {
+                Ok(()) => match self.check_timeline() {
+                    Ok(()) => return Ok(()),
+                    Err(error) => replaced = Some(error),
+                },
+                Err(error) => last = Some(error),
+            }
+            self.cut();
+        }
+        Err(replaced.or(last).unwrap_or_else(|| Error::internal("the URL of the store names no host")))
+    }
+
+    fn connect_to(&mut self, config: &Config) -> Result<(), Error> {
+        let tls = self.server.tls.clone();
         let connect = async { timeout(ANSWER_TIMEOUT, config.connect(tls)).await };
         let made = self.runtime.as_ref().ok_or(Failure::Cut).map(|runtime| runtime.block_on(connect));
         let made = made.and_then(|made| made.map_err(|_| Failure::Silent));
         let made = made.and_then(|made| made.map_err(Failure::Server)).map_err(|failure| self.error(&failure));
-        let checked = made.and_then(|(client, connection)| {
-            self.link = Some(Link { client, connection, is_warned: false });
-            self.check_timeline()
-        });
-        self.failed = checked.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        if checked.is_err() {
-            self.cut();
-        }
-        checked.map(|()| true)
+        let (client, connection) = made?;
+        self.link = Some(Link { client, connection, is_warned: false });
+        Ok(())
     }
 
     /// Returns whether there is a connection that the server has not ended since it was last used.

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
-use ken_types::ops::hosts::Hosts;
+use ken_types::ops::hosts::{Hosts, ServerHealth};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
@@ -314,5 +314,9 @@ impl HostTable for Database {
 
     fn remove_host(&self, _: &str) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
+        Ok(None)
     }
 }
