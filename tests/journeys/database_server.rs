@@ -225,8 +225,8 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
     let system = home_on(&first.url_of_both(&second, &database));
     let writers = writers(&system);
     let (mut primary, mut standby) = (&first, &second);
-    let promotions = number("KEN_PROMOTIONS", 3);
-    for _ in 0..promotions {
+    let (promotions, begun) = (number("KEN_PROMOTIONS", 3), Instant::now());
+    for round in 1..=promotions {
         sleep(Duration::from_millis(700));
         primary.crash();
         standby.promote();
@@ -234,6 +234,9 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
         primary.follow(standby);
         (primary, standby) = (standby, primary);
         primary.wait_for_standby(true);
+        if round % 10 == 0 {
+            println!("{round} promotions after {:?}", begun.elapsed());
+        }
     }
     sleep(Duration::from_millis(500));
     nothing_is_lost_or_doubled(&system, writers, &format!("{promotions} promotions"));

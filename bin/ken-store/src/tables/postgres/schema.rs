@@ -77,6 +77,12 @@ fn check(session: &mut Session) -> Result<bool, Error> {
         let what = "the server is read-only: it is a standby, or the role has default_transaction_read_only";
         return Err(refuse(session, what, "name the primary, with target_session_attrs=read-write for several hosts"));
     }
+    check_durability(session, row)?;
+    row.get("has_schema")
+}
+
+/// Checks that a change which is committed stays.
+fn check_durability(session: &Session, row: &dyn Row) -> Result<(), Error> {
     if row.text("synchronous")? == "off" {
         let what = "synchronous_commit is off: a change could be lost after it was acknowledged";
         return Err(refuse(session, what, "ALTER ROLE … SET synchronous_commit = on"));
@@ -91,7 +97,7 @@ fn check(session: &mut Session) -> Result<bool, Error> {
     if row.text("fsync")? == "off" {
         tracing::warn!("{}: fsync is off: a crash of the machine can destroy the database", session.server());
     }
-    row.get("has_schema")
+    Ok(())
 }
 
 fn version(session: &mut Session) -> Result<usize, Error> {
