@@ -1,6 +1,8 @@
 //! Statements whose answer nobody needs are sent with the next one. How many round trips that leaves, and whose their errors are.
 
 use ken_store::Store;
+use ken_store::tables::Backend;
+use ken_store::tables::postgres::Postgres;
 use ken_tests::Relay;
 use ken_types::Code;
 use ken_types::ops::store::*;
@@ -106,4 +108,47 @@ async fn nothing_is_committed_by_a_host_that_has_lost_its_place() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         kit.turn_clock(500).await;
     }
+}
+
+/// What is queued is bounded, by number and by size.
+#[test]
+fn a_long_queue_is_sent_in_parts_and_committed_whole_or_not_at_all() {
+    let Remote { server, database, .. } = crate::remote().unwrap();
+    let (relay, state) = (Relay::before(server), tempfile::tempdir().unwrap());
+    let mut writer = Postgres::open(&relay.url(&database), state.path()).unwrap().writer().unwrap();
+    let own = "SELECT count(*), sum(length(value)) FROM ken.facts WHERE name ~ '^(n[0-9]|m[0-9]|large|next)'";
+    let stored = || server.sql(&database, own);
+    let large = "x".repeat(700_000);
+    writer.begin().unwrap();
+    let before = relay.round_trips();
+    for number in 0..200 {
+        writer.tables().set_stored_value(&format!("n{number:03}"), "v").unwrap();
+    }
+    let small = relay.round_trips() - before;
+    for number in 0..4 {
+        writer.tables().set_stored_value(&format!("large {number}"), &large).unwrap();
+    }
+    writer.commit().unwrap();
+    let all = relay.round_trips() - before;
+    println!("round trips of 200 small statements: {small}, and 4 large ones with the commit: {}", all - small);
+    assert!((3..=4).contains(&small) && all <= small + 5, "{small}, {all}");
+    assert_eq!(stored(), format!("204|{}", 200 + 4 * large.len()));
+    // One that is refused in the middle of them, by a caller that goes on regardless.
+    server.sql(
+        &database,
+        "CREATE FUNCTION ken.refuse() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE EXCEPTION 'this one is bad' USING ERRCODE = 'unique_violation'; END $$;
+         CREATE TRIGGER refuse BEFORE INSERT ON ken.facts FOR EACH ROW WHEN (NEW.name = 'm100') EXECUTE FUNCTION ken.refuse()",
+    );
+    writer.begin().unwrap();
+    let set = |number: u32| writer.tables().set_stored_value(&format!("m{number:03}"), "v");
+    let errors: Vec<_> = (0..200).filter_map(|number| set(number).err()).collect();
+    assert_eq!(errors.first().map(|error| error.code), Some(Code::Conflict), "{errors:?}");
+    assert!(writer.commit().is_err());
+    assert_eq!(stored(), format!("204|{}", 200 + 4 * large.len()));
+    // The next transaction works.
+    writer.begin().unwrap();
+    writer.tables().set_stored_value("next", "v").unwrap();
+    writer.commit().unwrap();
+    assert!(stored().starts_with("205|"));
 }
