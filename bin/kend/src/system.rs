@@ -4,11 +4,9 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +25,7 @@ use nix::unistd::Pid;
 use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::descriptor::adopt;
-use crate::handover::{PartState, ProgramFile, Upgrade};
+use crate::handover::{PartState, Upgrade};
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
@@ -262,13 +260,18 @@ impl System {
         let mut passed = self.sockets.of(name);
         passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
         passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
-        let walls = part.launch.walls.as_ref().map_or(Ok(None), ruleset).map_err(|why| format!("walls: {why}"))?;
+        let walls = part
+            .launch
+            .walls
+            .as_ref()
+            .map_or(Ok(None), |walls| ruleset(walls, &self.places.state))
+            .map_err(|why| format!("walls: {why}"))?;
         let mark = self.spawner.next_mark();
         let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
-        let program = ProgramFile::of(Path::new(OsStr::from_bytes(part.launch.program.as_bytes())));
+        let programs = part.installed();
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
-        Ok(Spawned { pid, mark, guard, program })
+        Ok(Spawned { pid, mark, guard, programs })
     }
 
     /// Collects ended children. Parts are restarted according to their policy, and the processes that they left behind
@@ -616,12 +619,15 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Makes the folders of a part that are missing, and its ruleset.
-fn ruleset(walls: &Files) -> Result<Option<OwnedFd>, String> {
+/// Makes the folders of a part that are missing, and its ruleset. A folder of the configuration is left to the person if it cannot be
+/// made.
+fn ruleset(walls: &Files, state: &Path) -> Result<Option<OwnedFd>, String> {
     // mkdir(2) waits for a disk that stands still, even if the folder is there.
     for folder in walls.own.iter().filter(|folder| !folder.is_dir()) {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        let is_needed = folder.starts_with(state);
+        let made = DirBuilder::new().recursive(is_needed).mode(0o700).create(folder);
+        made.or_else(|error| if is_needed { Err(error) } else { Ok(()) })
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     }
     walls.ruleset()
 }

@@ -8,6 +8,7 @@ use nix::unistd::getpgid;
 
 use super::*;
 use crate::config::load;
+use crate::handover::Programs;
 use crate::part::{Ending, Process};
 
 /// A system whose parts are described by the test.
@@ -80,7 +81,7 @@ impl Kit {
         let pid = Pid::from_raw(child.id() as i32);
         let guard = OwnedFd::from(File::open("/dev/null").unwrap());
         let now = self.now;
-        self.part(name).started(Spawned { pid, mark: 1, guard, program: None }, now);
+        self.part(name).started(Spawned { pid, mark: 1, guard, programs: Programs { own: None, run: None } }, now);
         pid
     }
 
