@@ -59,8 +59,8 @@ $(HALVES):
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
-# Then thirty stalls; and under eight kinds of clients a thousand kills, a disk that is full, stands still and fails, and a clock that is
-# set. Needs node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
+# Then thirty stalls, a hundred promotions of a standby of the database server, and under eight kinds of clients a thousand kills, a disk
+# that is full, stands still and fails, and a clock that is set. Needs node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
@@ -79,6 +79,7 @@ torture: toolchain
 	$(CARGO) build --workspace --bins --example runner --test system --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
+	KEN_PROMOTIONS=100 $(CARGO) test --workspace --test journeys --locked standby_is_promoted -- --nocapture
 	KEN_KILLS=1000 KEN_STALL_SECONDS=15 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
 
 # A million events, and what is left of them; then a day of schedules in an hour. Builds as `make test` does, because only a build with

@@ -165,7 +165,7 @@ fn an_activated_model_answers_from_then_on() {
     let session = system.session();
     let text = || system.say(&session, "go").expect(200).text("/result/text");
     assert_eq!(text(), "one");
-    let choice = system.home().join("state/cognitive/active_model");
+    let choice = system.home().join("state/models/active_model");
     std::fs::create_dir_all(choice.parent().unwrap()).unwrap();
     std::fs::write(choice, "two\n").unwrap();
     assert_eq!(text(), "two");

@@ -1,5 +1,5 @@
 //! Benchmarks of a store on a PostgreSQL server: accepted events beside what pgbench reaches on the same server with one insert a
-//! transaction, and beside a store with a file. `make bench` runs them with the release binaries, if a server is installed.
+//! transaction and with the statements of an accept, and beside a store with a file. `make bench` runs them with the release binaries, if a server is installed.
 //!
 //! `KEN_BENCH_SECONDS` sets the length of each load (3).
 
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use figures::{Samples, per_second, row, title};
-use ken_tests::{Builder, NO_POSTGRES, Postgres, System};
+use ken_tests::{Builder, NO_POSTGRES, Postgres, Relay, System};
 use ken_types::Timestamp;
 use ken_types::id::{EventId, Mint, Origin, SessionId};
 use ken_types::ops::Op;
@@ -38,22 +38,27 @@ fn main() {
     let on_file = start("");
     server.sql(&database, "CREATE TABLE bench (number bigserial PRIMARY KEY, body text)");
     idle(&server, &database);
+    let (_working, recorded, statements) = record(&server);
     for clients in [1, 16, 64] {
-        let floor = pgbench(&server, &database, clients);
+        let of_insert = pgbench(&server, &database, INSERT, clients);
+        let of_statements = pgbench(&server, &recorded, &statements, clients);
         let (rate, latency) = accepts(&on_server, clients);
         let (of_file, _) = accepts(&on_file, clients);
         row(
             &format!("accepted events, {clients} clients"),
             &format!("{}, {}", per_second(rate), latency.text()),
             &format!(
-                "{:.2} x one insert by pgbench ({}); a file: {}",
-                rate / floor,
-                per_second(floor),
+                "{:.2} x its statements by pgbench ({}), {:.2} x one insert by pgbench ({}); a file: {}",
+                rate / of_statements,
+                per_second(of_statements),
+                rate / of_insert,
+                per_second(of_insert),
                 per_second(of_file)
             ),
         );
     }
-    statements(&server, &database, &on_server);
+    drop((on_server, on_file));
+    round_trips(&server);
 }
 
 /// Starts a system in which nobody works, so that only the store is measured.
@@ -63,9 +68,11 @@ fn start(config: &str) -> System {
     system
 }
 
-fn pgbench(server: &Postgres, database: &str, clients: usize) -> f64 {
+const INSERT: &str = "INSERT INTO bench (body) VALUES (repeat('x', 600));";
+
+fn pgbench(server: &Postgres, database: &str, statements: &str, clients: usize) -> f64 {
     let mut script = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut script, b"INSERT INTO bench (body) VALUES (repeat('x', 600));").unwrap();
+    std::io::Write::write_all(&mut script, statements.as_bytes()).unwrap();
     let output = Command::new("pgbench")
         .args(["--no-vacuum", "--jobs=2", &format!("--client={clients}"), &format!("--time={}", seconds().as_secs())])
         .arg("--file")
@@ -74,6 +81,7 @@ fn pgbench(server: &Postgres, database: &str, clients: usize) -> f64 {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "pgbench: {text} {}", String::from_utf8_lossy(&output.stderr));
     let rate = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
     rate.unwrap_or_else(|| panic!("pgbench: {text} {}", String::from_utf8_lossy(&output.stderr)))
 }
@@ -99,7 +107,8 @@ impl Sender {
         self.client.call(O::NAME, &args, Some(Duration::from_secs(60)), |_| Ok(())).expect("the store answers");
     }
 
-    fn send(&mut self) {
+    /// Sends a prompt, and returns the ids of the event and the submission.
+    fn send(&mut self) -> [String; 2] {
         if self.sent.is_multiple_of(PROMPTS) {
             self.session = SessionId(format!("tui-{}-{}", self.name, self.sent));
             let fresh = FreshSession::new(self.session.clone(), Origin::Tui);
@@ -107,9 +116,11 @@ impl Sender {
         }
         self.sent += 1;
         let submission_id = self.mint.submission();
+        let (id, ids) = (self.mint.prefixed("tui:"), submission_id.as_str().to_owned());
+        let ids = [id.clone(), ids];
         let accept = Accept {
             event: InboundEvent {
-                id: EventId(self.mint.prefixed("tui:")),
+                id: EventId(id),
                 scope: scope(),
                 kind: "chat.message".into(),
                 text: "When does the depot open on a Saturday, and who has the key?".into(),
@@ -123,6 +134,7 @@ impl Sender {
             counted: false,
         };
         self.call::<ChatAccept>(&accept);
+        ids
     }
 }
 
@@ -134,7 +146,7 @@ fn accepts(system: &System, clients: usize) -> (f64, Samples) {
     let socket = system.socket("store");
     load(clients, move |number| {
         let mut sender = Sender::of(&socket, format!("{clients}-{number}"));
-        move || sender.send()
+        move || _ = sender.send()
     })
 }
 
@@ -151,18 +163,90 @@ fn idle(server: &Postgres, database: &str) {
     row("idle", &format!("{each:.1} transactions/s"), "");
 }
 
-/// Counts the statements of one accept. Some are sent together with the next one.
-fn statements(server: &Postgres, database: &str, system: &System) {
+/// Returns the statements of one accept as a script of pgbench, with the database in which they can be run. Each transaction has ids of its own.
+/// The submission is deleted at the end, because at most 256 wait in a session of ken.
+fn record(server: &Postgres) -> (System, String, String) {
+    let database = server.database();
+    let system = start(&format!("[store]\nurl = \"{}\"\n", server.url(&database)));
+    let mut sender = Sender::of(&system.socket("store"), "recorded".to_owned());
+    sender.send();
+    let set = |to: &str| {
+        server.sql("postgres", &format!("ALTER SYSTEM SET log_statement = '{to}'"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    set("all");
+    let before = server.log().len();
+    let [event, submission] = sender.send();
+    let log = server.log();
+    set("none");
+    let script = statements_of(log.get(before..).unwrap_or_default(), &event);
+    assert!(script.contains("INSERT INTO events"), "{log}");
+    let script = script.replace(&event, "tui_:number").replace(&submission, "sub_:number");
+    let end = format!("DELETE FROM submissions WHERE id = 'sub_:number'; {COMMIT}");
+    let script = script.replace(COMMIT, &end);
+    // It runs on, because the statements are those of a host that works.
+    (system, database, format!("\\set number random(1, 1000000000000000)\n{script}"))
+}
+
+const COMMIT: &str = "SELECT 1; COMMIT";
+
+/// Returns the statements of the process that has stored an event, from a log of all statements, with their parameters in them.
+fn statements_of(log: &str, event: &str) -> String {
+    let lines: Vec<String> = log.replace("\n\t", " ").lines().map(str::to_owned).collect();
+    let process = lines.iter().find(|line| line.contains("INSERT INTO events")).and_then(|line| line.split(' ').nth(3));
+    let process = process.expect("the event was stored").to_owned();
+    let mut statements: Vec<String> = Vec::new();
+    for line in lines.iter().filter(|line| line.contains(&process)) {
+        if let Some((_, sql)) =
+            line.split_once("LOG:  statement: ").or_else(|| line.split_once("LOG:  execute <unnamed>: "))
+        {
+            statements.push(sql.to_owned());
+        } else if let (Some((_, values)), Some(last)) = (line.split_once("arameters: "), statements.last_mut()) {
+            *last = with_values(last, values);
+        }
+    }
+    // The numbers of the events of the system are given by the store.
+    for statement in statements.iter_mut().filter(|statement| statement.starts_with("INSERT INTO system_events")) {
+        let (start, rest) = statement.split_once("VALUES (").expect("values");
+        let (_, others) = rest.split_once(',').expect("a number");
+        *statement = format!("{start}VALUES (:number,{others}");
+    }
+    let begun = statements.iter().position(|statement| statement.contains("BEGIN ISOLATION LEVEL READ COMMITTED"));
+    let own: Vec<String> = statements.split_off(begun.expect("a transaction"));
+    let ended = own.iter().position(|statement| statement == COMMIT).expect("a commit");
+    assert!(own.iter().take(ended).any(|statement| statement.contains(event)), "{own:?}");
+    own.into_iter().take(ended + 1).map(|statement| statement + ";\n").collect()
+}
+
+/// Puts the values of `$1 = 'one', $2 = NULL` into a statement.
+fn with_values(sql: &str, values: &str) -> String {
+    let mut sql = sql.to_owned();
+    let count = (1..).take_while(|number| values.contains(&format!("${number} = "))).count();
+    for number in (1..=count).rev() {
+        let (_, value) = values.rsplit_once(&format!("${number} = ")).expect("a value");
+        let value = value.split(&format!(", ${} = ", number + 1)).next().unwrap_or_default();
+        sql = sql.replace(&format!("${number}"), value);
+    }
+    sql
+}
+
+/// Counts how often the store waits for its server for an accept: of one client, and of many, which share transactions.
+fn round_trips(server: &Postgres) {
+    let (relay, database) = (Relay::before(server), server.database());
+    let system = start(&format!("[store]\nurl = \"{}\"\n", relay.url(&database)));
     let mut sender = Sender::of(&system.socket("store"), "one".to_owned());
     sender.send();
-    server.sql(database, "ALTER SYSTEM SET log_statement = 'all'");
-    server.sql(database, "SELECT pg_reload_conf()");
-    std::thread::sleep(Duration::from_millis(500));
-    let before = server.log().len();
-    sender.send();
-    let log = server.log();
-    let lines = log.get(before..).unwrap_or_default().lines();
-    let of_accept: Vec<&str> =
-        lines.filter(|line| line.contains("LOG:  execute") || line.contains("LOG:  statement")).collect();
-    row("statements of one accept", &of_accept.len().to_string(), "");
+    // The store renews its place between some of them.
+    let of_one = (0..20).map(|_| {
+        let before = relay.round_trips();
+        sender.send();
+        relay.round_trips() - before
+    });
+    row("round trips of one accept", &of_one.min().unwrap_or_default().to_string(), "");
+    let accepted = || -> f64 { server.sql(&database, "SELECT count(*) FROM ken.events").parse().unwrap() };
+    let (before, trips) = (accepted(), relay.round_trips());
+    accepts(&system, 16);
+    let each = (relay.round_trips() - trips) as f64 / (accepted() - before);
+    row("round trips per accept, 16 clients", &format!("{each:.1}"), "");
 }

@@ -102,7 +102,8 @@ fn workflows_are_found_by_name() {
         }
     }
     let folder = system.home().join("workflows");
-    fs::create_dir(&folder).unwrap();
+    // kend has made it, as there is no rule for a folder that does not exist.
+    assert!(folder.is_dir());
     fs::write(folder.join("mine.json"), r#"{"name": "mine", "steps": [{"step": "ESL", "id": "mood"}]}"#).unwrap();
     fs::write(folder.join("torn.json"), r#"{"name": "torn", "steps": [{"step": "XYZ"}]}"#).unwrap();
     let mine = json!({"workflow": "mine", "data": {"text": "Fine."}});

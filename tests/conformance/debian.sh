@@ -1,7 +1,7 @@
 #!/bin/bash
 # debian.sh PROGRAMS [SUITE...]: makes the package of the programs in PROGRAMS and installs it in Debian 12 and 13 (bookworm, trixie),
 # each in a container of its own in which the systemd of that release is process 1: units, exposure, start, answers, whose a connection
-# is, reload, the daily backup, what the hardening leaves to commands (the sandbox's tests, test suites in node, Go and Java, an MCP server), upgrade,
+# is, reload, programs that take over, the daily backup, what the hardening leaves to commands (the sandbox's tests, test suites in node, Go and Java, an MCP server), upgrade,
 # downgrade, a database of a newer version, other systems beside it, removal and purge. Needs root and debootstrap; Debian's mirror is
 # needed once, after that target/debian has the systems. Prints what holds.
 set -euo pipefail
@@ -200,6 +200,20 @@ tests_run() {
     probe "probe-$1" /usr/bin/ken-coder run -f "/var/lib/ken/workspace/projects/$1/call.json" && says '"status": 0,' cat "$work/$suite/root/var/tmp/probe-$1.out"
 }
 
+main_process() { inside systemctl show -P MainPID -P ActiveEnterTimestampMonotonic -P NRestarts ken; }
+
+# The programs are replaced by new files and take over: for systemd it is the same process of the same start, and all parts are new ones.
+takes_over() {
+    local before parts
+    before=$(main_process)
+    parts=$(inside pgrep -P "${before%%$'\n'*}" | sort)
+    inside sh -c 'for program in /usr/bin/kend /usr/bin/ken-*; do cp -p "$program" "$program.new" && mv "$program.new" "$program"; done'
+    says "has taken over, pid ${before%%$'\n'*}" as ken env XDG_CONFIG_HOME=/etc KEN_STATE_DIR=/var/lib/ken KEN_RUN_DIR=/run/ken ken upgrade || return 1
+    [ "$(main_process)" = "$before" ] && active active || { main_process; return 1; }
+    parts=$(comm -12 <(echo "$parts") <(inside pgrep -P "${before%%$'\n'*}" | sort))
+    [ -z "$parts" ] || { echo "these parts are the same processes: $parts"; return 1; }
+}
+
 kend_in_leaf() {
     local group
     group=$(inside sh -c 'cat /proc/$(systemctl show -P MainPID ken)/cgroup | sed -n "s/^0:://p"')
@@ -325,6 +339,8 @@ all() {
     holds "and the service goes on" active active
     sed -i '$d' "$work/$suite/root/etc/ken/ken.toml"
     holds "a reload of a good file" inside systemctl reload ken
+    holds "ken upgrade: new programs take over in the same main process" takes_over
+    holds "a reload after that" inside systemctl reload ken
 
     holds "the service makes a backup, which is sound" backup_service
     holds "the timer makes another one" backup_timer

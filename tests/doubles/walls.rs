@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub enum Try {
     Connect(String),
     /// The name of a system call.
     Syscall(String),
+    /// Runs a program that says its version.
+    Run(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,6 +83,7 @@ fn probe(tried: &Try) -> Result<Tried, Error> {
         Try::Write(path) => write(Path::new(path)),
         Try::Connect(target) => connect(target),
         Try::Syscall(name) => call(name)?,
+        Try::Run(program) => Command::new(program).arg("--version").output().map(drop),
     };
     Ok(Tried { errno: result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |()| 0) })
 }

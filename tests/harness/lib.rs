@@ -27,6 +27,7 @@ mod postgres;
 pub mod prompt_cache;
 #[path = "../doubles/provider.rs"]
 pub mod provider;
+mod relay;
 mod skip;
 mod sse;
 mod system;
@@ -47,6 +48,7 @@ pub use http::{Answer, Client, Exchange};
 pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
 pub use postgres::{NO_POOLER, NO_POSTGRES, Pooler, Postgres};
+pub use relay::{Cut, Relay};
 pub use skip::skip;
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, copy_program, scripted, scripted_builder, tui, until};

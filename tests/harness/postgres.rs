@@ -210,6 +210,10 @@ impl Postgres {
         super::until("the server has read its settings", || self.sql("postgres", &set) == "t");
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }

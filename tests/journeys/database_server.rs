@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Builder, Client, NO_POOLER, NO_POSTGRES, Pooler, Postgres, System, binary, skip, until};
+use ken_tests::{Builder, Client, NO_POOLER, NO_POSTGRES, Pooler, Postgres, System, binary, number, skip, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-fn home_on(url: &str) -> System {
+pub(crate) fn home_on(url: &str) -> System {
     Builder::default().config(&format!("[store]\nurl = \"{url}\"\n")).start()
 }
 
 /// Runs a command that must succeed, and returns what it prints.
 #[track_caller]
-fn runs(system: &System, arguments: &[&str]) -> String {
+pub(crate) fn runs(system: &System, arguments: &[&str]) -> String {
     let output = system.ken(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Appends numbers to a stream, one after the other, and keeps those that were acknowledged.
-struct Writer {
+pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Written>,
 }
@@ -76,14 +76,14 @@ impl Writer {
     }
 }
 
-fn writers(system: &System) -> [Writer; 3] {
+pub(crate) fn writers(system: &System) -> [Writer; 3] {
     system.client().request("PUT", "/streams/numbers").header("Content-Type", "text/plain").send().expect(201);
     ["a", "b", "c"].map(|name| Writer::start(system, name))
 }
 
-/// Ends the writers, and compares what was acknowledged with what is stored.
+/// Ends the writers, and compares what was acknowledged with what is stored. Returns how many are stored and were not acknowledged.
 #[track_caller]
-fn nothing_is_lost_or_doubled(system: &System, writers: [Writer; 3], what: &str) {
+pub(crate) fn nothing_is_lost_or_doubled(system: &System, writers: [Writer; 3], what: &str) -> usize {
     let written = writers.map(Writer::end);
     let stored = stored(system);
     let outage = written.iter().map(|written| written.outage).max().unwrap();
@@ -97,6 +97,7 @@ fn nothing_is_lost_or_doubled(system: &System, writers: [Writer; 3], what: &str)
         doubled.len()
     );
     assert!(acknowledged.len() > 50 && lost.is_empty() && doubled.is_empty(), "lost {lost:?}, doubled {doubled:?}");
+    stored.len() - acknowledged.len()
 }
 
 /// How often each number is in the stream.
@@ -116,7 +117,7 @@ fn stored(system: &System) -> BTreeMap<String, usize> {
     }
 }
 
-fn is_ready(system: &System) -> bool {
+pub(crate) fn is_ready(system: &System) -> bool {
     Client::try_connect(system.address()).is_ok_and(|mut client| client.get("/ready").status == 200)
 }
 
@@ -224,7 +225,8 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
     let system = home_on(&first.url_of_both(&second, &database));
     let writers = writers(&system);
     let (mut primary, mut standby) = (&first, &second);
-    for _ in 0..3 {
+    let (promotions, begun) = (number("KEN_PROMOTIONS", 3), Instant::now());
+    for round in 1..=promotions {
         sleep(Duration::from_millis(700));
         primary.crash();
         standby.promote();
@@ -232,9 +234,12 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
         primary.follow(standby);
         (primary, standby) = (standby, primary);
         primary.wait_for_standby(true);
+        if round % 10 == 0 {
+            println!("{round} promotions after {:?}", begun.elapsed());
+        }
     }
     sleep(Duration::from_millis(500));
-    nothing_is_lost_or_doubled(&system, writers, "3 promotions");
+    nothing_is_lost_or_doubled(&system, writers, &format!("{promotions} promotions"));
     first.crash();
     second.crash();
     // The one that the URL names first was the newest standby, so it is promoted, and then the other one comes back as what it was.

@@ -5,6 +5,7 @@
 mod approval;
 mod bad_day;
 mod console;
+mod database_faults;
 mod database_server;
 mod first_model;
 mod forget;

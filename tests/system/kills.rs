@@ -12,7 +12,7 @@ use ken_tests::{Builder, System, number, skip, until};
 
 mod check;
 mod clients;
-mod disk;
+pub(crate) mod disk;
 mod disturb;
 mod door;
 mod faults;

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, Client, System, binary, tui, until};
+use ken_tests::{Answer, Builder, Client, System, binary, skip, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+
+use crate::kills::disk::Disk;
 
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
 const PARTS: [&str; 5] = ["store", "gateway", "agent", "model", "cognitive"];
@@ -401,6 +403,43 @@ fn a_slow_disk_under_load() {
         std::thread::sleep(Duration::from_secs(13));
     }
     load.check(&system).expect_clean();
+}
+
+/// Parts that need nothing of the disk to start are back as fast as ever while it stands still: kend does not wait for it.
+#[test]
+fn a_disk_that_stands_still_holds_up_no_restart() {
+    const RESTARTED: [&str; 5] = ["approver", "scheduler", "agent", "model", "gateway"];
+    let disk = match Disk::new() {
+        Ok(disk) => disk,
+        Err(why) => return skip(&why),
+    };
+    let system = Builder::default().below(&disk.folder()).start();
+    RESTARTED.iter().for_each(|part| system.wait_until_stable(part));
+    let before = RESTARTED.map(|part| system.pid(part));
+    let is_back = |part: &str, before: i32| {
+        let answer = system.ken(&["call", "kend", "parts.status"]);
+        let status: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
+        let parts = status["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        parts.iter().any(|one| one["name"] == part && one["state"] == "ready" && one["pid"] != before)
+    };
+    let mut stall = disk.stall(10);
+    let took = RESTARTED.iter().zip(before).map(|(part, before)| {
+        let begun = Instant::now();
+        _ = kill(Pid::from_raw(before), Signal::SIGKILL);
+        until("the part is back", || is_back(part, before));
+        println!("{part}: ready {:.2} s after its death", begun.elapsed().as_secs_f64());
+        begun.elapsed()
+    });
+    let longest = took.max().unwrap();
+    stall.wait().unwrap();
+    println!("the disk stood still for 10 s; the longest restart took {:.2} s", longest.as_secs_f64());
+    assert!(longest < Duration::from_secs(2));
+    // What was logged meanwhile is in the file as soon as the disk goes on.
+    until("the log has all of it", || {
+        let log = std::fs::read_to_string(system.home().join("state/log/kend.log")).unwrap();
+        before.iter().all(|pid| log.contains(&format!("started, pid {}", pid)))
+            && log.matches("SIGKILL").count() >= RESTARTED.len()
+    });
 }
 
 /// If the store does not answer, reads fail with 503, and changes with 504 because their outcome is unknown.

@@ -90,21 +90,22 @@ impl Probes {
         let probe = binary("examples/walls").display().to_string();
         let mut config = String::new();
         for (part, walls) in entries() {
-            config += &format!("[part.{part}]\ncommand = [{probe:?}]\n{walls}\n");
+            config += &format!("[part.{part}]\ncommand = [{probe:?}]\nenv = [\"MVLM_MODEL_DIRS\"]\n{walls}\n");
         }
         config += &format!("[part.free]\ncommand = [{probe:?}]\nsockets = {{ wire = {{ unix = \"free.sock\" }} }}\n");
         let mut builder = builder(user).config(&config).secrets("API_SECRET=s3cret\n");
         for file in [
             "store/ken.db",
             "gateway/console.key",
-            "cognitive/audit.jsonl",
+            "cognitive/admin.key",
+            "models/active_model",
             "log/other.log",
             "trust/folders.json",
             "workspace/AGENTS.md",
         ] {
             builder = builder.file(&format!("state/{file}"), "content\n");
         }
-        for file in ["accepted.json", "skills/own/SKILL.md"] {
+        for file in ["accepted.json", "skills/own/SKILL.md", "workflows/own.json", "models.toml"] {
             builder = builder.file(file, "content\n");
         }
         for (name, value) in env {
@@ -142,68 +143,81 @@ impl Probes {
 
 const ALL: [&str; 9] =
     ["agent", "approver", "cognitive", "gateway", "messenger", "model", "scheduler", "store", "tools"];
-/// Those that start programs, and therefore have no rules for files.
+/// Those that start programs.
 const STARTERS: [&str; 3] = ["cognitive", "model", "tools"];
+/// The one that starts programs of which nobody knows what they need, and therefore has no rules for files and none for the network.
+const FREE: &str = "tools";
 
-/// The starters and others.
-fn starters_and(others: &[&'static str]) -> Vec<&'static str> {
-    [&STARTERS, others].concat()
+/// The parts that are named, and the free one.
+fn also(others: &[&'static str]) -> Vec<&'static str> {
+    [&[FREE], others].concat()
 }
 
 #[test]
 fn each_part_reads_and_writes_its_own_files_alone() {
     as_each_user(|user| {
-        let probes = Probes::start(user, &[]);
-        // A file of the person, elsewhere, that the user of ken can read and write.
+        // Files of the person, elsewhere, that the user of ken can read and write; and a model with a link to its weights.
         let elsewhere = tempfile::tempdir().unwrap();
-        let letter = elsewhere.path().join("letter");
+        let [letter, model] = ["letter", "model"].map(|name| elsewhere.path().join(name));
         fs::write(&letter, "Dear").unwrap();
+        fs::create_dir(&model).unwrap();
+        fs::write(model.join("config.json"), "{}").unwrap();
+        fs::write(elsewhere.path().join("blob"), "weights").unwrap();
+        std::os::unix::fs::symlink("../blob", model.join("model.safetensors")).unwrap();
         Command::new("chmod").args(["-R", "a+rwX"]).arg(elsewhere.path()).status().unwrap();
+        let probes = Probes::start(user, &[("MVLM_MODEL_DIRS", &format!("own:{}", model.display()))]);
         let letter = letter.display().to_string();
         for path in [probes.path("ken.toml").as_str(), "/etc/passwd", "/proc/self/status"] {
             probes.only("path", path, &ALL);
         }
-        for path in [
-            &probes.path("secrets.env"),
-            &probes.path("state/log/other.log"),
-            &probes.path("state/workspace/AGENTS.md"),
-            &probes.path("state/cognitive/audit.jsonl"),
-            &letter,
-            "/usr/bin/env",
+        let shared = |name: &str| root().join("share").join(name).display().to_string();
+        for (path, readers) in [
+            (probes.path("secrets.env"), also(&[])),
+            (probes.path("state/log/other.log"), also(&[])),
+            (probes.path("state/workspace/AGENTS.md"), also(&[])),
+            (probes.path("accepted.json"), also(&[])),
+            (probes.path("skills/own/SKILL.md"), also(&[])),
+            (letter.clone(), also(&[])),
+            ("/usr/bin/env".to_owned(), also(&[])),
+            (probes.path("state/store/ken.db"), also(&["store"])),
+            (probes.path("state/gateway/console.key"), also(&["gateway"])),
+            (probes.path("state/trust/folders.json"), also(&["gateway"])),
+            (shared("console/index.html"), also(&["gateway"])),
+            (shared("agents"), also(&["agent"])),
+            (shared("protocols/governing-rules.md"), also(&["agent"])),
+            (probes.path("state/cognitive/admin.key"), also(&["cognitive"])),
+            (probes.path("workflows/own.json"), also(&["cognitive"])),
+            (shared("workflows"), also(&["cognitive"])),
+            (probes.path("state/models/active_model"), also(&["cognitive", "model"])),
+            (model.join("config.json").display().to_string(), also(&["cognitive", "model"])),
+            (model.join("model.safetensors").display().to_string(), also(&["cognitive", "model"])),
+            (probes.path("models.toml"), also(&["model"])),
+            (shared("models.toml"), also(&["model"])),
         ] {
-            probes.only("path", path, &STARTERS);
+            probes.only("path", &path, &readers);
         }
-        probes.only("path", &probes.path("state/store/ken.db"), &starters_and(&["store"]));
-        for file in ["gateway/console.key", "trust/folders.json"] {
-            probes.only("path", &probes.path(&format!("state/{file}")), &starters_and(&["gateway"]));
-        }
-        let page = root().join("share/console/index.html").display().to_string();
-        probes.only("path", &page, &starters_and(&["gateway"]));
-        for text in ["agents", "protocols/governing-rules.md"] {
-            let text = root().join("share").join(text).display().to_string();
-            probes.only("path", &text, &starters_and(&["agent"]));
-        }
-        for file in ["accepted.json", "skills/own/SKILL.md"] {
-            probes.only("path", &probes.path(file), &STARTERS);
-        }
-        for path in [
-            &probes.path("ken.toml"),
-            &probes.path("secrets.env"),
-            &probes.path("state"),
-            &probes.path("state/workspace"),
-            &letter,
-            "/tmp",
-            &probes.path("run"),
+        for (path, writers) in [
+            (probes.path("ken.toml"), also(&[])),
+            (probes.path("secrets.env"), also(&[])),
+            (probes.path("state"), also(&[])),
+            (probes.path("state/workspace"), also(&[])),
+            (letter, also(&[])),
+            ("/tmp".to_owned(), also(&[])),
+            (probes.path("run"), also(&[])),
+            (probes.path("state/trust"), also(&[])),
+            (model.join("config.json").display().to_string(), also(&[])),
+            (probes.path("workflows"), also(&[])),
+            (probes.path("state/store"), also(&["store"])),
+            (probes.path("state/store/ken.db"), also(&["store"])),
+            (probes.path("state/gateway"), also(&["gateway"])),
+            (probes.path("state/cognitive"), also(&["cognitive"])),
+            (probes.path("state/models"), also(&["cognitive"])),
         ] {
-            probes.only("write", path, &STARTERS);
+            probes.only("write", &path, &writers);
         }
-        probes.only("write", &probes.path("state/store"), &starters_and(&["store"]));
-        probes.only("write", &probes.path("state/store/ken.db"), &starters_and(&["store"]));
-        probes.only("write", &probes.path("state/gateway"), &starters_and(&["gateway"]));
-        probes.only("write", &probes.path("state/trust"), &STARTERS);
         // Of other processes only what is no secret.
         let other = probes.system.pid("free");
-        for part in ALL.iter().filter(|part| !STARTERS.contains(part)) {
+        for part in ALL.iter().filter(|part| **part != FREE) {
             for file in ["environ", "maps"] {
                 assert!(
                     probes.is_refused(part, "path", &format!("/proc/{other}/{file}")),
@@ -215,6 +229,24 @@ fn each_part_reads_and_writes_its_own_files_alone() {
 }
 
 #[test]
+fn each_part_runs_its_own_programs_alone() {
+    as_each_user(|user| {
+        let probes = Probes::start(user, &[]);
+        for (program, runners) in [
+            ("ken-textgen", also(&["cognitive", "model"])),
+            ("ken-esl", also(&["cognitive"])),
+            ("ken-laws", also(&["cognitive"])),
+            ("ken-sandbox", also(&[])),
+            ("ken", also(&[])),
+        ] {
+            probes.only("run", &binary(program).display().to_string(), &runners);
+        }
+        probes.only("run", "/bin/sh", &[FREE]);
+        probes.only("run", "/usr/bin/env", &[FREE]);
+    });
+}
+
+#[test]
 fn each_part_has_its_network_alone() {
     as_each_user(|user| {
         let probes = Probes::start(user, &[]);
@@ -222,14 +254,14 @@ fn each_part_has_its_network_alone() {
         let tcp = format!("tcp:{}", listener.local_addr().unwrap());
         let name = format!("ken-walls-{}-{user:?}", std::process::id());
         let _abstract = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let reaches_out = starters_and(&["messenger"]);
+        let reaches_out = also(&["messenger", "model"]);
         probes.only("connect", &tcp, &reaches_out);
         probes.only("connect", "udp:", &reaches_out);
-        probes.only("connect", "listen:", &STARTERS);
-        probes.only("connect", &format!("abstract:{name}"), &STARTERS);
+        probes.only("connect", "listen:", &[FREE]);
+        probes.only("connect", &format!("abstract:{name}"), &[FREE]);
         // The addresses of this machine (NETLINK_ROUTE), and whose a connection is (NETLINK_SOCK_DIAG).
         probes.only("connect", "netlink:0", &reaches_out);
-        probes.only("connect", "netlink:4", &starters_and(&["gateway"]));
+        probes.only("connect", "netlink:4", &also(&["gateway"]));
         // Landlock has no rule for these: the mode of the folder and the check of the uid hold them.
         probes.only("connect", &format!("unix:{}", probes.path("run/kend.sock")), &ALL);
     });
@@ -239,12 +271,14 @@ fn each_part_has_its_network_alone() {
 fn each_part_has_its_system_calls_alone() {
     as_each_user(|user| {
         let probes = Probes::start(user, &[]);
-        for call in ["execve", "fork", "fchmodat", "setuid", "kill", "seccomp"] {
+        for call in ["execve", "fork", "fchmodat", "setuid", "seccomp"] {
             probes.only("syscall", call, &STARTERS);
         }
-        probes.only("syscall", "listen", &starters_and(&["gateway"]));
+        probes.only("syscall", "listen", &[&STARTERS[..], &["gateway"]].concat());
+        // A signal to kend, which is outside of the walls.
+        probes.only("syscall", "kill", &[FREE]);
         for call in ["mount", "unshare", "setns", "process_vm_readv"] {
-            probes.only("syscall", call, &["tools"]);
+            probes.only("syscall", call, &[FREE]);
         }
         for call in ["ptrace", "process_vm_writev", "keyctl", "io_uring_setup", "userfaultfd", "bpf", "perf_event_open"]
         {
@@ -335,8 +369,8 @@ fn an_older_kernel_has_lower_walls() {
     none.only("path", &letter(&none), &ALL);
     none.only("syscall", "execve", &STARTERS);
     let old = Probes::start(None, &[("KEN_LANDLOCK_VERSION", "2")]);
-    old.only("path", &letter(&old), &STARTERS);
-    old.only("write", &letter(&old), &STARTERS);
+    old.only("path", &letter(&old), &[FREE]);
+    old.only("write", &letter(&old), &[FREE]);
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub(crate) struct Alias {
 }
 
 impl Models {
+    /// `dir` is the folder of the choice. It holds nothing else, because ken-model can read it.
     pub(crate) fn new(dir: &std::path::Path) -> Models {
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("ken-textgen")));
         Models {
@@ -90,6 +91,7 @@ impl Models {
 
     /// Stores the choice. When this returns, it is on disk.
     pub(crate) fn choose(&self, alias: &str) -> Result<(), Error> {
+        self.choice.parent().map_or(Ok(()), file::folder)?;
         file::write(&self.choice, &format!("{alias}\n"))
     }
 

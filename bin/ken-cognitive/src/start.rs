@@ -36,7 +36,7 @@ pub(crate) fn start(
     let settings = Settings::read(ken_service::secret)?;
     let protocols = Protocols::shipped();
     let dir = start.places.state.join("cognitive");
-    let models = Models::new(&dir);
+    let models = Models::new(&start.places.state.join("models"));
     models.check_settings(variable)?;
     let app = Arc::new(Cognitive {
         keys: Keys::open(&dir, settings.key.as_deref())?,

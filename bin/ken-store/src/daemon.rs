@@ -137,7 +137,8 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
             Ok(Part { store, database: Some(file) })
         }
         Some(url) => {
-            let postgres = Postgres::open(&url, &directory)?;
+            let mut postgres = Postgres::open(&url, &directory)?;
+            postgres.require_sync(start.config.store.require_sync);
             check_no_file(&file, postgres.name())?;
             Ok(Part { store: Store::start(postgres, clock)?, database: None })
         }

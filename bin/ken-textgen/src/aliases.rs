@@ -103,7 +103,7 @@ fn activated() -> Option<String> {
         let places = Places::resolve(variable("KEN_HOME").as_deref(), uid, variable);
         Some(places.ok()?.state)
     });
-    std::fs::read_to_string(state?.join("cognitive/active_model")).ok()
+    std::fs::read_to_string(state?.join("models/active_model")).ok()
 }
 
 /// Splits at the first colon or equals sign: `alias=directory` is accepted as well.

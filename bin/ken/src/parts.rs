@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ken_types::Code;
 use ken_types::ops::kend::{
     ChangeArgs, Changed, KendReload, KendUpgrade, KillArgs, PartStatus, PartsKill, PartsStop, PartsWaitReady, StopArgs,
     Stopped, WaitFor, WaitReadyArgs,
 };
 use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
+use ken_types::{Code, Error};
 use serde_json::json;
 
 use crate::client::{GRACE, KEND, call, kend, parse_reply};
@@ -126,6 +126,10 @@ pub(crate) fn upgrade(places: &Places) -> Outcome {
     let wait = WaitReadyArgs { timeout_ms: Some(millis(UPGRADE_TIMEOUT)) };
     let all_ready = || call::<PartsWaitReady>(places, KEND, &wait, Some(UPGRADE_TIMEOUT));
     let status = during("waiting for the parts", all_ready)?;
+    if status.version != done.version {
+        let why = format!("kend {} has agreed to take over, but {} still runs", done.version, status.version);
+        return Err(Error::unavailable(why).hint("`ken logs kend` says why"));
+    }
     print_line(&format!("kend {} has taken over, pid {}", done.version, status.pid))?;
     if !done.parts.is_empty() {
         print_line(&format!("restarted: {}", done.parts.join(" ")))?;

@@ -12,7 +12,7 @@ use ken_types::secrets::is_name;
 use ken_types::{Engine, Error, Rate};
 
 use crate::config::Loaded;
-use crate::launch::{OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
+use crate::launch::{CONFIG_FOLDER, OWN_FOLDER, SECTIONS, SHARED_FOLDER, program};
 use crate::order;
 use crate::problem::{Problem, nearest};
 
@@ -113,9 +113,14 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
         let near = guess(entry, &sections).unwrap_or_else(|| format!(", only {}", sections.join(", ")));
         say("reads", format!("there is no section `{entry}`{near}"));
     }
-    let is_place = |path: &&String| ["/", OWN_FOLDER, SHARED_FOLDER].iter().any(|start| path.starts_with(start));
+    let places = ["/", OWN_FOLDER, SHARED_FOLDER, CONFIG_FOLDER];
+    let is_place = |path: &&String| places.iter().any(|start| path.starts_with(start));
     for path in part.walls.read.iter().chain(&part.walls.write).filter(|path| !is_place(path)) {
-        say("walls", format!("{path} is neither an absolute path nor one below {OWN_FOLDER} or {SHARED_FOLDER}"));
+        let below = format!("{OWN_FOLDER}, {SHARED_FOLDER} or {CONFIG_FOLDER}");
+        say("walls", format!("{path} is neither an absolute path nor one below {below}"));
+    }
+    if !part.walls.run.is_empty() && !part.walls.calls.runs_named() {
+        say("walls", format!("run has no effect with calls = \"{}\"", part.walls.calls.name()));
     }
     if part.nofile < 16 {
         say("nofile", String::from("a part needs at least 16 open files"));

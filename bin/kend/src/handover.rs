@@ -92,6 +92,9 @@ pub(crate) struct ProcessState {
     pub(crate) mark: u64,
     pub(crate) guard: RawFd,
     pub(crate) program: Option<ProgramFile>,
+    /// Those that it may execute. A kend that knows nothing of them has written none.
+    #[serde(default)]
+    pub(crate) run: Option<Vec<Option<ProgramFile>>>,
     pub(crate) age_ms: u64,
     pub(crate) ready_ms_ago: Option<u64>,
     /// Why it is being ended: `requested`, `by itself`, or the deadline that it has missed.
@@ -109,6 +112,25 @@ impl ProgramFile {
     pub(crate) fn of(path: &Path) -> Option<ProgramFile> {
         let meta = std::fs::metadata(path).ok()?;
         Some(ProgramFile { inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()) })
+    }
+}
+
+/// The program of a part, and those that it may execute: its rules are for these files and not for others in their place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Programs {
+    pub(crate) own: Option<ProgramFile>,
+    /// `None` if it is not known.
+    pub(crate) run: Option<Vec<Option<ProgramFile>>>,
+}
+
+impl Programs {
+    pub(crate) fn of(own: &Path, run: &[PathBuf]) -> Programs {
+        Programs { own: ProgramFile::of(own), run: Some(run.iter().map(|path| ProgramFile::of(path)).collect()) }
+    }
+
+    /// Whether others have been installed in the place of these.
+    pub(crate) fn differ_from(&self, installed: &Programs) -> bool {
+        self.own != installed.own || self.run.is_some() && self.run != installed.run
     }
 }
 

@@ -7,10 +7,10 @@ use ken_types::Timestamp;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
-use crate::logs::Rotating;
+use crate::writer::Outlet;
 
 pub(crate) struct Journal {
-    pub(crate) out: Rotating,
+    pub(crate) out: Outlet,
 }
 
 #[derive(Serialize)]
@@ -40,7 +40,7 @@ impl Journal {
         let record = Record { timestamp: Timestamp::now(), level, target: "kend", part, message };
         if let Ok(mut line) = serde_json::to_vec(&record) {
             line.push(b'\n');
-            self.out.write(&line);
+            self.out.write(line);
         }
     }
 }

@@ -80,6 +80,7 @@ impl Launch {
             env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
         }
         let walls = walls(part, &path, places).map(|walls| with_database(walls, name, loaded));
+        let walls = walls.map(|walls| with_files_of_variables(walls, &env));
         // A part that is told to restrict itself does not start if it cannot.
         let restricted = walls.as_ref().filter(|_| has_filters());
         env.extend(restricted.map(|walls| pair(CALLS_VARIABLE.into(), walls.calls.name().as_ref())));
@@ -146,16 +147,47 @@ fn command_variables(places: &Places) -> Vec<(&'static str, OsString)> {
 
 /// Without no-new-privileges the kernel takes no rules from an ordinary user.
 fn walls(part: &Part, program: &Path, places: &Places) -> Option<Files> {
-    let Walls { calls, read, write } = &part.walls;
+    let Walls { calls, read, write, run } = &part.walls;
     if *calls == Calls::Any || part.new_privileges {
         return None;
     }
-    let is_own = |path: &&String| path.starts_with(OWN_FOLDER);
+    let is_own =
+        |path: &&String| path.starts_with(OWN_FOLDER) || path.starts_with(CONFIG_FOLDER) && path.ends_with('/');
     let own = read.iter().chain(write).filter(is_own).flat_map(|path| expand(path, places)).collect();
     let mut read: Vec<PathBuf> = read.iter().flat_map(|path| expand(path, places)).collect();
     read.push(places.config.clone());
     let write = write.iter().flat_map(|path| expand(path, places)).collect();
-    Some(Files { calls: *calls, program: program.to_owned(), read, write, own })
+    let run = run.iter().filter_map(|name| find_program(name).ok()).collect();
+    Some(Files { calls: *calls, program: program.to_owned(), read, write, run, own })
+}
+
+/// A variable can name a file of a part that runs other programs: a certificate, a script, or the models of ken-textgen(1).
+fn with_files_of_variables(mut walls: Files, env: &[OsString]) -> Files {
+    if !walls.calls.runs_named() {
+        return walls;
+    }
+    let value = |name: &str| {
+        let pairs = env.iter().filter_map(|pair| pair.to_str()?.split_once('='));
+        pairs.filter(|(other, value)| *other == name && !value.is_empty()).map(|(_, value)| value).next()
+    };
+    walls.read.extend(["SSL_CERT_FILE", "KEN_SCRIPT"].into_iter().filter_map(value).map(PathBuf::from));
+    let entries = value("MVLM_MODEL_DIRS").unwrap_or_default().split(',');
+    let folders = entries.filter_map(|entry| Some(PathBuf::from(entry.split_once([':', '='])?.1.trim())));
+    // As with those of the configuration.
+    for folder in folders.filter(|folder| folder.exists()) {
+        walls.read.extend(linked(&folder));
+        walls.read.push(folder);
+    }
+    walls
+}
+
+/// The files that links in a folder lead to, as in the cache of downloaded models. A rule for the folder does not cover them.
+fn linked(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    let mut files: Vec<PathBuf> = links.filter_map(|link| link.path().canonicalize().ok()).collect();
+    files.sort();
+    files
 }
 
 /// The store may use the network exactly if its database is on another machine.
@@ -169,18 +201,37 @@ fn with_database(mut walls: Files, part_name: &str, loaded: &Loaded) -> Files {
     walls
 }
 
-/// Stand for the state directory and the folders of the installed data files in the walls of a part.
+/// Stand for the state directory, the folders of the installed data files, and those of the configuration in the walls of a part.
 pub(crate) const OWN_FOLDER: &str = "STATE/";
 pub(crate) const SHARED_FOLDER: &str = "SHARE/";
+pub(crate) const CONFIG_FOLDER: &str = "CONFIG/";
 
 fn expand(path: &str, places: &Places) -> Vec<PathBuf> {
     if let Some(below) = path.strip_prefix(OWN_FOLDER) {
         return vec![places.state.join(below)];
     }
+    if let Some(below) = path.strip_prefix(CONFIG_FOLDER) {
+        return of_configuration(below, places);
+    }
     match path.strip_prefix(SHARED_FOLDER) {
         Some(below) => share::folders().into_iter().map(|folder| folder.join(below)).collect(),
         None => vec![PathBuf::from(path)],
     }
+}
+
+/// What of this name is in the folder of the configuration, and in the folder where a part looks for files of the user (share.rs of
+/// ken-types). There is no rule for what does not exist; when a file comes to be, a reload sees other walls and starts the part anew.
+/// A name that ends with a slash is that of a folder, which kend makes before the part starts, if it may.
+fn of_configuration(name: &str, places: &Places) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let of_user = places.home.clone().or_else(|| Some(Path::new(&home?).join(".config/ken")));
+    let folders = places.config.parent().map(Path::to_owned).into_iter().chain(of_user);
+    let paths = folders.map(|folder| folder.join(name));
+    let mut found: Vec<PathBuf> = paths.filter(|path| name.ends_with('/') || path.exists()).collect();
+    found.dedup();
+    let links: Vec<PathBuf> = found.iter().flat_map(|folder| linked(folder)).collect();
+    found.extend(links);
+    found
 }
 
 fn text(value: &OsStr) -> Result<CString, String> {
@@ -400,6 +451,35 @@ mod tests {
         assert_ne!(sections(&part, &config), sections(&part, &other));
     }
 
+    /// The folders of local models, with what links in them lead to, and files of the configuration as soon as they exist.
+    #[test]
+    fn a_part_that_runs_programs_reads_the_files_that_are_named_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().canonicalize().unwrap();
+        let [model, weights] = ["model", "weights"].map(|name| folder.join(name));
+        std::fs::create_dir(&model).unwrap();
+        std::fs::write(&weights, "").unwrap();
+        std::os::unix::fs::symlink(&weights, model.join("model.safetensors")).unwrap();
+        let variables = [
+            format!("MVLM_MODEL_DIRS=a: {}, gone=/no/such/folder,", model.display()).into(),
+            "KEN_SCRIPT=/script".into(),
+            "SSL_CERT_FILE=".into(),
+        ];
+        for calls in Calls::ALL {
+            let empty = || Vec::new();
+            let (read, write, run, own) = (empty(), empty(), empty(), empty());
+            let files = Files { calls: *calls, program: "/bin/x".into(), read, write, run, own };
+            let found = with_files_of_variables(files, &variables).read;
+            let expected = ["/script".into(), weights.clone(), model.clone()];
+            assert_eq!(found, if calls.runs_named() { &expected[..] } else { &[] }, "{calls:?}");
+        }
+        let places = Places::resolve(Some(&folder), 0, |_| None).unwrap();
+        assert_eq!(of_configuration("models.toml", &places), [""; 0].map(PathBuf::from));
+        std::fs::write(folder.join("models.toml"), "").unwrap();
+        assert_eq!(of_configuration("models.toml", &places), [folder.join("models.toml")]);
+        assert_eq!(of_configuration("workflows/", &places), [folder.join("workflows/")]);
+    }
+
     /// Only the store reaches the network, only if its database is there, and only if it has walls of its own class.
     #[test]
     fn the_store_reaches_a_database_on_another_machine() {
@@ -412,7 +492,9 @@ mod tests {
                     let mut loaded = loaded();
                     loaded.config.store.url = in_config.to_owned();
                     loaded.secrets.extend(secret.map(|url| (STORE_URL.to_owned(), url.to_owned())));
-                    let own = Files { calls, program: "/bin/x".into(), read: vec![], write: vec![], own: vec![] };
+                    let empty = || Vec::new();
+                    let (read, write, run, own) = (empty(), empty(), empty(), empty());
+                    let own = Files { calls, program: "/bin/x".into(), read, write, run, own };
                     let found = with_database(own, name, &loaded).calls;
                     let expected = if name == "store" && is_far { Calls::Network } else { calls };
                     assert_eq!(found, expected, "{name} {calls:?} {in_config} {secret:?}");

@@ -1,7 +1,8 @@
 //! kend, the supervisor of ken: starts the parts, holds their sockets, watches and restarts them. See kend(8).
 //!
-//! kend has one thread, with a poll loop. Decisions are made in policy.rs, order.rs and check.rs, which are pure. Effects are in small
-//! modules: spawn.rs, sockets.rs and logs.rs. system.rs combines them, and run.rs contains the loop.
+//! kend has one thread with a poll loop, and a second one that writes the logs (writer.rs), because a disk can stand still. Decisions
+//! are made in policy.rs, order.rs and check.rs, which are pure. Effects are in small modules: spawn.rs, sockets.rs and logs.rs.
+//! system.rs combines them, and run.rs contains the loop.
 
 mod check;
 mod cli;
@@ -28,6 +29,7 @@ mod policy;
 mod problem;
 mod reap;
 mod reports;
+mod rotating;
 mod run;
 mod secrets;
 mod signals;
@@ -39,6 +41,7 @@ mod status;
 mod system;
 mod upgrade;
 mod watch;
+mod writer;
 
 use std::io::Write;
 use std::process::ExitCode;

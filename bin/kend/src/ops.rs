@@ -15,14 +15,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::connection::Connection;
-use crate::cursor::Cursor;
-use crate::logs::Rotating;
+use crate::cursor::{Cursor, Next};
 use crate::part::{Part, State, describe};
 use crate::pending::Pending;
 use crate::problem::nearest;
 use crate::reports;
+use crate::rotating::LogFiles;
 use crate::status::measure;
 use crate::system::System;
+use crate::writer::Outlet;
 
 /// The names of all operations, sorted.
 const NAMES: [&str; 17] = [
@@ -237,12 +238,12 @@ fn logs(system: &System, args: LogsArgs) -> Result<OpReply, Error> {
         return Err(Error::invalid("/args/lines", format!("at most {MAX_LINES}")));
     }
     let log = system.log(&args.name).ok_or_else(|| unknown(system, &args.name))?;
-    let pending = Pending::Logs { cursor: Cursor::last(log, args.lines), name: args.name, follow: args.follow };
-    Ok(OpReply::Later(pending, None))
+    let (lines, until, follow) = (args.lines, log.position(), args.follow);
+    Ok(OpReply::Later(Pending::Logs { name: args.name, lines, until, cursor: None, follow }, None))
 }
 
 impl System {
-    fn log(&self, name: &str) -> Option<&Rotating> {
+    fn log(&self, name: &str) -> Option<&Outlet> {
         match name {
             "kend" => Some(&self.journal.out),
             _ => self.parts.get(name).map(|part| &part.log.out),
@@ -269,12 +270,21 @@ pub(crate) fn settle(
             Some(output.and_then(|output| reports::reply(*kind, &output)))
         }
         Pending::Down => system.is_down().then(|| written(&Stopped { killed: system.killed.clone() })),
-        Pending::Logs { name, cursor, follow } => {
+        Pending::Logs { name, lines, until, cursor, follow } => {
             let Some(log) = system.log(name) else {
                 return Some(Err(unknown_part(name)));
             };
-            let at_end = send_lines(log, cursor, caller, id, chunk);
-            (at_end && !*follow).then(|| Ok(json!({})))
+            // If the disk stands still, what is in the files is all there is.
+            let is_stalled = system.writer.is_stalled(now);
+            if !is_stalled && !log.is_written(*until) {
+                return None;
+            }
+            if cursor.is_none() {
+                *cursor = Cursor::last(log.files(), *lines);
+            }
+            let next = cursor.as_mut().map_or(Next::Later, |cursor| send_lines(log.files(), cursor, caller, id, chunk));
+            let is_over = matches!(next, Next::End) || is_stalled && matches!(next, Next::Later);
+            (is_over && !*follow).then(|| Ok(json!({})))
         }
     }
 }
@@ -321,17 +331,15 @@ fn stopped(system: &System, name: &str, also: &[String], now: Instant) -> Option
     }
 }
 
-/// Sends new log lines while the caller's output buffer has room. Returns true at the current end of the log.
-fn send_lines(log: &Rotating, cursor: &mut Cursor, caller: &mut Connection, id: u64, chunk: &mut [u8]) -> bool {
+/// Sends new log lines while the caller's output buffer has room. Returns what comes next.
+fn send_lines(files: &LogFiles, cursor: &mut Cursor, caller: &mut Connection, id: u64, chunk: &mut [u8]) -> Next {
     while caller.has_room() {
-        let Some(lines) = cursor.read(log, chunk) else {
-            return true;
-        };
-        for line in lines {
-            caller.item(id, &LogLine { line });
+        match cursor.read(files, chunk) {
+            Next::Lines(lines) => lines.into_iter().for_each(|line| caller.item(id, &LogLine { line })),
+            next => return next,
         }
     }
-    false
+    Next::Lines(Vec::new())
 }
 
 #[cfg(test)]

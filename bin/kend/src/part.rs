@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::descriptor::adopt;
-use crate::handover::{PartState, ProcessState, ProgramFile};
+use crate::handover::{PartState, ProcessState, Programs};
 use crate::launch::Launch;
 use crate::logs::Log;
 use crate::notify::Report;
@@ -65,8 +65,8 @@ pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     pub(crate) mark: u64,
     pub(crate) guard: OwnedFd,
-    /// The program as it was when it was started.
-    pub(crate) program: Option<ProgramFile>,
+    /// Its programs as they were when it was started.
+    pub(crate) programs: Programs,
 }
 
 /// The process of a part.
@@ -81,7 +81,7 @@ pub(crate) struct Process {
     /// The deadline for the next watchdog message.
     alive_by: Option<Instant>,
     pub(crate) ending: Option<Ending>,
-    pub(crate) program: Option<ProgramFile>,
+    pub(crate) programs: Programs,
     /// kend's end of a socket pair. The part reads end of file on the other end when kend has ended.
     guard: OwnedFd,
 }
@@ -131,7 +131,8 @@ impl Process {
             pid: self.pid.as_raw(),
             mark: self.mark,
             guard: self.guard.as_raw_fd(),
-            program: self.program.clone(),
+            program: self.programs.own.clone(),
+            run: self.programs.run.clone(),
             age_ms: millis(now.duration_since(self.since)),
             ready_ms_ago: self.ready.map(|since| millis(now.duration_since(since))),
             ending,
@@ -157,7 +158,7 @@ impl Process {
             ready_by: (ready.is_none() && ending.is_none()).then(|| now + part.start_time()),
             alive_by: None,
             ending,
-            program: state.program,
+            programs: Programs { own: state.program, run: state.run },
             guard: adopt(state.guard)?,
         })
     }
@@ -239,10 +240,15 @@ impl Part {
         [self.log.as_fd(), self.log.writer()].into_iter().chain(guard)
     }
 
-    /// Whether its process runs another program than the one that is installed now.
+    /// The programs that its next process will have.
+    pub(crate) fn installed(&self) -> Programs {
+        let own = Path::new(OsStr::from_bytes(self.launch.program.as_bytes()));
+        Programs::of(own, self.launch.walls.as_ref().map_or(&[], |walls| &walls.run))
+    }
+
+    /// Whether its process runs another program than the one that is installed now, or may execute others.
     pub(crate) fn is_outdated(&self) -> bool {
-        let installed = ProgramFile::of(Path::new(OsStr::from_bytes(self.launch.program.as_bytes())));
-        self.process().is_some_and(|process| process.program != installed)
+        self.process().is_some_and(|process| process.programs.differ_from(&self.installed()))
     }
 
     pub(crate) fn process(&self) -> Option<&Process> {
@@ -312,7 +318,7 @@ impl Part {
         let changed = launch != self.launch || sockets_moved;
         self.spec = spec.clone();
         self.launch = launch;
-        self.log.out.limit(kend.log_max_bytes, kend.log_keep);
+        self.log.out.files().limit(kend.log_max_bytes, kend.log_keep);
         if enabled && self.spec.enabled {
             self.wanted = true;
         } else if enabled {
@@ -355,7 +361,7 @@ impl Part {
             ready_by: Some(now + self.start_time()),
             alive_by: None,
             ending: None,
-            program: spawned.program,
+            programs: spawned.programs,
             guard: spawned.guard,
         });
         if ready {

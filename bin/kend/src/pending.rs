@@ -19,7 +19,11 @@ pub(crate) enum Pending {
     Down,
     Logs {
         name: String,
-        cursor: Cursor,
+        lines: u32,
+        /// What had been accepted when the request came. It is waited for, because it may not be in the file yet.
+        until: u64,
+        /// `None` until then.
+        cursor: Option<Cursor>,
         follow: bool,
     },
     /// The end of a command.

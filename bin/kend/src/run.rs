@@ -33,7 +33,11 @@ use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::Spawner;
 use crate::system::{Failure, System};
+use crate::upgrade::{DISK_STALLED, UPGRADE_FLUSH_TIMEOUT};
 use crate::watch::Watch;
+
+/// How long the end of kend waits for a disk that stands still.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of files that kend itself may open for logs, sockets and callers. The parts have their own limits.
 const NOFILE: u64 = 4096;
@@ -173,6 +177,9 @@ fn finish(
         system.journal.warn(None, &text);
     }
     system.journal.note(None, "ended");
+    if !system.writer.flush(FLUSH_TIMEOUT) {
+        let _ = writeln!(stderr(), "kend: the disk stands still, so the last lines of the logs are missing");
+    }
     let _ = std::fs::remove_file(places.socket("kend"));
     let _ = std::fs::remove_file(places.socket("notify"));
     system.sockets.unlink_all();
@@ -328,6 +335,8 @@ enum Source {
     Control,
     Caller(usize),
     Log(String),
+    /// Something has been written to a log.
+    Written,
 }
 
 impl Loop {
@@ -346,6 +355,10 @@ impl Loop {
     /// Lets the new program go on in this process. Returns only if that fails.
     fn hand_over(&self, system: &mut System, control: &Control) {
         let program = system.upgrade.program.clone();
+        // The exec ends the thread that writes, and would wait for it.
+        if !system.writer.flush(UPGRADE_FLUSH_TIMEOUT) {
+            return system.journal.warn(None, &format!("not upgraded: {DISK_STALLED}"));
+        }
         let state = Handover {
             background: self.background,
             control: control.as_fd().as_raw_fd(),
@@ -406,6 +419,7 @@ impl Loop {
                 Source::Control => control.accept(),
                 Source::Caller(index) => control.serve(index, flags, now),
                 Source::Log(name) => logs.push(name),
+                Source::Written => system.writer.acknowledge(),
             }
         }
         if self.watch.as_mut().is_some_and(|watch| watch.is_settled(now)) {
@@ -426,10 +440,11 @@ impl Loop {
     }
 
     fn wait(&self, system: &System, control: &Control, due: Option<Instant>) -> Vec<(Source, PollFlags)> {
-        let mut sources = vec![Source::Signals, Source::Notify];
+        let mut sources = vec![Source::Signals, Source::Notify, Source::Written];
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.notify.as_fd(), PollFlags::POLLIN),
+            PollFd::new(system.writer.as_fd(), PollFlags::POLLIN),
         ];
         if let Some(watch) = &self.watch {
             sources.push(Source::Watch);
@@ -443,11 +458,12 @@ impl Loop {
             sources.push(Source::Caller(index));
             fds.push(PollFd::new(caller.as_fd(), caller.wants()));
         }
-        for (name, part) in &system.parts {
+        let now = Instant::now();
+        for (name, part) in system.parts.iter().filter(|(_, part)| part.log.out.has_room(now)) {
             sources.push(Source::Log(name.clone()));
             fds.push(PollFd::new(part.log.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = due.map(|due| TimeSpec::from(due.saturating_duration_since(Instant::now())));
+        let timeout = due.map(|due| TimeSpec::from(due.saturating_duration_since(now)));
         // If the wait is interrupted, the round has no events.
         let _ = ppoll(&mut fds, timeout, None);
         let seen = sources.into_iter().zip(&fds);

@@ -4,11 +4,9 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,19 +25,21 @@ use nix::unistd::Pid;
 use crate::commands::Commands;
 use crate::config::Loaded;
 use crate::descriptor::adopt;
-use crate::handover::{PartState, ProgramFile, Upgrade};
+use crate::handover::{PartState, Upgrade};
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
-use crate::logs::{CHUNK, Log, Rotating};
+use crate::logs::{CHUNK, Log};
 use crate::notify::Report;
 use crate::order;
 use crate::part::{Alarm, Part, Spawned, State, Why, describe, millis};
 use crate::policy::Next;
 use crate::reap::{self, Exit};
+use crate::rotating::LogFiles;
 use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::{Inherit, Spawner};
+use crate::writer::{Outlet, Writer};
 
 /// The reason why kend fails: lines for standard error, and the code that determines the exit status.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ pub(crate) struct System {
     /// The errors of the configuration files at the last reload. While there are any, `loaded` stays in force.
     pub(crate) config_errors: Vec<String>,
     pub(crate) parts: BTreeMap<String, Part>,
+    pub(crate) writer: Writer,
     pub(crate) journal: Journal,
     pub(crate) sockets: Sockets,
     pub(crate) locks: Locks,
@@ -87,12 +88,14 @@ impl System {
         (sockets, locks): (Sockets, Locks),
     ) -> Result<System, String> {
         let kend = &loaded.config.kend;
-        let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
+        let writer = Writer::start()?;
+        let log = LogFiles::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         Ok(System {
             places: places.clone(),
             source,
-            journal: Journal { out: log },
+            journal: Journal { out: writer.outlet(log, false) },
+            writer,
             loaded,
             config_errors: Vec::new(),
             parts: BTreeMap::new(),
@@ -128,7 +131,6 @@ impl System {
         now: Instant,
     ) -> Result<(), String> {
         let config = self.loaded.config.clone();
-        let kend = &config.kend;
         let lost = |errno: Errno| format!("a descriptor was not handed over: {}", errno.desc());
         for (name, spec) in &config.part {
             let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
@@ -136,8 +138,7 @@ impl System {
                 None => Part::new(spec.clone(), launch, self.new_log(name)?),
                 Some(state) => {
                     let ends = [adopt(state.log_read).map_err(lost)?, adopt(state.log_write).map_err(lost)?];
-                    let path = self.places.log(name);
-                    let log = Log::over(ends, state.is_in_a_line, path, kend.log_max_bytes, kend.log_keep);
+                    let log = Log::over(ends, state.is_in_a_line, self.outlet(name, state.is_in_a_line));
                     Part::unpack(spec.clone(), launch, log, state, now).map_err(lost)?
                 }
             };
@@ -147,9 +148,12 @@ impl System {
     }
 
     fn new_log(&self, name: &str) -> Result<Log, String> {
+        Log::new(self.outlet(name, false)).map_err(|error| format!("no pipe for the log of {name}: {error}"))
+    }
+
+    fn outlet(&self, name: &str, midline: bool) -> Outlet {
         let kend = &self.loaded.config.kend;
-        Log::new(self.places.log(name), kend.log_max_bytes, kend.log_keep)
-            .map_err(|error| format!("no pipe for the log of {name}: {error}"))
+        self.writer.outlet(LogFiles::new(self.places.log(name), kend.log_max_bytes, kend.log_keep), midline)
     }
 
     pub(crate) fn listeners(&self) -> Vec<Listener> {
@@ -256,13 +260,18 @@ impl System {
         let mut passed = self.sockets.of(name);
         passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
         passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
-        let walls = part.launch.walls.as_ref().map_or(Ok(None), ruleset).map_err(|why| format!("walls: {why}"))?;
+        let walls = part
+            .launch
+            .walls
+            .as_ref()
+            .map_or(Ok(None), |walls| ruleset(walls, &self.places.state))
+            .map_err(|why| format!("walls: {why}"))?;
         let mark = self.spawner.next_mark();
         let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark, walls };
-        let program = ProgramFile::of(Path::new(OsStr::from_bytes(part.launch.program.as_bytes())));
+        let programs = part.installed();
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
-        Ok(Spawned { pid, mark, guard, program })
+        Ok(Spawned { pid, mark, guard, programs })
     }
 
     /// Collects ended children. Parts are restarted according to their policy, and the processes that they left behind
@@ -434,9 +443,10 @@ impl System {
         self.fatal.get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
-    /// Returns the next deadline of any part or command.
+    /// Returns the next deadline of any part or command, or of the disk.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.parts.values().filter_map(Part::next_deadline).chain(self.commands.next_deadline()).min()
+        let others = [self.commands.next_deadline(), self.writer.next_deadline(Instant::now())];
+        self.parts.values().filter_map(Part::next_deadline).chain(others.into_iter().flatten()).min()
     }
 
     /// Whether every wanted part is ready.
@@ -609,11 +619,15 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Makes the folders of a part that are missing, and its ruleset.
-fn ruleset(walls: &Files) -> Result<Option<OwnedFd>, String> {
-    for folder in &walls.own {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+/// Makes the folders of a part that are missing, and its ruleset. A folder of the configuration is left to the person if it cannot be
+/// made.
+fn ruleset(walls: &Files, state: &Path) -> Result<Option<OwnedFd>, String> {
+    // mkdir(2) waits for a disk that stands still, even if the folder is there.
+    for folder in walls.own.iter().filter(|folder| !folder.is_dir()) {
+        let is_needed = folder.starts_with(state);
+        let made = DirBuilder::new().recursive(is_needed).mode(0o700).create(folder);
+        made.or_else(|error| if is_needed { Err(error) } else { Ok(()) })
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     }
     walls.ruleset()
 }

@@ -2,7 +2,7 @@
 //! been replaced start anew, one after the other.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ken_types::ops::kend::Upgraded;
 use ken_types::{Code, Error};
@@ -11,6 +11,10 @@ use crate::handover::{self, Handover};
 use crate::order;
 use crate::part::Part;
 use crate::system::System;
+
+/// How long an upgrade waits until the logs are written: what waits in memory does not outlive the exec.
+pub(crate) const UPGRADE_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const DISK_STALLED: &str = "the disk with the logs stands still";
 
 impl System {
     /// Asks the program that is installed now whether it can take over. If so, it does when the reply is sent.
@@ -21,6 +25,9 @@ impl System {
         let is_busy = !self.upgrade.is_over() || self.commands.processes().next().is_some();
         if is_busy || self.parts.values().any(|part| part.removed) {
             return Err(Error::busy("another upgrade, a change or a report is under way", 1_000));
+        }
+        if self.writer.is_stalled(now) || !self.writer.flush(UPGRADE_FLUSH_TIMEOUT) {
+            return Err(Error::unavailable(DISK_STALLED).hint("nothing has changed"));
         }
         // The parts then have the settings that the new program reads.
         self.reload().map_err(|errors| Error::new(Code::Invalid, errors.join("\n")).hint("nothing has changed"))?;

@@ -124,7 +124,7 @@ fn hangup_reloads_and_a_changed_secret_restarts_its_owner_alone() {
     until("the new secret", || home.read("secrets") == "KEY=one\nKEY=two\n");
     assert_eq!(kend.part_pid("kept"), before[0]);
     assert_ne!(kend.part_pid("owner"), before[1]);
-    assert!(!home.read("state/log/kend.log").contains("two"));
+    assert!(!kend.journal().contains("two"));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn what_requires_another_starts_after_it_and_the_rest_at_once() {
          [part.off]\ncommand = [\"PROBE\"]\nenabled = false\n",
     );
     let kend = home.start();
-    let log = home.read("state/log/kend.log");
+    let log = kend.journal();
     let at = |part: &str, what: &str| {
         let found = |line: &str| line.contains(&format!("\"part\":\"{part}\"")) && line.contains(what);
         log.lines().position(found).unwrap_or_else(|| panic!("{part} {what}: {log}"))

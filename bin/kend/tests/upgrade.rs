@@ -108,6 +108,36 @@ fn a_program_that_cannot_take_over_changes_nothing() {
     assert_eq!(pids(&kend, &["a", "b"]), before);
 }
 
+/// The lines that a part prints meanwhile are all in its log, in their order. While the disk stands still there is no upgrade, as the
+/// lines that wait for it would be lost.
+#[test]
+fn no_line_is_lost_over_an_upgrade() {
+    const LINES: usize = 300_000;
+    let home = Home::new(&format!("[part.a]\ncommand = [\"PROBE\", \"ready\", \"lines:{LINES}\", \"hang\"]\n"));
+    let (kend, program) = start(&home);
+    for _ in 0..5 {
+        install(Path::new(env!("CARGO_BIN_EXE_kend")), &program);
+        upgrade(&kend);
+    }
+    let count = || home.read("state/log/a.log").lines().count();
+    until("all lines", || count() == LINES);
+    for (index, line) in home.read("state/log/a.log").lines().enumerate() {
+        assert_eq!(line, format!("line {index}"));
+    }
+    let path = home.path("state/log/b.log");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    home.configure("[part.b]\ncommand = [\"PROBE\", \"ready\", \"say:one\", \"hang\"]\n");
+    kend.reload();
+    kend.until_state("b", "ready");
+    let error = kend.call("kend.upgrade", json!({})).unwrap_err();
+    assert_eq!((&error["code"], &error["hint"]), (&json!("unavailable"), &json!("nothing has changed")), "{error}");
+    let mut reader = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    assert_eq!(line, "one\n");
+    upgrade(&kend);
+}
+
 /// 10,000 connects while kend and then the programs of all parts are replaced: none is refused, and the parts start anew one by one.
 #[test]
 fn parts_with_new_programs_start_anew_one_by_one_and_nobody_is_refused() {

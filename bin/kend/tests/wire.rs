@@ -83,7 +83,8 @@ fn a_caller_that_reads_nothing_and_leaves_a_line_unfinished_disturbs_nobody() {
 fn sockets_are_their_owners_alone() {
     let home =
         Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"a.sock\" } }\n");
-    let _kend = home.start();
+    let kend = home.start();
+    kend.journal();
     let mode = |name: &str| std::fs::metadata(home.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("run"), 0o700);
     for name in ["run/kend.sock", "run/notify.sock", "run/a.sock"] {

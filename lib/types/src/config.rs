@@ -210,6 +210,8 @@ pub const STORE_URL: &str = "KEN_STORE_URL";
 pub struct Store {
     /// The URL of a PostgreSQL database, without a password. If it is empty, the data is in a file of SQLite.
     pub url: String,
+    /// Whether the server must have a synchronous standby. Without one the store does not work.
+    pub require_sync: bool,
 }
 
 impl Store {
@@ -647,10 +649,12 @@ pub struct Walls {
     pub calls: Calls,
     /// Files and folders that it can read, besides its program, the libraries and `ken.toml`. `STATE/` stands for the state
     /// directory, and what is below it is a folder that kend creates if it is missing; `SHARE/` for each folder of the installed
-    /// data files.
+    /// data files; `CONFIG/` for the folder of `ken.toml` and the configuration folder of the user, where kend makes what ends with a slash.
     pub read: Vec<String>,
     /// The same, for what it can change.
     pub write: Vec<String>,
+    /// Programs that it can execute, for the classes `run` and `run-network`: names that are looked up as those of parts are.
+    pub run: Vec<String>,
 }
 
 crate::named! {
@@ -666,7 +670,11 @@ crate::named! {
         Serve = "serve",
         /// These, and connections to other machines.
         Network = "network",
-        /// To start programs. They inherit what the part may not do, so there are no rules for files.
+        /// To start the programs that are named, which inherit everything that the part may not do. Sockets are Unix sockets.
+        Run = "run",
+        /// The same, and connections to other machines.
+        RunNetwork = "run-network",
+        /// To start any program. What it needs is not known here, so there are no rules for files.
         Programs = "programs",
         /// To start programs, and ken-sandbox, which sets up namespaces.
         Sandbox = "sandbox",
@@ -676,7 +684,17 @@ crate::named! {
 impl Calls {
     /// Whether the files of the part are restricted.
     pub fn has_file_rules(self) -> bool {
-        matches!(self, Calls::Local | Calls::Serve | Calls::Network)
+        !matches!(self, Calls::Any | Calls::Programs | Calls::Sandbox)
+    }
+
+    /// Whether the part starts the programs that are named for it, and no others.
+    pub fn runs_named(self) -> bool {
+        matches!(self, Calls::Run | Calls::RunNetwork)
+    }
+
+    /// Whether the part connects to other machines, if its files are restricted.
+    pub fn reaches_out(self) -> bool {
+        matches!(self, Calls::Network | Calls::RunNetwork)
     }
 }
 
@@ -804,7 +822,7 @@ mod tests {
             ("postgres://ken@%2Frun%2Fpostgresql/ken", false, false),
             ("postgres://ken@%2frun:1,db:2/ken", false, true),
         ] {
-            let store = Store { url: url.into() };
+            let store = Store { url: url.into(), ..Store::default() };
             assert_eq!((store.problem().is_some(), is_over_network(url)), (has_problem, is_network), "{url}");
         }
     }

@@ -94,12 +94,12 @@ pub const UNKNOWN: SeccompAction = SeccompAction::Errno(ENOSYS as u32);
 /// after them, but only where there are rules.
 const PROLOGUE: usize = 3;
 
-/// Calls that are allowed only with certain arguments.
+/// Calls that are allowed, or refused, only with certain arguments.
 pub type Rules = Vec<(c_long, Vec<SeccompRule>)>;
 
 /// Makes a program that begins with `first`, for which the number of the call is loaded. A call with rules for its arguments is decided by the program that seccompiler makes
 /// of the rules. All others are decided by their number before that, in ranges, because the kernel converts, compiles and tries
-/// out each instruction. `otherwise` is the action for the rest; where it is to allow, there can be no rules.
+/// out each instruction. `otherwise` is the action for the rest; where it is to allow, the rules say what is refused.
 pub fn compile(
     first: BpfProgram,
     mut by_number: BTreeMap<c_long, u32>,
@@ -109,7 +109,8 @@ pub fn compile(
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let rules: BTreeMap<_, _> = rules.into_iter().collect();
     by_number.retain(|call, _| !rules.contains_key(call));
-    let matched = if otherwise == SeccompAction::Allow { UNKNOWN } else { SeccompAction::Allow };
+    let refuse = SeccompAction::Errno(EPERM as u32);
+    let matched = if otherwise == SeccompAction::Allow { refuse } else { SeccompAction::Allow };
     let mut program = BpfProgram::try_from(SeccompFilter::new(rules, otherwise, matched, arch)?)?;
     let number = statement(BPF_LD | BPF_W | BPF_ABS, offset_of!(seccomp_data, nr) as u32);
     let before = [number].into_iter().chain(first).chain(ranges(&by_number));

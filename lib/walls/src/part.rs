@@ -1,5 +1,6 @@
 //! The walls of a part of ken: what its entry in `ken.toml` says, for the kernel.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use ken_types::config::Calls;
 use landlock::{ABI, AccessFs, AccessNet, BitFlags, CompatLevel, RulesetCreated, make_bitflags};
 use libc::*;
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCmpOp, apply_filter_all_threads};
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCmpOp, SeccompRule, apply_filter_all_threads};
 
 use crate::{calls, files, kernel};
 
@@ -24,14 +25,16 @@ pub struct Files {
     pub program: PathBuf,
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
-    /// Those of them that are folders of ken's own. They must be there before the ruleset is made, because there is no rule for a
+    /// The programs that it can execute besides its own.
+    pub run: Vec<PathBuf>,
+    /// Those of the files that are folders of ken's own. They must be there before the ruleset is made, because there is no rule for a
     /// folder that does not exist.
     pub own: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Makes the ruleset of the part, for landlock_restrict_self(2). `None` if it gets none: its children would inherit the rules,
-    /// or the kernel has no Landlock. Files that do not exist are left out.
+    /// Makes the ruleset of the part, for landlock_restrict_self(2). `None` if it gets none: its children would inherit the rules, and
+    /// what they need is not known, or the kernel has no Landlock. Files that do not exist are left out.
     pub fn ruleset(&self) -> Result<Option<OwnedFd>, String> {
         Ok(self.created()?.and_then(Into::into))
     }
@@ -47,29 +50,32 @@ impl Files {
     /// The uses of TCP ports that are denied.
     fn ports(&self) -> BitFlags<AccessNet> {
         let bind = make_bitflags!(AccessNet::{BindTcp});
-        if self.calls == Calls::Network { bind } else { bind | AccessNet::ConnectTcp }
+        if self.calls.reaches_out() { bind } else { bind | AccessNet::ConnectTcp }
     }
 
     fn rules(&self, mut ruleset: RulesetCreated, abi: ABI) -> Result<RulesetCreated, String> {
         let (look, change) = (files::look(), files::change(abi));
         let execute = AccessFs::Execute | AccessFs::ReadFile;
-        let resolver = if self.calls == Calls::Network { resolver() } else { Vec::new() };
+        let resolver = if self.calls.reaches_out() { resolver() } else { Vec::new() };
         let system = files::LIBRARIES.iter().chain(&files::NAMES).chain(&OF_ALL).map(|path| (Path::new(path), look));
         let devices = [("/dev/null", look | (AccessFs::WriteFile | AccessFs::Truncate) & change)];
+        let programs = || [&self.program].into_iter().chain(&self.run);
         let rules = system
             .chain(devices.iter().map(|(path, access)| (Path::new(path), *access)))
             .chain(resolver.iter().chain(&self.read).map(|path| (path.as_path(), look)))
             .chain(self.write.iter().map(|path| (path.as_path(), change)))
-            .chain([&self.program].map(|path| (path.as_path(), execute)));
+            .chain(programs().map(|path| (path.as_path(), execute)));
         for (path, access) in rules {
             ruleset = add(ruleset, path, access)?;
         }
-        let Some(loader) = loader(&self.program).and_then(|loader| loader.canonicalize().ok()) else {
-            return Ok(ruleset);
-        };
-        // Where a system has its libraries elsewhere, they are beside the loader.
-        let libraries = loader.parent().unwrap_or(&loader);
-        add(add(ruleset, libraries, look)?, &loader, execute)
+        let loaders: BTreeSet<PathBuf> =
+            programs().filter_map(|program| loader(program)?.canonicalize().ok()).collect();
+        for loader in loaders {
+            // Where a system has its libraries elsewhere, they are beside the loader.
+            let libraries = loader.parent().unwrap_or(&loader);
+            ruleset = add(add(ruleset, libraries, look)?, &loader, execute)?;
+        }
+        Ok(ruleset)
     }
 }
 
@@ -142,7 +148,7 @@ fn read_at(file: &mut File, offset: u64, size: u64) -> Option<Vec<u8>> {
 /// a class. There is no way back. For a program that kend does not start.
 pub fn enter(calls: Calls, read: Vec<PathBuf>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| format!("the own program: {error}"))?;
-    let files = Files { calls, program, read, write: Vec::new(), own: Vec::new() };
+    let files = Files { calls, program, read, write: Vec::new(), run: Vec::new(), own: Vec::new() };
     if let Some(ruleset) = files.created()? {
         ruleset.restrict_self().map_err(|error| format!("files (Landlock): {error}"))?;
     }
@@ -164,20 +170,33 @@ pub fn restrict_calls(calls: Calls) -> Result<(), String> {
 fn filter(class: Calls) -> Result<Option<BpfProgram>, BackendError> {
     match class {
         Calls::Any => Ok(None),
-        Calls::Sandbox => without(&[calls::INTERFACES]).map(Some),
-        Calls::Programs => without(&[calls::INTERFACES, calls::NAMESPACES]).map(Some),
+        Calls::Sandbox => without(&[calls::INTERFACES], Vec::new()).map(Some),
+        Calls::Programs => without(&[calls::INTERFACES, calls::NAMESPACES], Vec::new()).map(Some),
+        Calls::Run | Calls::RunNetwork => {
+            without(&[calls::INTERFACES, calls::NAMESPACES], other_families(class)?).map(Some)
+        }
         Calls::Local | Calls::Serve | Calls::Network => listed(class).map(Some),
     }
 }
 
 /// Everything but these. What runs below a part that starts programs is not known here, and is restricted further by whoever
 /// starts it.
-fn without(refused: &[&[c_long]]) -> Result<BpfProgram, BackendError> {
+fn without(refused: &[&[c_long]], rules: calls::Rules) -> Result<BpfProgram, BackendError> {
     // The numbers of x32 would lead past the list.
     const X32: u32 = 0x4000_0000;
     let other_numbers = vec![calls::jump(BPF_JGE, X32, 0, 1), calls::end(SECCOMP_RET_ERRNO | ENOSYS.cast_unsigned())];
     let lists: Vec<_> = refused.iter().map(|list| (*list, calls::REFUSE)).collect();
-    calls::compile(other_numbers, calls::by_number(&lists), Vec::new(), SeccompAction::Allow)
+    calls::compile(other_numbers, calls::by_number(&lists), rules, SeccompAction::Allow)
+}
+
+/// The families of sockets that a part which runs named programs does not have, as Landlock knows TCP alone.
+fn other_families(class: Calls) -> Result<calls::Rules, BackendError> {
+    let families: &[c_int] = if class.reaches_out() { &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK] } else { &[AF_UNIX] };
+    let is_other = |family: &c_int| calls::condition(0, SeccompCmpOp::Ne, *family as u64);
+    let conditions = families.iter().map(is_other).collect::<Result<Vec<_>, _>>()?;
+    let is_netlink = calls::condition(0, SeccompCmpOp::Eq, AF_NETLINK as u64)?;
+    let not_for_names = calls::condition(2, SeccompCmpOp::Ne, NETLINK_ROUTE as u64)?;
+    Ok(vec![(SYS_socket, vec![SeccompRule::new(conditions)?, calls::rule([is_netlink, not_for_names])?])])
 }
 
 /// Calls of ordinary programs that a part which starts none does not have: to execute, to become another user, to signal other

@@ -550,7 +550,14 @@ impl BatchWriter {
         }
         // Before the commit: if that fails, the changes that were not begun must not be told so.
         self.queue.put_back(batch.jobs.drain(taken..).map(WriterRequest::Write));
-        self.commit(batch)?;
+        match self.commit(batch) {
+            // A statement of the only change that had been queued was refused. Nothing is wrong with the database.
+            Err(error) if alone && self.is_remote && error.code != Code::Unavailable => {
+                self.refuse(batch, &error);
+                refused = batch.jobs.len();
+            }
+            ended => ended?,
+        }
         count(&self.counters.writes, batch.jobs.len() - given_up);
         count(&self.counters.given_up, given_up);
         count(&self.counters.refused, refused);
@@ -598,8 +605,9 @@ impl BatchWriter {
             };
             let effects_before = batch.change.effects.len();
             self.database.savepoint()?;
-            match step.take(self.database.tables(), &mut batch.change) {
-                Ok(()) => self.database.release()?,
+            let taken = step.take(self.database.tables(), &mut batch.change);
+            match taken.and_then(|()| self.database.release()) {
+                Ok(()) => {}
                 // The disk, not the run: all of it is tried again.
                 Err(error) if error.code == Code::Unavailable => return Err(error),
                 Err(error) => {
@@ -642,8 +650,8 @@ impl BatchWriter {
     fn try_to_serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let effects_before = batch.change.effects.len();
         self.database.savepoint()?;
-        match self.serve_claims(batch) {
-            Ok(()) => self.database.release(),
+        match self.serve_claims(batch).and_then(|()| self.database.release()) {
+            Ok(()) => Ok(()),
             Err(error) if error.code == Code::Unavailable => Err(error),
             Err(error) => {
                 tracing::error!(code = %error.code, "no work can be claimed: {}", error.message);
@@ -814,6 +822,21 @@ impl BatchWriter {
         if !(self.is_remote && is_known) {
             tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
         }
+        self.fail_all(batch, error);
+        for lease in releases {
+            // The connection of the holder has ended, so the next check finds the lease lost.
+            self.leases.mark_lost(&lease);
+        }
+    }
+
+    /// Undoes a transaction whose only change was refused when it was committed.
+    fn refuse(&mut self, batch: &mut Batch, error: &Error) {
+        self.database.rollback();
+        batch.change.effects.clear();
+        self.fail_all(batch, error);
+    }
+
+    fn fail_all(&mut self, batch: &mut Batch, error: &Error) {
         for job in &mut batch.jobs {
             job.fail(error);
         }
@@ -822,10 +845,6 @@ impl BatchWriter {
             self.pending.push_front(pending);
         }
         self.maybe_open = ClaimableWork::all();
-        for lease in releases {
-            // The connection of the holder has ended, so the next check finds the lease lost.
-            self.leases.mark_lost(&lease);
-        }
     }
 
     fn run_background(&mut self) {
@@ -915,8 +934,11 @@ fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mu
     let effects_before = change.effects.len();
     database.savepoint()?;
     if job.run(database.tables(), change) {
-        database.release()?;
-        return Ok(true);
+        match database.release() {
+            Ok(()) => return Ok(true),
+            // A statement of the change that had been queued was refused.
+            Err(error) => job.fail(&error),
+        }
     }
     undo(database, change, effects_before)?;
     Ok(false)

@@ -212,7 +212,7 @@ pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[B
 const BLOB_FIELD: &str = "\"blob\":";
 
 /// Records that an event refers to blobs. Blobs with such a reference are not deleted.
-pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Result<(), Error> {
+pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: &str) -> Result<(), Error> {
     for (number, digest) in digests.iter().enumerate() {
         let at = format!("/blobs/{number}");
         check_digest(digest, &at)?;

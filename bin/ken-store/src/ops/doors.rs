@@ -165,7 +165,7 @@ pub(super) fn import(
     let outside = Outside::from([IMPORT.to_owned()]);
     for (number, exchange) in imported.iter().enumerate() {
         let event_id = format!("import:{}:{number}", session.id);
-        let event = tables.insert_event(&NewEvent {
+        tables.insert_event(&NewEvent {
             id: &event_id,
             scope: Some(session.scope),
             kind: KIND,
@@ -177,10 +177,10 @@ pub(super) fn import(
             answer: "{}",
         })?;
         let id = digest::submission_id(&event_id);
-        let key = tables.insert_submission(&NewSubmission {
+        tables.insert_submission(&NewSubmission {
             id: &id,
             stream: session.stream,
-            event,
+            event: &event_id,
             kind: SubmissionKind::Prompt,
             hidden: true,
             open: false,
@@ -189,6 +189,7 @@ pub(super) fn import(
             next_index: 0,
             outside: &outside,
         })?;
+        let key = tables.submission_key(&id)?;
         tables.settle_submission(key, State::Completed)?;
         let prompt = Prompt::visible(event_id, exchange.prompt.clone(), change.now);
         let fold = Fold::of_answer(id, &exchange.answer, change.now);

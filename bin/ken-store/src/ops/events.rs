@@ -32,6 +32,8 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 /// What an event will do. It is decided before anything is written.
 struct Plan {
     session: Destination,
+    /// The stream of a known session to which a prompt or a compaction is added.
+    log: Option<LogRow>,
     /// The queue to which a prompt or a compaction is added.
     queue: Queue,
 }
@@ -49,12 +51,13 @@ impl Write for ChatAccept {
 
     fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
         let args = with_whole_id(tables, args)?;
-        if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
+        let (answer, scope) = tables.answer_and_scope(args.event.id.as_str(), &args.event.scope)?;
+        if let Some(answer) = answer {
             return record::read(&answer);
         }
         let name = name_of(&args.action)?;
-        let scope = sessions::scope_key(tables, &args.event.scope)?;
-        let Plan { session, queue } = match plan(tables, scope, &args) {
+        let scope = scope.map_or_else(|| tables.insert_scope(&args.event.scope), Ok)?;
+        let Plan { session, log, queue } = match plan(tables, scope, &args) {
             Ok(plan) => plan,
             Err(error) if is_stored_refusal(error.code) => return refuse(tables, scope, &args.event, error),
             Err(error) => return Err(error),
@@ -68,7 +71,10 @@ impl Write for ChatAccept {
         if let (Some(found), Action::Model { name }) = (&mut session, &args.action) {
             sessions::set_model(tables, found, name)?;
         }
-        let log = session.as_ref().map(|found| tables.log_by_key(found.stream)).transpose()?;
+        let log = match (log, &session) {
+            (None, Some(found)) => Some(tables.log_by_key(found.stream)?),
+            (log, _) => log,
+        };
         let queued = log.as_ref().zip(entry_of(args));
         let accepted = Accepted {
             event_id: args.event.id.clone(),
@@ -81,9 +87,9 @@ impl Write for ChatAccept {
                 .map(|(log, entry)| Admission { submission_id: entry.id.clone(), offset: log.end() }),
             owed,
         };
-        let event = insert_event(tables, scope, &args.event, &accepted)?;
+        insert_event(tables, scope, &args.event, &accepted)?;
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
-            queue::enqueue(tables, log, event, &entry, &queue, change)?;
+            queue::enqueue(tables, log, args.event.id.as_str(), &entry, &queue, change)?;
             if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
                 entitle(tables, found, args, created)?;
             }
@@ -195,12 +201,15 @@ fn entry_of(args: &Accept) -> Option<Entry> {
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
     let session = find(tables, scope, &args.target)?;
-    let queue = match (&session, &entry_of(args)) {
-        (Destination::Known(found), Some(entry)) => queue::queue_if_not_full(tables, found.stream, entry.policy)?,
+    let (log, queue) = match (&session, &entry_of(args)) {
+        (Destination::Known(found), Some(entry)) => {
+            let (log, queue) = queue::queue_if_not_full(tables, found.stream, entry.policy)?;
+            (Some(log), queue)
+        }
         (Destination::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
-        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => Queue::default(),
+        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => (None, Queue::default()),
     };
-    Ok(Plan { session, queue })
+    Ok(Plan { session, log, queue })
 }
 
 fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination, Error> {
@@ -246,7 +255,7 @@ fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -
     Ok(accepted)
 }
 
-fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<i64, Error> {
+fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<(), Error> {
     tables.insert_event(&NewEvent {
         id: event.id.as_str(),
         scope: Some(scope),
@@ -276,7 +285,7 @@ impl Write for SubmissionsAdmit {
         let scope = session.as_ref().map(|found| found.scope);
         let log = logs::of_instance(tables, &args.instance, change.now)?;
         let queue = match queue::queue_if_not_full(tables, log.key, args.policy) {
-            Ok(queue) => queue,
+            Ok((_, queue)) => queue,
             Err(refused) if is_stored_refusal(refused.code) => {
                 // The refusal is stored, so that a repeat of the same prompt over another connection gets the same answer, even if there is
                 // room by then.
@@ -294,7 +303,8 @@ impl Write for SubmissionsAdmit {
             outside: args.images.first().map(|_| ATTACHMENT.to_owned()).into_iter().collect(),
         };
         let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
-        let event = insert_prompt(tables, scope, args, &admitted, change)?;
+        insert_prompt(tables, scope, args, &admitted, change)?;
+        let event = args.submission_id.as_str();
         blobs::refer(tables, &args.blobs, event)?;
         queue::enqueue(tables, &log, event, &entry, &queue, change)?;
         if let Some(found) = session {
@@ -314,7 +324,7 @@ fn insert_prompt(
     args: &Admit,
     admitted: &Admitted,
     change: &Change,
-) -> Result<i64, Error> {
+) -> Result<(), Error> {
     let (text, images) = match admitted {
         Admitted::Accepted(_) => (args.message.as_str(), args.images.as_slice()),
         Admitted::Refused { .. } => ("", [].as_slice()),

@@ -2,14 +2,16 @@
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
-use ken_types::ops::hosts::{HostRecord, HostState, Hosts, HostsList, HostsRemove, RemoveHost};
+use ken_types::ops::hosts::{
+    HostRecord, HostState, Hosts, HostsList, HostsRemove, HostsServer, RemoveHost, ServerHealth,
+};
 
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::tables::Tables;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.read::<HostsList>().write::<HostsRemove>()
+    operations.read::<HostsList>().write::<HostsRemove>().read::<HostsServer>()
 }
 
 impl Read for HostsList {
@@ -17,6 +19,14 @@ impl Read for HostsList {
 
     fn run(tables: &dyn Tables, _: &Nothing) -> Result<Hosts, Error> {
         tables.hosts()
+    }
+}
+
+impl Read for HostsServer {
+    const ON_STANDBY: bool = true;
+
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<Option<ServerHealth>, Error> {
+        tables.server_health()
     }
 }
 

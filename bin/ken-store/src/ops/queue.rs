@@ -22,19 +22,20 @@ pub(super) struct Entry {
     pub(super) outside: Outside,
 }
 
-/// Returns the queue of an instance if it has room for another submission. Fails with `conflict` if it is not empty and the policy is
-/// `reject`, and with `busy` if it is full.
-pub(super) fn queue_if_not_full(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
-    let queue = Queue::of(&tables.queue(stream)?);
+/// Returns the stream and the queue of an instance if it has room for another submission. Fails with `conflict` if it is not empty and the
+/// policy is `reject`, and with `busy` if it is full.
+pub(super) fn queue_if_not_full(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<(LogRow, Queue), Error> {
+    let (log, queue) = tables.log_with_queue(stream)?;
+    let queue = Queue::of(&queue);
     queue.check(policy)?;
-    Ok(queue)
+    Ok((log, queue))
 }
 
 /// Adds a submission to a queue.
 pub(super) fn enqueue(
     tables: &dyn Tables,
     log: &LogRow,
-    event: i64,
+    event: &str,
     entry: &Entry,
     queue: &Queue,
     change: &mut Change,

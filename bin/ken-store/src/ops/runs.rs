@@ -51,7 +51,7 @@ impl Write for RunsAdmit {
             return Err(Error::busy(message, BUSY_RETRY_MS));
         }
         let mut log = logs::of_run(tables, &args.run_id, change.now)?;
-        let event = tables.insert_event(&NewEvent {
+        tables.insert_event(&NewEvent {
             id: args.run_id.as_str(),
             scope: None,
             kind: "workflow.start",
@@ -68,10 +68,10 @@ impl Write for RunsAdmit {
             payload: fit_into_event(args.payload.clone()),
         };
         add_event(tables, &mut log, &id, 0, start, change)?;
-        let submission = tables.insert_submission(&NewSubmission {
+        tables.insert_submission(&NewSubmission {
             id: &id,
             stream: log.key,
-            event,
+            event: args.run_id.as_str(),
             kind: SubmissionKind::Workflow,
             hidden: false,
             open: true,
@@ -80,7 +80,7 @@ impl Write for RunsAdmit {
             next_index: log.entries,
             outside: &Outside::new(),
         })?;
-        tables.insert_run(submission, &args.workflow, change.now)?;
+        tables.insert_run(tables.submission_key(&id)?, &args.workflow, change.now)?;
         change.push(Effect::Claimable(Work::Runs));
         change.publish("run.started", json!({"runId": args.run_id, "workflowName": args.workflow}));
         Ok(Nothing {})
@@ -157,7 +157,7 @@ impl Write for RunsEnd {
         }
         if !found.state.is_settled() {
             check_size("/result", &args.result)?;
-            blobs::refer(tables, &args.blobs, found.event)?;
+            blobs::refer(tables, &args.blobs, found.id.as_str())?;
             let log = tables.log_by_key(found.stream)?;
             let ended = match &args.error {
                 _ if found.abort => Ended::Failed(Outcome::Aborted, EndReason::Abort.of_run()),

@@ -557,10 +557,10 @@ fn submit(
     run.admitted_at = Some(change.now.millis());
     run.started_at = None;
     let session = session(tables, schedule, run, change)?;
-    let log = tables.log_by_key(session.stream)?;
     let id = digest::submission_id(&format!("{}:{}", run.id, run.attempt));
-    let event = tables.insert_event(&NewEvent {
-        id: &format!("schedule:{}:{}", run.id, run.attempt),
+    let event = format!("schedule:{}:{}", run.id, run.attempt);
+    tables.insert_event(&NewEvent {
+        id: &event,
         scope: Some(session.scope),
         kind: "schedule.run",
         text: &schedule.prompt,
@@ -572,8 +572,8 @@ fn submit(
     })?;
     let outside = schedule.outside.clone();
     let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false, outside };
-    let queue = queue::queue_if_not_full(tables, log.key, entry.policy)?;
-    queue::enqueue(tables, &log, event, &entry, &queue, change)?;
+    let (log, queue) = queue::queue_if_not_full(tables, session.stream, entry.policy)?;
+    queue::enqueue(tables, &log, &event, &entry, &queue, change)?;
     run.submission = Some(id);
     Ok(())
 }
@@ -835,8 +835,9 @@ fn post(
     let text = ken_text::head(text.trim_end(), MAX_POSTED_BYTES);
     let id = digest::submission_id(&format!("{}:delivery", run.id));
     let mut log = tables.log_by_key(session.stream)?;
-    let event = tables.insert_event(&NewEvent {
-        id: &format!("schedule:{}:delivery", run.id),
+    let event = format!("schedule:{}:delivery", run.id);
+    tables.insert_event(&NewEvent {
+        id: &event,
         scope: Some(session.scope),
         kind: "schedule.delivery",
         text: &format!("The schedule {:?} has run, and this is its result.", schedule.slug),
@@ -847,10 +848,10 @@ fn post(
         answer: "{}",
     })?;
     let recorded_from = log.entries;
-    let key = tables.insert_submission(&NewSubmission {
+    tables.insert_submission(&NewSubmission {
         id: &id,
         stream: log.key,
-        event,
+        event: &event,
         kind: SubmissionKind::Prompt,
         hidden: true,
         open: false,
@@ -859,6 +860,7 @@ fn post(
         next_index: 0,
         outside: &turns::outside_of(tables, run.submission.as_ref())?,
     })?;
+    let key = tables.submission_key(&id)?;
     let message = |content, stop_reason| Message::Assistant {
         content,
         api: CONNECTOR.to_owned(),

@@ -65,7 +65,7 @@ pub trait Approvals: Sql {
             json(new.decision)?,
             new.whole,
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error> {
@@ -165,12 +165,12 @@ pub trait Approvals: Sql {
         let (decision, decide_key) = decision.unzip();
         let values =
             params![key, status.name(), now.millis(), json(decision)?, decide_key.flatten(), for_session(decision),];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE approvals SET used_at = ?2, use_key = ?3 WHERE approval = ?1";
-        self.execute(sql, params![key, now.millis(), use_key]).map(drop)
+        self.execute(sql, params![key, now.millis(), use_key])
     }
 
     /// Returns the pending requests that have expired.
@@ -190,7 +190,7 @@ pub trait Approvals: Sql {
         let sql = "DELETE FROM approvals WHERE approval IN (
                      SELECT a.approval FROM approvals AS a JOIN submissions AS s USING (submission)
                       WHERE a.status <> 'pending' AND a.updated_at < ?1 AND s.live = 0 LIMIT ?2)";
-        self.execute(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(max)])
     }
 }
 

@@ -35,7 +35,7 @@ pub trait Blobs: Sql {
         self.execute(sql, params![blob, offset.cast_signed(), bytes])?;
         let sql = "UPDATE blobs SET stored = ?2, used_at = ?3 WHERE blob = ?1";
         let stored = offset + bytes.len() as u64;
-        self.execute(sql, params![blob, stored.cast_signed(), now.millis()]).map(drop)
+        self.execute(sql, params![blob, stored.cast_signed(), now.millis()])
     }
 
     /// Calls `see` with the offset and the bytes of each piece that ends after byte `from`, in order, until it returns false.
@@ -49,26 +49,26 @@ pub trait Blobs: Sql {
     }
 
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {
-        self.execute("UPDATE blobs SET used_at = ?2 WHERE blob = ?1", params![blob, now.millis()]).map(drop)
+        self.execute("UPDATE blobs SET used_at = ?2 WHERE blob = ?1", params![blob, now.millis()])
     }
 
     /// Deletes the pieces of a blob, so that it can be sent again from the beginning.
     fn clear_blob(&self, blob: i64) -> Result<(), Error> {
         self.execute("DELETE FROM pieces WHERE blob = ?1", params![blob])?;
-        self.execute("UPDATE blobs SET stored = 0 WHERE blob = ?1", params![blob]).map(drop)
+        self.execute("UPDATE blobs SET stored = 0 WHERE blob = ?1", params![blob])
     }
 
     /// Records that an event refers to a blob.
-    fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error> {
-        let sql =
-            "INSERT INTO blob_uses (blob, event) SELECT blob, ?2 FROM blobs WHERE digest = ?1 ON CONFLICT DO NOTHING";
-        self.execute(sql, params![digest, event]).map(drop)
+    fn refer_to_blob(&self, digest: &str, event: &str) -> Result<(), Error> {
+        let sql = "INSERT INTO blob_uses (blob, event) SELECT blob, (SELECT event FROM events WHERE id = ?2) FROM blobs WHERE digest = ?1
+                   ON CONFLICT DO NOTHING";
+        self.execute(sql, params![digest, event])
     }
 
     /// Records that an event of a submission refers to the output of a tool.
     fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error> {
         let sql = "INSERT INTO outputs (blob, submission) SELECT blob, ?2 FROM blobs WHERE digest = ?1 ON CONFLICT DO NOTHING";
-        self.execute(sql, params![digest, submission]).map(drop)
+        self.execute(sql, params![digest, submission])
     }
 
     /// Returns a blob that is an output of a submission of the stream. `id` is the beginning of its digest.
@@ -107,7 +107,7 @@ pub trait Blobs: Sql {
 
     fn delete_blob(&self, blob: i64) -> Result<(), Error> {
         self.execute("DELETE FROM pieces WHERE blob = ?1", params![blob])?;
-        self.execute("DELETE FROM blobs WHERE blob = ?1", params![blob]).map(drop)
+        self.execute("DELETE FROM blobs WHERE blob = ?1", params![blob])
     }
 
     /// Returns the total length of all blobs in bytes.

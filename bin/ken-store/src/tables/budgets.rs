@@ -15,7 +15,7 @@ pub trait Budgets: Sql {
     fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO budgets (scope, tokens, cost, updated_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (scope) DO UPDATE SET tokens = budgets.tokens + ?2, cost = budgets.cost + ?3, updated_at = ?4";
-        self.execute(sql, params![scope, amount.tokens, amount.cost, now.millis()]).map(drop)
+        self.execute(sql, params![scope, amount.tokens, amount.cost, now.millis()])
     }
 
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
@@ -35,11 +35,11 @@ pub trait Budgets: Sql {
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let Amount { tokens, cost } = row.amount;
         let values = params![row.id, row.day, row.session, tokens, cost, row.output_tokens, now.millis()];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn delete_reservation(&self, id: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM reservations WHERE id = ?1", params![id]).map(drop)
+        self.execute("DELETE FROM reservations WHERE id = ?1", params![id])
     }
 
     /// Returns the sum of the reservations of a scope that were made after a time.
@@ -54,12 +54,12 @@ pub trait Budgets: Sql {
 
     fn prune_reservations(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM reservations WHERE made_at < ?1";
-        self.execute(sql, params![before.millis()]).map(drop)
+        self.execute(sql, params![before.millis()])
     }
 
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM budgets WHERE updated_at < ?1";
-        self.execute(sql, params![before.millis()]).map(drop)
+        self.execute(sql, params![before.millis()])
     }
 }
 

@@ -39,7 +39,7 @@ pub trait DocumentTables: Sql {
     }
 
     fn delete_document(&self, key: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM documents WHERE document = ?1", params![key]).map(drop)
+        self.execute("DELETE FROM documents WHERE document = ?1", params![key])
     }
 
     /// Returns the keys and ids of the entries of a document.
@@ -50,13 +50,13 @@ pub trait DocumentTables: Sql {
 
     fn move_entry(&self, key: i64, line: u64) -> Result<(), Error> {
         let sql = "UPDATE knowledge SET line = ?2 WHERE entry = ?1 AND line IS DISTINCT FROM ?2";
-        self.execute(sql, params![key, line.cast_signed()]).map(drop)
+        self.execute(sql, params![key, line.cast_signed()])
     }
 
     /// Moves a job to the beginning of a collection; `None` means that all documents have been read.
     fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error> {
         let sql = "UPDATE jobs SET collection = ?2, place = '' WHERE job = ?1";
-        self.execute(sql, params![key, collection]).map(drop)
+        self.execute(sql, params![key, collection])
     }
 
     /// Moves a job within its collection. `done` is the number of further documents that have been read, and `left` is the number that
@@ -64,19 +64,19 @@ pub trait DocumentTables: Sql {
     fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET place = ?2, done = done + ?3, total = done + ?3 + ?4 WHERE job = ?1";
         let values = params![key, place, done.cast_signed(), left.cast_signed()];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn fail_job(&self, key: i64, error: &str) -> Result<(), Error> {
         let sql = "UPDATE jobs SET error = concat_ws('; ', error, ?2) WHERE job = ?1";
-        self.execute(sql, params![key, error]).map(drop)
+        self.execute(sql, params![key, error])
     }
 
     /// Makes the job also cover all entries that have been added since it began.
     fn extend_job(&self, key: i64) -> Result<(), Error> {
         let sql = "UPDATE jobs SET until = coalesce((SELECT max(entry) FROM knowledge), 0),
                      total = done + (SELECT count(*) FROM knowledge) WHERE job = ?1";
-        self.execute(sql, params![key]).map(drop)
+        self.execute(sql, params![key])
     }
 
     /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
@@ -85,11 +85,11 @@ pub trait DocumentTables: Sql {
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
         let sql = "INSERT INTO vectors (entry, model, scope, vector) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (entry) DO UPDATE SET model = ?2, scope = ?3, vector = ?4";
-        self.execute(sql, params![entry, model, scope_word, vector]).map(drop)
+        self.execute(sql, params![entry, model, scope_word, vector])
     }
 
     fn delete_vector(&self, entry: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM vectors WHERE entry = ?1", params![entry]).map(drop)
+        self.execute("DELETE FROM vectors WHERE entry = ?1", params![entry])
     }
 
     /// Reads the newest `max` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
@@ -105,7 +105,7 @@ pub trait DocumentTables: Sql {
         let sql = "INSERT INTO vector_usage (day, model, tokens, cost) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (day, model) DO UPDATE SET tokens = vector_usage.tokens + excluded.tokens,
                      cost = vector_usage.cost + excluded.cost";
-        self.execute(sql, params![day, model, tokens.cast_signed(), cost]).map(drop)
+        self.execute(sql, params![day, model, tokens.cast_signed(), cost])
     }
 
     /// Returns the usage of vectors: day, model, tokens and cost in US dollars.
@@ -120,7 +120,7 @@ pub trait DocumentTables: Sql {
     fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error> {
         let sql = "INSERT INTO knowledge_uses (entry, submission, how) VALUES (?1, ?2, ?3)
                    ON CONFLICT (entry, submission) DO UPDATE SET how = ?3";
-        self.execute(sql, params![entry, submission, how]).map(drop)
+        self.execute(sql, params![entry, submission, how])
     }
 
     fn uses(&self, entry: &str, max: u32) -> Result<Vec<EntryUse>, Error> {

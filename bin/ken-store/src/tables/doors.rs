@@ -17,24 +17,24 @@ pub trait Doors: Sql {
     }
 
     fn set_delivered(&self, id: &str) -> Result<(), Error> {
-        self.execute("UPDATE events SET delivered = 1 WHERE id = ?1 AND delivered IS NULL", params![id]).map(drop)
+        self.execute("UPDATE events SET delivered = 1 WHERE id = ?1 AND delivered IS NULL", params![id])
     }
 
     /// Notes that a notice was sent in place of the answer to an event.
     fn set_event_noticed(&self, event: i64) -> Result<(), Error> {
         let sql = "UPDATE events SET delivered = ?2 WHERE event = ?1 AND delivered IS NULL";
-        self.execute(sql, params![event, NOTICED]).map(drop)
+        self.execute(sql, params![event, NOTICED])
     }
 
     /// Notes that the answer to an event is sent now, if a notice was sent before. Returns whether one was.
     fn take_event_noticed(&self, event: i64) -> Result<bool, Error> {
         let sql = "UPDATE events SET delivered = ?2 WHERE event = ?1 AND delivered = ?3";
-        Ok(self.execute(sql, params![event, SENT, NOTICED])? > 0)
+        Ok(self.changed_rows(sql, params![event, SENT, NOTICED])? > 0)
     }
 
     /// Notes that nobody may read the answer to an event any more.
     fn set_event_deleted(&self, event: i64) -> Result<(), Error> {
-        self.execute("UPDATE events SET delivered = ?2 WHERE event = ?1", params![event, DELETED]).map(drop)
+        self.execute("UPDATE events SET delivered = ?2 WHERE event = ?1", params![event, DELETED])
     }
 
     fn is_event_deleted(&self, event: i64) -> Result<bool, Error> {
@@ -61,11 +61,10 @@ pub trait Doors: Sql {
             "INSERT INTO tips (stream, digest) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
             params![stream, digest],
         )
-        .map(drop)
     }
 
     fn forget_tips(&self, stream: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM tips WHERE stream = ?1", params![stream]).map(drop)
+        self.execute("DELETE FROM tips WHERE stream = ?1", params![stream])
     }
 }
 

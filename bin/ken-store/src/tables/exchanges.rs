@@ -58,7 +58,7 @@ pub trait Exchanges: Sql {
             exchange.ended_at.cast_signed(),
             exchange.settled_at.millis(),
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error> {
@@ -147,7 +147,7 @@ pub trait Exchanges: Sql {
                      CASE WHEN i.summary_after <= x.turns THEN i.summary_after ELSE 0 END
                    FROM instances AS i CROSS JOIN (SELECT max(turn) AS turns FROM exchanges WHERE stream = ?2 AND turn IS NOT NULL) AS x
                    WHERE i.stream = ?1 AND x.turns IS NOT NULL";
-        self.execute(sql, params![from, to]).map(drop)
+        self.execute(sql, params![from, to])
     }
 
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error> {
@@ -172,13 +172,13 @@ pub trait Exchanges: Sql {
     fn count_compaction(&self, stream: i64) -> Result<(), Error> {
         let sql = "INSERT INTO instances (stream, compactions) VALUES (?1, 1)
                    ON CONFLICT (stream) DO UPDATE SET compactions = instances.compactions + 1";
-        self.execute(sql, params![stream]).map(drop)
+        self.execute(sql, params![stream])
     }
 
     /// Stores a summary that covers all turns so far.
     fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error> {
         let sql = "UPDATE instances SET summary = ?2, summary_after = turns WHERE stream = ?1";
-        self.execute(sql, params![stream, summary]).map(drop)
+        self.execute(sql, params![stream, summary])
     }
 }
 
@@ -205,7 +205,7 @@ pub struct RunList<'a> {
 pub trait Runs: Sql {
     fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO runs (submission, workflow, status, started_at) VALUES (?1, ?2, 'active', ?3)";
-        self.execute(sql, params![submission, workflow, now.millis()]).map(drop)
+        self.execute(sql, params![submission, workflow, now.millis()])
     }
 
     fn run(&self, submission: i64) -> Result<RunRow, Error> {
@@ -255,7 +255,7 @@ pub trait Runs: Sql {
     ) -> Result<(), Error> {
         let sql = "UPDATE runs SET status = ?2, ended_at = ?3, result = ?4, error = ?5 WHERE submission = ?1";
         let values = params![submission, status.name(), now.millis(), json(result)?, json(error)?];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 }
 
@@ -313,7 +313,7 @@ fn copy_exchange(
     });
     let sql = "INSERT INTO exchanges (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
                SELECT ?2, ?3, turn, ?4, answer, result, error, context_usage, 0, settled_at FROM exchanges WHERE submission = ?1";
-    database.execute(sql, params![submission, new, to, json(body.as_ref())?]).map(drop)
+    database.execute(sql, params![submission, new, to, json(body.as_ref())?])
 }
 
 fn record(row: &dyn Row) -> Result<(i64, RunRecord), Error> {

@@ -12,7 +12,7 @@ pub trait GoverningRules: Sql {
     fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO governing_rules (name, rule, created_at, updated_at) VALUES (?1, ?2, ?3, ?3)
                    ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, updated_at = excluded.updated_at";
-        self.execute(sql, params![name, to_json(rule)?, now.millis()]).map(drop)
+        self.execute(sql, params![name, to_json(rule)?, now.millis()])
     }
 
     /// Returns all rules, or only the enabled ones, in the order of their names.
@@ -32,11 +32,11 @@ pub trait GoverningRules: Sql {
     /// Enables or disables a rule. Returns false if there is none with this name.
     fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE governing_rules SET enabled = ?2, updated_at = ?3 WHERE name = ?1";
-        Ok(self.execute(sql, params![name, enabled, now.millis()])? > 0)
+        Ok(self.changed_rows(sql, params![name, enabled, now.millis()])? > 0)
     }
 
     fn delete_rule(&self, name: &str) -> Result<bool, Error> {
-        Ok(self.execute("DELETE FROM governing_rules WHERE name = ?1", params![name])? > 0)
+        Ok(self.changed_rows("DELETE FROM governing_rules WHERE name = ?1", params![name])? > 0)
     }
 }
 

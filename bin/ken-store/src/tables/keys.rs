@@ -38,36 +38,36 @@ pub trait Keys: Purges {
     fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
         let sql = "INSERT INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (key) DO UPDATE SET body = ?2, seed = ?3, at = ?4, status = NULL, answer = NULL, headers = NULL";
-        self.execute(sql, params![key.key, key.body, key.seed, key.at.millis()]).map(drop)
+        self.execute(sql, params![key.key, key.body, key.seed, key.at.millis()])
     }
 
     /// Marks a key without an answer as free or as in use.
     fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error> {
         let sql = "UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL";
-        self.execute(sql, params![key, is_free.then_some(NOT_REACHED)]).map(drop)
+        self.execute(sql, params![key, is_free.then_some(NOT_REACHED)])
     }
 
     /// Marks a key without an answer as one whose answer was about a session that was deleted for good.
     fn purge_key(&self, key: &str) -> Result<(), Error> {
-        self.execute("UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL", params![key, GONE]).map(drop)
+        self.execute("UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL", params![key, GONE])
     }
 
     /// Stores the answer of a key, unless it has one.
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error> {
         let sql = "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL AND status IS DISTINCT FROM 410";
         let values = params![key, answer.status, answer.body, to_json(&answer.headers)?];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Deletes a key, unless it has an answer.
     fn forget_key(&self, key: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM keys WHERE key = ?1 AND answer IS NULL", params![key]).map(drop)
+        self.execute("DELETE FROM keys WHERE key = ?1 AND answer IS NULL", params![key])
     }
 
     /// Deletes at most `max` keys that are older than `oldest`. Returns how many were deleted.
     fn prune_keys(&self, oldest: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
-        self.execute(sql, params![oldest.millis(), rows(max)])
+        self.changed_rows(sql, params![oldest.millis(), rows(max)])
     }
 
     /// Returns the number and the answer of the last call of a slot.
@@ -79,11 +79,11 @@ pub trait Keys: Purges {
     fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO calls (slot, number, answer, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (slot) DO UPDATE SET number = excluded.number, answer = excluded.answer, at = excluded.at";
-        self.execute(sql, params![slot, number.cast_signed(), answer, now.millis()]).map(drop)
+        self.execute(sql, params![slot, number.cast_signed(), answer, now.millis()])
     }
 
     fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {
-        self.execute("DELETE FROM calls WHERE at < ?1", params![oldest.millis()]).map(drop)
+        self.execute("DELETE FROM calls WHERE at < ?1", params![oldest.millis()])
     }
 }
 

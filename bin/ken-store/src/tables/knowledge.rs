@@ -101,13 +101,13 @@ pub trait Knowledge: Sql {
     }
 
     fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM knowledge WHERE entry = ?1", params![key]).map(drop)
+        self.execute("DELETE FROM knowledge WHERE entry = ?1", params![key])
     }
 
     /// Sets the tags of an entry. Returns whether they were different before.
     fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE knowledge SET tags = ?2, updated_at = CASE WHEN updated_at < ?3 THEN ?3 ELSE updated_at END WHERE entry = ?1 AND tags <> ?2";
-        let changed = self.execute(sql, params![key, to_json(&tags)?, now.millis()])?;
+        let changed = self.changed_rows(sql, params![key, to_json(&tags)?, now.millis()])?;
         Ok(changed > 0)
     }
 
@@ -170,18 +170,18 @@ pub trait Knowledge: Sql {
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO jobs (id, status, until, total, started_at)
                    SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
-        self.execute(sql, params![id, now.millis()]).map(drop)
+        self.execute(sql, params![id, now.millis()])
     }
 
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
         let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
-        self.execute(sql, params![key, reached, rows(done)]).map(drop)
+        self.execute(sql, params![key, reached, rows(done)])
     }
 
     /// Ends the job. It has failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE jobs SET status = CASE WHEN error IS NULL THEN 'ok' ELSE 'error' END, finished_at = ?2, total = done WHERE job = ?1";
-        self.execute(sql, params![key, now.millis()]).map(drop)
+        self.execute(sql, params![key, now.millis()])
     }
 }
 

@@ -50,7 +50,7 @@ pub trait Logs: Sql {
     }
 
     fn close_log(&self, key: i64) -> Result<(), Error> {
-        self.execute("UPDATE streams SET closed = 1 WHERE stream = ?1", params![key]).map(drop)
+        self.execute("UPDATE streams SET closed = 1 WHERE stream = ?1", params![key])
     }
 
     /// Adds entries, the first of which has the number `first`. Does not change the number of entries in the row of the stream; see
@@ -59,7 +59,7 @@ pub trait Logs: Sql {
 
     fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
         let sql = "UPDATE streams SET entries = ?2 WHERE stream = ?1";
-        self.execute(sql, params![log, entries.cast_signed()]).map(drop)
+        self.execute(sql, params![log, entries.cast_signed()])
     }
 
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
@@ -95,7 +95,7 @@ pub trait SystemEvents: Sql {
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {
         let sql = "INSERT INTO system_events (number, at, body) VALUES (?1, ?2, ?3)";
         let values = params![(number + 1).cast_signed(), at.millis(), event.get()];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Calls `see` with each event from number `from`, until it returns false.
@@ -110,13 +110,13 @@ pub trait SystemEvents: Sql {
                      SELECT number FROM system_events WHERE number < (SELECT max(number) FROM system_events)
                      ORDER BY number LIMIT ?2
                    ) AND at < ?1";
-        self.execute(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(max)])
     }
 }
 
 impl<D: Sql> SystemEvents for D {}
 
-fn log(row: &dyn Row) -> Result<LogRow, Error> {
+pub(super) fn log(row: &dyn Row) -> Result<LogRow, Error> {
     Ok(LogRow {
         key: row.get("stream")?,
         name: row.get("name")?,

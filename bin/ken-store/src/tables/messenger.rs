@@ -12,7 +12,7 @@ pub trait Counters: Sql {
     fn count_up(&self, name: &str) -> Result<(), Error> {
         let sql = "INSERT INTO counters (name, value) VALUES (?1, 1)
                    ON CONFLICT (name) DO UPDATE SET value = counters.value + 1";
-        self.execute(sql, params![name]).map(drop)
+        self.execute(sql, params![name])
     }
 
     /// Returns the counters whose names begin with `prefix`, without the prefix.
@@ -28,11 +28,11 @@ pub trait Counters: Sql {
 
     fn set_stored_value(&self, name: &str, value: &str) -> Result<(), Error> {
         let sql = "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
-        self.execute(sql, params![name, value]).map(drop)
+        self.execute(sql, params![name, value])
     }
 
     fn remove_stored_value(&self, name: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM facts WHERE name = ?1", params![name]).map(drop)
+        self.execute("DELETE FROM facts WHERE name = ?1", params![name])
     }
 }
 
@@ -80,7 +80,7 @@ pub trait Messenger: Sql {
             update.reason,
             update.code,
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Returns updates, newest first.
@@ -92,7 +92,7 @@ pub trait Messenger: Sql {
     /// Deletes at most `max` updates that are older than a time. Returns how many were deleted.
     fn prune_updates(&self, before: Timestamp, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM updates WHERE id IN (SELECT id FROM updates WHERE at < ?1 LIMIT ?2)";
-        self.execute(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(max)])
     }
 
     fn allowed_user(&self, id: &str) -> Result<Option<AllowedUser>, Error> {
@@ -107,11 +107,11 @@ pub trait Messenger: Sql {
     fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error> {
         let sql = r#"INSERT INTO allowed_users ("user", chat, added_at) VALUES (?1, ?2, ?3)
                    ON CONFLICT ("user") DO UPDATE SET chat = excluded.chat"#;
-        self.execute(sql, params![user, chat, now.millis()]).map(drop)
+        self.execute(sql, params![user, chat, now.millis()])
     }
 
     fn delete_allowed_user(&self, user: &str) -> Result<(), Error> {
-        self.execute(r#"DELETE FROM allowed_users WHERE "user" = ?1"#, params![user]).map(drop)
+        self.execute(r#"DELETE FROM allowed_users WHERE "user" = ?1"#, params![user])
     }
 
     fn group(&self, id: &str) -> Result<Option<Group>, Error> {
@@ -126,12 +126,12 @@ pub trait Messenger: Sql {
         let sql = "INSERT INTO chat_groups (id, require_mention, allow_from) VALUES (?1, ?2, ?3)
                    ON CONFLICT (id) DO UPDATE SET require_mention = ?2, allow_from = ?3";
         let values = params![group.group_id, group.require_mention, to_json(&group.allow_from)?];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Deletes a group. Returns false if there was none with this id.
     fn delete_group(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.execute("DELETE FROM chat_groups WHERE id = ?1", params![id])? > 0)
+        Ok(self.changed_rows("DELETE FROM chat_groups WHERE id = ?1", params![id])? > 0)
     }
 
     fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error> {
@@ -162,16 +162,16 @@ pub trait Messenger: Sql {
             pairing.created_at.millis(),
             pairing.expires_at.millis(),
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn count_pairing_reply(&self, code: &str) -> Result<(), Error> {
         let sql = "UPDATE pairings SET replies = replies + 1 WHERE code = ?1";
-        self.execute(sql, params![code]).map(drop)
+        self.execute(sql, params![code])
     }
 
     fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error> {
-        self.execute("UPDATE pairings SET state = ?2 WHERE code = ?1", params![code, state]).map(drop)
+        self.execute("UPDATE pairings SET state = ?2 WHERE code = ?1", params![code, state])
     }
 
     /// Returns the chats that have sent a prompt whose turn is in this state.

@@ -84,6 +84,7 @@ pub trait Writer: Send {
     }
     fn begin(&mut self) -> Result<Begun, Error>;
     fn savepoint(&mut self) -> Result<(), Error>;
+    /// Fails if a statement of the change was only sent now and was refused.
     fn release(&mut self) -> Result<(), Error>;
     fn rollback_to_savepoint(&mut self) -> Result<(), Error>;
     /// If it fails, nothing was committed, unless the outcome in the error is unknown.

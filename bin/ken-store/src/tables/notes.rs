@@ -14,12 +14,12 @@ pub trait Notes: Sql {
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                    ON CONFLICT (stream, kind, name) DO UPDATE SET body = ?4, updated_at = ?5, outside = ?6";
         let values = params![stream, note.kind.name(), note.name, note.body, now.millis(), outside(origins)?];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error> {
         let sql = "DELETE FROM notes WHERE stream = ?1 AND kind = ?2 AND name = ?3";
-        self.execute(sql, params![stream, kind.name(), name]).map(drop)
+        self.execute(sql, params![stream, kind.name(), name])
     }
 
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error> {

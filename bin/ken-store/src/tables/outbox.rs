@@ -66,7 +66,7 @@ pub trait Outbox: Sql {
             message.message_id,
             message.error,
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Returns messages, newest first.
@@ -96,7 +96,7 @@ pub trait Outbox: Sql {
         let sql = "DELETE FROM outbox WHERE message IN (
                      SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
-        self.execute(sql, params![before.millis(), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(max)])
     }
 }
 

@@ -69,17 +69,17 @@ pub trait PublicStreams: Sql {
             stream.last_seq,
             stream.expires_at.map(Timestamp::millis)
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn count_fork(&self, key: i64, by: i64) -> Result<(), Error> {
         let sql = "UPDATE public_streams SET forks = forks + ?2 WHERE stream = ?1";
-        self.execute(sql, params![key, by]).map(drop)
+        self.execute(sql, params![key, by])
     }
 
     fn set_public_gone(&self, key: i64) -> Result<(), Error> {
         let sql = "UPDATE public_streams SET gone = 1, expires_at = NULL WHERE stream = ?1";
-        self.execute(sql, params![key]).map(drop)
+        self.execute(sql, params![key])
     }
 
     /// Removes the name of a stream. Its data is then deleted by background work. Returns the key of its source.
@@ -105,7 +105,7 @@ pub trait PublicStreams: Sql {
     }
 
     fn delete_public(&self, key: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM public_streams WHERE stream = ?1", params![key]).map(drop)
+        self.execute("DELETE FROM public_streams WHERE stream = ?1", params![key])
     }
 
     /// Returns the stored epoch and sequence number of a producer.
@@ -120,14 +120,14 @@ pub trait PublicStreams: Sql {
         let sql = "INSERT INTO producers (stream, id, epoch, seq) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT (stream, id) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq";
         let values = params![stream, producer.id, producer.epoch.cast_signed(), producer.seq.cast_signed()];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Deletes at most `max` producers of a stream. Returns how many were deleted.
     fn delete_producers(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM producers
                    WHERE (stream, id) IN (SELECT stream, id FROM producers WHERE stream = ?1 LIMIT ?2)";
-        self.execute(sql, params![stream, rows(max)])
+        self.changed_rows(sql, params![stream, rows(max)])
     }
 }
 
@@ -146,7 +146,7 @@ pub trait Appends: Sql {
         let (from, to) = (place(stream, 0), place(stream, last));
         let sql = "DELETE FROM appends WHERE append IN (SELECT append FROM places WHERE place >= ?1 AND place <= ?2)";
         self.execute(sql, params![from, to])?;
-        self.execute("DELETE FROM places WHERE place >= ?1 AND place <= ?2", params![from, to]).map(drop)
+        self.execute("DELETE FROM places WHERE place >= ?1 AND place <= ?2", params![from, to])
     }
 }
 

@@ -40,7 +40,7 @@ pub trait Purges: Words {
         self.execute("DELETE FROM sessions WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM tips WHERE stream = ?1", params![stream])?;
         self.execute("UPDATE streams SET purged_at = ?2 WHERE stream = ?1", params![stream, now.millis()])?;
-        self.execute("INSERT INTO purges (stream) VALUES (?1)", params![stream]).map(drop)
+        self.execute("INSERT INTO purges (stream) VALUES (?1)", params![stream])
     }
 
     /// Returns the oldest session whose rows are still there.
@@ -53,7 +53,7 @@ pub trait Purges: Words {
 
     /// Notes that the rows of a session are deleted.
     fn end_purge(&self, stream: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM purges WHERE stream = ?1", params![stream]).map(drop)
+        self.execute("DELETE FROM purges WHERE stream = ?1", params![stream])
     }
 
     /// Removes the copies of damaged logs, which may contain what was deleted.
@@ -113,7 +113,7 @@ pub trait Purges: Words {
                             AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
                             AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
                             AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.whole = blobs.digest)";
-            if self.execute(unused, params![blob])? > 0 {
+            if self.changed_rows(unused, params![blob])? > 0 {
                 self.execute("DELETE FROM pieces WHERE blob = ?1", params![blob])?;
             }
         }
@@ -124,7 +124,7 @@ pub trait Purges: Words {
     fn purge_entries(&self, stream: i64, max: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM entries WHERE place IN (
                      SELECT place FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3)";
-        self.execute(sql, params![place(stream, 0), place(stream + 1, 0), rows(max)])
+        self.changed_rows(sql, params![place(stream, 0), place(stream + 1, 0), rows(max)])
     }
 
     /// Returns the keys of knowledge entries that agents wrote in this session.
@@ -138,7 +138,7 @@ pub trait Purges: Words {
     fn purge_instance(&self, stream: i64, instance: &str) -> Result<(), Error> {
         self.execute("DELETE FROM notes WHERE stream = ?1", params![stream])?;
         self.execute("DELETE FROM instances WHERE stream = ?1", params![stream])?;
-        self.execute("DELETE FROM budgets WHERE scope = 'session:' || ?1", params![instance]).map(drop)
+        self.execute("DELETE FROM budgets WHERE scope = 'session:' || ?1", params![instance])
     }
 
     /// Examines at most `max` events after a key, and deletes those without a submission, such as commands, whose answer names a session

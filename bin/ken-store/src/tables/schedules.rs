@@ -189,7 +189,7 @@ pub trait Schedules: Sql {
             outside(&schedule.outside)?,
             schedule.ended_at.map(Timestamp::millis),
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Updates the progress of a schedule, and stores when it fired if it did. Returns `None`, and changes nothing, if the mark or the
@@ -229,7 +229,7 @@ pub trait Schedules: Sql {
     /// Marks a schedule as deleted. A new schedule can then have its slug.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
-        self.execute(sql, params![key, now.millis()]).map(drop)
+        self.execute(sql, params![key, now.millis()])
     }
 
     /// Removes at most `max` schedules that were marked as deleted before one time or ended before another, with their runs. Returns how
@@ -272,7 +272,7 @@ pub trait Schedules: Sql {
             name(&new.reason)?,
             new.finished_at,
         ];
-        Ok(self.execute(sql, values)? > 0)
+        Ok(self.changed_rows(sql, values)? > 0)
     }
 
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
@@ -306,7 +306,7 @@ pub trait Schedules: Sql {
             row.admitted_at,
             row.finished_at,
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Returns the number of active runs of each schedule that has any, by the id of the schedule.
@@ -385,7 +385,7 @@ pub trait Schedules: Sql {
     }
 
     fn delete_schedule_run(&self, key: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM schedule_runs WHERE run = ?1", params![key]).map(drop)
+        self.execute("DELETE FROM schedule_runs WHERE run = ?1", params![key])
     }
 
     /// Deletes the finished runs of a schedule, except the newest `keep`.
@@ -393,7 +393,7 @@ pub trait Schedules: Sql {
         let sql = "DELETE FROM schedule_runs WHERE schedule = ?1 AND active = 0 AND run <= (
                      SELECT run FROM schedule_runs WHERE schedule = ?1 AND active = 0
                      ORDER BY run DESC LIMIT 1 OFFSET ?2)";
-        self.execute(sql, params![schedule, rows(keep)]).map(drop)
+        self.execute(sql, params![schedule, rows(keep)])
     }
 }
 

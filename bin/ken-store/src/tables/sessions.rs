@@ -141,31 +141,31 @@ pub trait Sessions: Sql {
         let SessionRow { stream, id, scope, origin, workspace, memory, model, .. } = session;
         let memory = memory.map(Memory::name);
         let values = params![stream, id.as_str(), scope, origin.name(), now.millis(), workspace, memory, model];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Sets `updated_at` to a later time, and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE sessions SET updated_at = CASE WHEN updated_at < ?2 THEN ?2 ELSE updated_at END, archived_at = NULL WHERE stream = ?1";
-        self.execute(sql, params![stream, now.millis()]).map(drop)
+        self.execute(sql, params![stream, now.millis()])
     }
 
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
-        self.execute(sql, params![stream, title]).map(drop)
+        self.execute(sql, params![stream, title])
     }
 
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error> {
         let sql = "UPDATE sessions SET name = ?2 WHERE stream = ?1";
-        self.execute(sql, params![stream, name]).map(drop)
+        self.execute(sql, params![stream, name])
     }
 
     fn set_session_memory(&self, stream: i64, memory: Memory) -> Result<(), Error> {
-        self.execute("UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()]).map(drop)
+        self.execute("UPDATE sessions SET memory = ?2 WHERE stream = ?1", params![stream, memory.name()])
     }
 
     fn set_session_model(&self, stream: i64, model: Option<&str>) -> Result<(), Error> {
-        self.execute("UPDATE sessions SET model = ?2 WHERE stream = ?1", params![stream, model]).map(drop)
+        self.execute("UPDATE sessions SET model = ?2 WHERE stream = ?1", params![stream, model])
     }
 
     /// Returns the ids of at most `max` sessions, archived or not, that were last used before a time.
@@ -179,7 +179,7 @@ pub trait Sessions: Sql {
     /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
         let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
-        Ok(self.execute(sql, params![stream, now.millis()])? > 0)
+        Ok(self.changed_rows(sql, params![stream, now.millis()])? > 0)
     }
 
     /// Calls `see` with the stream key and the record of each session, until it returns false.
@@ -268,7 +268,14 @@ pub trait Events: Sql {
         first(self, "SELECT answer FROM events WHERE id = ?1", params![id], |row| row.get(0))
     }
 
-    fn insert_event(&self, event: &NewEvent<'_>) -> Result<i64, Error> {
+    /// Returns the answer to an event, if it is stored, and the key of a scope, if that is. It is one statement, because every event needs
+    /// both.
+    fn answer_and_scope(&self, id: &str, scope: &Scope) -> Result<(Option<String>, Option<i64>), Error> {
+        let sql = "SELECT (SELECT answer FROM events WHERE id = ?1) AS answer, (SELECT scope FROM scopes WHERE key = ?2) AS scope";
+        unique(self, sql, params![id, scope_text(scope)?], |row| Ok((row.get("answer")?, row.get("scope")?)))
+    }
+
+    fn insert_event(&self, event: &NewEvent<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let images = Some(event.images).filter(|images| !images.is_empty());
@@ -283,7 +290,7 @@ pub trait Events: Sql {
             json(images)?,
             event.answer,
         ];
-        self.insert(sql, "event", values)
+        self.execute(sql, values)
     }
 
     fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {

@@ -7,8 +7,11 @@ use ken_types::Error;
 
 /// A connection on which statements are run. Parameters are written `?1`, `?2` and so on in a statement, and nothing else has a question mark.
 pub trait Sql {
+    /// Runs a statement that changes something, at the latest before the next one that returns something. Its error may come with that one, or
+    /// at the end of the change.
+    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<(), Error>;
     /// Runs a statement that changes something. Returns the number of rows.
-    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error>;
+    fn changed_rows(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error>;
     /// Runs a statement that inserts one row. Returns its key, which is in the column `key`.
     fn insert(&self, sql: &str, key: &str, values: Parameters<'_>) -> Result<i64, Error>;
     /// Calls `see` with each row of a query until it returns false. Returns false if it did.

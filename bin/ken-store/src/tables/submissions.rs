@@ -8,6 +8,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::Value;
 
 use super::columns::{count, outside, rows, scope, stored, time, to_json, word};
+use super::logs::{LogRow, log};
 use super::sql::{Row, Sql, all, first, params, unique};
 
 #[derive(Debug, Clone)]
@@ -43,7 +44,8 @@ pub struct SubmissionRow {
 pub struct NewSubmission<'a> {
     pub id: &'a SubmissionId,
     pub stream: i64,
-    pub event: i64,
+    /// The id of its event.
+    pub event: &'a str,
     pub kind: SubmissionKind,
     pub hidden: bool,
     pub open: bool,
@@ -93,10 +95,10 @@ pub trait Submissions: Sql {
         unique(self, "SELECT * FROM submissions WHERE submission = ?1", params![key], submission)
     }
 
-    fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<i64, Error> {
+    fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<(), Error> {
         let sql = "INSERT INTO submissions
                      (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index, outside)
-                   VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10)";
+                   VALUES (?1, ?2, (SELECT event FROM events WHERE id = ?3), ?4, ?5, 'queued', ?6, ?7, ?8, ?9, ?10)";
         let values = params![
             new.id.as_str(),
             new.stream,
@@ -109,21 +111,35 @@ pub trait Submissions: Sql {
             new.next_index.cast_signed(),
             outside(new.outside)?,
         ];
-        self.insert(sql, "submission", values)
+        self.execute(sql, values)
+    }
+
+    fn submission_key(&self, id: &SubmissionId) -> Result<i64, Error> {
+        unique(self, "SELECT submission FROM submissions WHERE id = ?1", params![id.as_str()], |row| row.get(0))
     }
 
     /// Returns the unsettled submissions of a stream, counted by state.
     fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error> {
         let sql = "SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
                    FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
-        all(self, sql, params![stream], |row| {
-            Ok(QueueRow {
-                state: state(row)?,
-                count: count(row, "number")?,
-                first_place: row.get("least")?,
-                last_place: row.get("most")?,
-            })
-        })
+        all(self, sql, params![stream], queued)
+    }
+
+    /// Returns a stream with what [`Submissions::queue`] returns. It is one statement, because every message needs both.
+    fn log_with_queue(&self, stream: i64) -> Result<(LogRow, Vec<QueueRow>), Error> {
+        let sql = "SELECT l.stream, l.name, l.entries, l.closed, q.state, q.number, q.least, q.most FROM streams AS l LEFT JOIN (
+                     SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
+                     FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state) AS q ON TRUE
+                   WHERE l.stream = ?1";
+        let mut queue = Vec::new();
+        let logs = all(self, sql, params![stream], |row| {
+            if row.get::<Option<String>>("state")?.is_some() {
+                queue.push(queued(row)?);
+            }
+            log(row)
+        })?;
+        let log = logs.into_iter().next();
+        log.map(|log| (log, queue)).ok_or_else(|| Error::internal("a session has no stream"))
     }
 
     fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
@@ -147,26 +163,26 @@ pub trait Submissions: Sql {
     /// Makes all queued submissions of the stream unavailable for claims.
     fn close_queued(&self, stream: i64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
-        self.execute(sql, params![stream]).map(drop)
+        self.execute(sql, params![stream])
     }
 
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = ?2 WHERE submission = ?1";
-        self.execute(sql, params![key, open]).map(drop)
+        self.execute(sql, params![key, open])
     }
 
     fn set_abort(&self, key: i64) -> Result<(), Error> {
-        self.execute("UPDATE submissions SET abort = 1 WHERE submission = ?1", params![key]).map(drop)
+        self.execute("UPDATE submissions SET abort = 1 WHERE submission = ?1", params![key])
     }
 
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET next_index = ?2 WHERE submission = ?1";
-        self.execute(sql, params![key, next.cast_signed()]).map(drop)
+        self.execute(sql, params![key, next.cast_signed()])
     }
 
     fn set_outside(&self, key: i64, origins: &Outside) -> Result<(), Error> {
         let sql = "UPDATE submissions SET outside = ?2 WHERE submission = ?1";
-        self.execute(sql, params![key, outside(origins)?]).map(drop)
+        self.execute(sql, params![key, outside(origins)?])
     }
 
     /// Returns the origins of outside text that any submission of the stream has read.
@@ -183,7 +199,7 @@ pub trait Submissions: Sql {
             submission.waiting_since,
             submission.waited_ms,
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
@@ -198,13 +214,13 @@ pub trait Submissions: Sql {
             submission.recorded_from.cast_signed(),
             now.millis()
         ];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
         let sql = "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
                    WHERE submission = ?1";
-        self.execute(sql, params![key, state.name()]).map(drop)
+        self.execute(sql, params![key, state.name()])
     }
 
     /// Returns a submission with its event, in any state.
@@ -272,6 +288,15 @@ pub trait Submissions: Sql {
             })
         })
     }
+}
+
+fn queued(row: &dyn Row) -> Result<QueueRow, Error> {
+    Ok(QueueRow {
+        state: state(row)?,
+        count: count(row, "number")?,
+        first_place: row.get("least")?,
+        last_place: row.get("most")?,
+    })
 }
 
 /// A submission with the data that its summary needs in addition to its events.

@@ -67,7 +67,7 @@ pub trait Whole: Sql {
 
     /// Deletes all rows of a table.
     fn clear(&self, table: &str) -> Result<(), Error> {
-        self.execute(&format!("DELETE FROM {table}"), params![]).map(drop)
+        self.execute(&format!("DELETE FROM {table}"), params![])
     }
 
     /// Returns the keys of the rows of an index of words.

@@ -14,6 +14,7 @@ mod leases;
 mod limits;
 mod messenger;
 mod model;
+mod pipeline;
 mod public;
 mod purges;
 mod runs;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ken_types::Timestamp;
 use ken_types::config::{Days, Retention};
 use ken_types::ops::Nothing;
-use ken_types::ops::hosts::{Hosts, HostsList};
+use ken_types::ops::hosts::{Hosts, HostsList, HostsServer, ServerHealth};
 use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
 use serde_json::Value;
@@ -19,6 +19,10 @@ use crate::client;
 
 /// The timeout of calls to the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The age from which on a transaction on the database server is reported.
+const OLD_TRANSACTION_MS: u64 = 5 * 60 * 1_000;
+/// How many dead rows a table may have, and no more than it has live ones. The server removes them long before, if nothing keeps it from that.
+const DEAD_ROWS: u64 = 10_000;
 /// How far the clock of this machine may be from that of the database server.
 const MAX_CLOCK_MS: i64 = 2_000;
 /// The size in bytes above which the write-ahead log is reported. Checkpoints keep it near 64 MiB, unless somebody reads all the time.
@@ -32,6 +36,9 @@ pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     if is_up {
         check_store(places, findings);
         check_server_clock(places, findings);
+        if let Ok(Some(health)) = client::call::<HostsServer>(places, "store", &Nothing {}, Some(CALL_TIMEOUT)) {
+            check_server(&health, findings);
+        }
     }
     check_audit(&places.state.join("cognitive"), findings);
 }
@@ -161,6 +168,30 @@ fn check_server_clock(places: &Places, findings: &mut Findings) {
     }
 }
 
+/// Reports what the database server does not report by itself: what a fail-over would lose, and what makes it slow.
+fn check_server(health: &ServerHealth, findings: &mut Findings) {
+    let server = "the database server";
+    if health.standbys > 0 && !health.synchronous {
+        let behind =
+            health.behind_bytes.map(|bytes| format!("; now the last {bytes} bytes of its log")).unwrap_or_default();
+        let why = format!(
+            "no commit waits for a standby: if one is promoted, what was acknowledged last can be lost{behind}"
+        );
+        let fix = "set synchronous_standby_names on the server, and [store] require_sync = true: ken-postgres(7)";
+        findings.warning("standby-asynchronous", server, why, fix);
+    }
+    if health.dead_rows > DEAD_ROWS.max(health.live_rows) {
+        let ServerHealth { table, dead_rows, live_rows, .. } = health;
+        let why = format!("the table {table} has {dead_rows} dead rows and {live_rows} live ones");
+        findings.warning("dead-rows", server, why, format!("end old transactions, then: VACUUM ken.{table}"));
+    }
+    let whose = health.oldest.as_deref().unwrap_or("a program");
+    if let Some(age) = health.oldest_ms.filter(|age| *age > OLD_TRANSACTION_MS) {
+        let why = format!("a transaction has been open for {} minutes, so that dead rows stay: {whose}", age / 60_000);
+        findings.warning("old-transaction", server, why, "end it, or that program: pg_terminate_backend(PID)");
+    }
+}
+
 /// Says when conversations are deleted without anybody asking for it.
 pub(super) fn check_retention(places: &Places, retention: Retention, findings: &mut Findings) {
     let days = |days: Days| match days.count() {
@@ -232,6 +263,29 @@ mod tests {
         let program = folder.join(name);
         symlink("/bin/sleep", &program).unwrap();
         Command::new(program).arg0("sleep").arg("60").stdin(File::open(file).unwrap()).spawn().unwrap()
+    }
+
+    fn found(health: &ServerHealth) -> Vec<&'static str> {
+        let mut findings = Findings(Vec::new());
+        check_server(health, &mut findings);
+        findings.0.iter().map(|finding| finding.id).collect()
+    }
+
+    #[test]
+    fn a_server_is_reported_when_it_can_lose_something_or_cannot_remove_dead_rows() {
+        let sound = ServerHealth {
+            standbys: 1,
+            synchronous: true,
+            live_rows: 50_000,
+            dead_rows: 50_000,
+            oldest_ms: Some(5 * 60 * 1_000),
+            ..ServerHealth::default()
+        };
+        assert!(found(&sound).is_empty() && found(&ServerHealth::default()).is_empty());
+        assert!(found(&ServerHealth { dead_rows: 10_000, ..ServerHealth::default() }).is_empty());
+        assert_eq!(found(&ServerHealth { synchronous: false, ..sound.clone() }), ["standby-asynchronous"]);
+        assert_eq!(found(&ServerHealth { dead_rows: 50_001, ..sound.clone() }), ["dead-rows"]);
+        assert_eq!(found(&ServerHealth { oldest_ms: Some(600_000), ..sound }), ["old-transaction"]);
     }
 
     #[test]

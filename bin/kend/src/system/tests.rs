@@ -8,6 +8,7 @@ use nix::unistd::getpgid;
 
 use super::*;
 use crate::config::load;
+use crate::handover::Programs;
 use crate::part::{Ending, Process};
 
 /// A system whose parts are described by the test.
@@ -80,7 +81,7 @@ impl Kit {
         let pid = Pid::from_raw(child.id() as i32);
         let guard = OwnedFd::from(File::open("/dev/null").unwrap());
         let now = self.now;
-        self.part(name).started(Spawned { pid, mark: 1, guard, program: None }, now);
+        self.part(name).started(Spawned { pid, mark: 1, guard, programs: Programs { own: None, run: None } }, now);
         pid
     }
 
@@ -260,6 +261,7 @@ fn a_report_is_that_of_its_own_process_and_is_noted_once() {
         kit.system.reports(vec![(pid, Report { ready: true, ..Report::default() })], now);
     }
     assert_eq!(["a", "b"].map(|name| kit.part(name).is_ready()), [false, true]);
+    assert!(kit.system.writer.flush(Duration::from_secs(10)));
     assert_eq!(std::fs::read_to_string(kit.system.places.log("kend")).unwrap().matches("ready after").count(), 1);
 }
 

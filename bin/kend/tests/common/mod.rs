@@ -180,9 +180,17 @@ impl Kend<'_> {
         caller.items()
     }
 
+    /// Returns kend's own log. kend answers when everything up to now is in the file.
+    pub fn journal(&self) -> String {
+        let mut caller = self.connect();
+        caller.send("parts.logs", json!({"name": "kend", "lines": 0}));
+        caller.items();
+        self.home.read("state/log/kend.log")
+    }
+
     /// Returns the messages about one part in kend's own log.
     pub fn notes(&self, part: &str) -> Vec<String> {
-        let text = self.home.read("state/log/kend.log");
+        let text = self.journal();
         let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about = records.filter(|record| record["part"] == part);
         about.map(|record| record["message"].as_str().unwrap().to_owned()).collect()

@@ -10,6 +10,26 @@ crate::operations! {
     HostsList, "hosts.list": Nothing => Hosts;
     /// Forgets a host that is gone, by its id, a unique part of it, or its name; `conflict` if it was seen in the last seconds.
     HostsRemove, "hosts.remove": RemoveHost => HostRecord;
+    /// Returns how the database server is; `None` for a file of SQLite.
+    HostsServer, "hosts.server": Nothing => Option<ServerHealth>;
+}
+
+/// What an administrator of a database server should know. What the role of the store may not see is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHealth {
+    /// How many standbys are connected.
+    pub standbys: u64,
+    /// Whether a commit waits for one of them.
+    pub synchronous: bool,
+    /// By how many bytes the last of them is behind.
+    pub behind_bytes: Option<u64>,
+    /// The table with the most rows that were deleted or replaced and not yet removed.
+    pub table: String,
+    pub dead_rows: u64,
+    pub live_rows: u64,
+    /// The age of the oldest transaction in the database, which keeps such rows from being removed, and whose it is.
+    pub oldest_ms: Option<u64>,
+    pub oldest: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -39,6 +39,11 @@ impl Failure {
         self.of_server().is_none_or(is_fatal)
     }
 
+    /// Returns whether the fence of a transaction has failed: it divides by the number of rows of this host. No other statement divides.
+    pub(super) fn is_loss_of_place(&self) -> bool {
+        self.of_server().is_some_and(|error| *error.code() == SqlState::DIVISION_BY_ZERO)
+    }
+
     /// Returns the text of the innermost error: the outer ones only say that there was one.
     fn text(&self) -> String {
         match self {
@@ -91,6 +96,12 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
     })
 }
 
+/// The error of a host that has lost its place.
+pub(super) fn lost_place(server: &str) -> Error {
+    Error::unavailable(format!("{server}: another host has taken the place of this one"))
+        .hint("nothing was written; this host waits until the other one stops")
+}
+
 fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
     if let Some(hint) = remedy(code) {
         return unavailable(server, said, hint);
@@ -100,6 +111,7 @@ fn of_server(server: &str, code: &SqlState, said: &str) -> Error {
         (&SqlState::CHARACTER_NOT_IN_REPERTOIRE, _) => {
             Error::new(Code::Invalid, "a text has the character NUL (U+0000)").hint("leave it out")
         }
+        (&SqlState::DIVISION_BY_ZERO, _) => lost_place(server),
         (&SqlState::UNDEFINED_TABLE, _) => {
             unavailable(server, "the tables of ken are not there", "the store makes them in a database that has none")
         }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ken_types::ops::hosts::{HostRecord, HostState, Hosts};
+use ken_types::ops::hosts::{HostRecord, HostState, Hosts, ServerHealth};
 use ken_types::{Error, Timestamp, hex};
 
-use super::Database;
+use super::fault::lost_place;
 use super::session::{Session, WRITE};
+use super::{Database, health};
 use crate::tables::HostTable;
 use crate::tables::columns::time;
 use crate::tables::sql::{Row, Sql, all, params};
@@ -143,7 +144,7 @@ impl Host {
              ON CONFLICT (host) DO UPDATE SET name = excluded.name, version = excluded.version, renewed_at = excluded.renewed_at
                WHERE hosts.renewed_at < excluded.renewed_at - 2000"
         );
-        session.execute(&sql, params![&*self.id, self.name, VERSION]).map(drop)
+        session.queue(&sql, params![&*self.id, self.name, VERSION])
     }
 
     /// Returns the error of a store that waits for the place of the active host.
@@ -161,13 +162,15 @@ impl Host {
         Error::unavailable(message).hint("this host takes over by itself when the other one stops")
     }
 
-    /// Changes the row of this host, as the first statement of a transaction. Fails if it is not the active host any more.
+    /// Changes the row of this host, as the first statement of a transaction. The transaction fails if it is not the active host any more.
     pub(super) fn fence(&mut self, session: &mut Session) -> Result<(), Error> {
         self.batch += 1;
-        let sql =
-            format!("UPDATE hosts SET batch = $3, renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1");
-        let rows = session.execute(&sql, params![&*self.id, self.epoch, self.batch])?;
-        if rows == 1 { Ok(()) } else { Err(self.lost(session)) }
+        // Without a row it divides by zero. The server then commits nothing, whatever is sent before it has answered.
+        let sql = format!(
+            "WITH fence AS (UPDATE hosts SET batch = $3, renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1 RETURNING 1)
+             SELECT 1 / count(*) FROM fence"
+        );
+        session.queue(&sql, params![&*self.id, self.epoch, self.batch])
     }
 
     /// Renews the place of this host without a transaction.
@@ -177,13 +180,13 @@ impl Host {
         }
         let sql = format!("UPDATE ken.hosts SET renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1");
         let rows = session.execute(&sql, params![&*self.id, self.epoch])?;
-        if rows == 1 { Ok(()) } else { Err(self.lost(session)) }
+        if rows == 1 { Ok(()) } else { Err(self.lose_place(session)) }
     }
 
-    fn lost(&mut self, session: &Session) -> Error {
+    /// Notes that this host is not the active one any more.
+    pub(super) fn lose_place(&mut self, session: &Session) -> Error {
         self.epoch = None;
-        let message = format!("{}: another host has taken the place of this one", session.server());
-        Error::unavailable(message).hint("nothing was written; this host waits until the other one stops")
+        lost_place(session.server())
     }
 
     /// Returns whether the last transaction of this host was committed; `None` if that is not recorded. Waits until the server has ended
@@ -218,8 +221,12 @@ impl HostTable for Database {
         Ok(Hosts { hosts, server_time })
     }
 
+    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
+        health::read(self).map(Some)
+    }
+
     fn remove_host(&self, id: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM hosts WHERE host = ?1 AND active = 0", params![id]).map(drop)
+        self.execute("DELETE FROM hosts WHERE host = ?1 AND active = 0", params![id])
     }
 }
 

@@ -65,20 +65,20 @@ impl Words for Database {
         let heads: Vec<String> = stems(&[title, tags]).into_iter().collect();
         let sql = "INSERT INTO knowledge_index (entry, heads, words) VALUES (?1, ?2, ?3)
                    ON CONFLICT (entry) DO UPDATE SET heads = ?2, words = ?3";
-        self.execute(sql, params![key, heads, words(scope_word, &[title, tags, content])]).map(drop)
+        self.execute(sql, params![key, heads, words(scope_word, &[title, tags, content])])
     }
 
     fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM knowledge_index WHERE entry > ?1 AND entry <= ?2", params![after, until]).map(drop)
+        self.execute("DELETE FROM knowledge_index WHERE entry > ?1 AND entry <= ?2", params![after, until])
     }
 
     fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM memory_index WHERE submission = ?1", params![submission]).map(drop)
+        self.execute("DELETE FROM memory_index WHERE submission = ?1", params![submission])
     }
 
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (submission, words) VALUES (?1, ?2)";
-        self.execute(sql, params![submission, words(scope_word, &[prompt, answer])]).map(drop)
+        self.execute(sql, params![submission, words(scope_word, &[prompt, answer])])
     }
 
     fn document_frequencies(&self, index: Index, words: &[&[String]], _size: u64) -> Result<Vec<u64>, Error> {

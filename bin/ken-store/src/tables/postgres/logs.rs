@@ -14,6 +14,6 @@ impl Logs for Database {
         let sql = "INSERT INTO entries (place, body) SELECT ?1 + number - 1, body
                    FROM unnest(?2::text[]) WITH ORDINALITY AS new (body, number)";
         let bodies: Vec<String> = entries.iter().map(|entry| entry.get().to_owned()).collect();
-        self.execute(sql, params![place(log, first), bodies]).map(drop)
+        self.execute(sql, params![place(log, first), bodies])
     }
 }

@@ -5,6 +5,7 @@
 
 mod documents;
 mod fault;
+mod health;
 mod hosts;
 mod knowledge;
 mod logs;
@@ -58,6 +59,11 @@ impl Postgres {
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
         Ok(Postgres { server, host: Host::of(state)?, standing, has_writer: false })
+    }
+
+    /// Refuses a server on which no commit waits for a standby.
+    pub fn require_sync(&mut self, is_required: bool) {
+        self.server.require_sync = is_required;
     }
 
     /// Returns the URL without a password.
@@ -224,17 +230,19 @@ impl Writer for PostgresWriter {
     }
 
     fn savepoint(&mut self) -> Result<(), Error> {
+        // What is queued does not belong to the change, and neither does its error.
+        self.session().send_changes()?;
         self.session().defer("SAVEPOINT change");
         Ok(())
     }
 
     fn release(&mut self) -> Result<(), Error> {
         self.session().defer("RELEASE change");
-        Ok(())
+        self.session().send_changes()
     }
 
     fn rollback_to_savepoint(&mut self) -> Result<(), Error> {
-        self.session().batch("ROLLBACK TO change; RELEASE change")
+        self.session().undo_change()
     }
 
     fn commit(&mut self) -> Result<(), Error> {
@@ -254,11 +262,12 @@ impl Writer for PostgresWriter {
     }
 
     fn rollback(&mut self) {
-        if std::mem::take(&mut self.is_open)
-            && self.session().is_connected()
-            && self.session().batch("ROLLBACK").is_err()
-        {
+        if std::mem::take(&mut self.is_open) && self.session().rollback().is_err() {
             self.session().cut();
+        }
+        let session = self.database.session.get_mut();
+        if session.take_loss_of_place() {
+            *lock(&self.standing) = Some(self.host.lose_place(session));
         }
     }
 
@@ -292,7 +301,7 @@ impl Database {
         session.connect()?;
         session.begin(READ);
         let done = work(self);
-        let ended = self.session.get_mut().end_read();
+        let ended = self.session.get_mut().rollback();
         done.and(ended)
     }
 
@@ -321,7 +330,11 @@ fn see_all(rows: &[tokio_postgres::Row], see: See<'_>) -> Result<bool, Error> {
 }
 
 impl Sql for Database {
-    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
+    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<(), Error> {
+        self.session.borrow_mut().queue(&numbered(sql), values)
+    }
+
+    fn changed_rows(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
         let rows = self.session.borrow_mut().execute(&numbered(sql), values)?;
         Ok(usize::try_from(rows).unwrap_or(usize::MAX))
     }

@@ -21,7 +21,7 @@ impl Appends for Database {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error> {
         let sql = "WITH new AS (INSERT INTO appends (body) VALUES (?2) RETURNING append)
                    INSERT INTO places (place, append) SELECT ?1, append FROM new";
-        self.execute(sql, params![place(stream, number), body]).map(drop)
+        self.execute(sql, params![place(stream, number), body])
     }
 
     fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error> {

@@ -55,6 +55,7 @@ fn check(session: &mut Session) -> Result<bool, Error> {
                  current_setting('server_encoding') AS encoding, pg_is_in_recovery()::int::bigint AS standby,
                  current_setting('transaction_read_only') AS read_only, current_setting('fsync') AS fsync,
                  current_setting('synchronous_commit') AS synchronous,
+                 current_setting('synchronous_standby_names') AS standbys,
                  (to_regclass('ken.schema_version') IS NOT NULL)::int::bigint AS has_schema";
     let rows = session.query(sql, params![])?;
     let row: &dyn Row = rows.first().ok_or_else(|| Error::internal("the server has not said what it is"))?;
@@ -76,14 +77,27 @@ fn check(session: &mut Session) -> Result<bool, Error> {
         let what = "the server is read-only: it is a standby, or the role has default_transaction_read_only";
         return Err(refuse(session, what, "name the primary, with target_session_attrs=read-write for several hosts"));
     }
+    check_durability(session, row)?;
+    row.get("has_schema")
+}
+
+/// Checks that a change which is committed stays.
+fn check_durability(session: &Session, row: &dyn Row) -> Result<(), Error> {
     if row.text("synchronous")? == "off" {
         let what = "synchronous_commit is off: a change could be lost after it was acknowledged";
         return Err(refuse(session, what, "ALTER ROLE … SET synchronous_commit = on"));
     }
+    if session.requires_sync()
+        && (row.text("standbys")?.is_empty() || !["on", "remote_apply"].contains(&row.text("synchronous")?))
+    {
+        let what = "no commit waits for a standby, and [store] require_sync is set";
+        let hint = "set synchronous_standby_names and synchronous_commit = on on the server: ken-postgres(7)";
+        return Err(refuse(session, what, hint));
+    }
     if row.text("fsync")? == "off" {
         tracing::warn!("{}: fsync is off: a crash of the machine can destroy the database", session.server());
     }
-    row.get("has_schema")
+    Ok(())
 }
 
 fn version(session: &mut Session) -> Result<usize, Error> {

@@ -22,6 +22,10 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) config: Config,
+    /// The same for each of the hosts alone, in the order of the URL.
+    pub(super) hosts: Arc<[Config]>,
+    /// Whether a commit has to wait for a standby.
+    pub(super) require_sync: bool,
     pub(super) tls: MakeRustlsConnect,
     /// Shared by all connections of this process.
     pub(super) newest: Arc<Newest>,
@@ -39,7 +43,7 @@ impl Server {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(wrong("the URL of the store does not begin with postgres://".into()));
         }
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let config = parse(url).map_err(|error| {
             // The cause names the option and not its value.
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             wrong(format!("the URL of the store cannot be read: {cause}"))
@@ -50,9 +54,8 @@ impl Server {
         if config.get_user().is_none() || config.get_dbname().is_none() {
             return Err(wrong("the URL of the store needs a user and a database".into()));
         }
-        config.application_name("ken-store").connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_USER_TIMEOUT);
-        let name = name(&config).into();
-        Ok(Server { config, tls: tls()?, newest: Arc::default(), name })
+        let (name, hosts) = (name(&config).into(), host_by_host(url, &config).into());
+        Ok(Server { config, hosts, require_sync: false, tls: tls()?, newest: Arc::default(), name })
     }
 
     /// Returns a text of the server with `[redacted]` in place of the password. Shorter ones than four bytes are left, because they are in
@@ -69,6 +72,26 @@ impl Server {
         let [mut own, mut others] = [self.config.clone(), other.config.clone()];
         own.password("") == others.password("")
     }
+}
+
+fn parse(url: &str) -> Result<Config, tokio_postgres::Error> {
+    let mut config: Config = url.parse()?;
+    config.application_name("ken-store").connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(TCP_USER_TIMEOUT);
+    Ok(config)
+}
+
+/// Returns a configuration for each host, so that one that cannot be used is passed over even if it lets a client in. Hosts that only an
+/// option of the URL names stay together.
+fn host_by_host(url: &str, whole: &Config) -> Vec<Config> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let (user, place) = rest.split_once('@').unwrap_or(("", rest));
+    let (hosts, options) = place.split_at(place.find(['/', '?']).unwrap_or(place.len()));
+    let alone = hosts.split(',').map(|host| parse(&format!("{scheme}://{user}@{host}{options}")));
+    let alone: Result<Vec<Config>, _> = alone.collect();
+    let is_each = |alone: &Vec<Config>| {
+        alone.iter().map(Config::get_hosts).eq(whole.get_hosts().chunks(1)) && whole.get_hostaddrs().is_empty()
+    };
+    alone.ok().filter(is_each).unwrap_or_else(|| vec![whole.clone()])
 }
 
 fn name(config: &Config) -> String {
@@ -120,6 +143,19 @@ mod tests {
         ] {
             assert_eq!(&*Server::of(url).map(|server| server.name).unwrap(), name);
         }
+    }
+
+    #[test]
+    fn each_host_of_a_url_can_be_tried_alone() {
+        let hosts = |url: &str| {
+            let server = Server::of(url).unwrap();
+            server.hosts.iter().map(|alone| (alone.get_user().unwrap().to_owned(), name(alone))).collect::<Vec<_>>()
+        };
+        let two =
+            [("k".to_owned(), "postgres://k@a:1/d".to_owned()), ("k".to_owned(), "postgres://k@b:2/d".to_owned())];
+        assert_eq!(hosts("postgres://k:p%40@a:1,b:2/d?target_session_attrs=read-write"), two);
+        assert_eq!(hosts("postgres://k@%2Frun%2Fpg/d"), [("k".to_owned(), "postgres://k@/run/pg:5432/d".to_owned())]);
+        assert_eq!(hosts("postgres://k@/d?host=a,b").len(), 1, "they stay together");
     }
 
     #[test]

@@ -17,24 +17,30 @@ use tokio::time::timeout;
 use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::fault::{self, Failure};
 use super::server::Server;
 use super::timeline::{self, Timeline};
+use super::values::Encoded;
 use crate::tables::sql::{Parameters, Row, Value, params};
 
-/// How long the server may take for one statement before the connection counts as broken. It has to be longer than the limits that the server
-/// itself is told for each transaction (`statement_timeout`).
+/// How long the server may take for the statements of one round trip before the connection counts as broken. It has to be longer than the
+/// limits that the server itself is told for each statement (`statement_timeout`).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time after a failed attempt to connect in which no other is made. The calls meanwhile get the same error at once.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// How many statements are queued at most, and how many bytes their parameters have together, before they are sent.
+const MAX_QUEUED: usize = 64;
+const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// What each transaction sets for itself. A pooler may give the next one another session, and the limits bound how long a store that was
 /// stopped in the middle of a transaction keeps others from taking its place.
 const LIMITS: &str = "SET LOCAL search_path = ken; SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'; \
                       SET LOCAL idle_in_transaction_session_timeout = '5s'";
+const BEGIN: &str = "BEGIN";
 /// The modes of transactions.
 pub(super) const READ: &str = "ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The fence makes transactions that write wait for each other, so each sees what the one before it has committed.
@@ -49,13 +55,41 @@ struct Link {
     is_warned: bool,
 }
 
+/// A statement that is sent together with the next one whose answer is needed, which saves a round trip.
+enum Queued {
+    /// Words that begin, part or end a transaction, or close a cursor.
+    Control(String),
+    Change {
+        sql: String,
+        values: Vec<(Encoded, Type)>,
+    },
+}
+
+impl Queued {
+    async fn send(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        match self {
+            Queued::Control(sql) => client.batch_execute(sql).await,
+            Queued::Change { sql, values } => client.execute_typed(sql, &sent(values)).await.map(drop),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Queued::Control(_) => 0,
+            Queued::Change { values, .. } => values.iter().map(|(value, _)| value.len()).sum(),
+        }
+    }
+}
+
 pub(super) struct Session {
     /// Always there, until it is dropped.
     runtime: Option<Runtime>,
     server: Server,
     link: Option<Link>,
-    /// Statements that are sent together with the next one.
-    deferred: String,
+    /// In their order, the first one to be sent first.
+    queued: Vec<Queued>,
+    /// Whether a transaction has failed because another host has taken the place of this one.
+    has_lost_place: bool,
     /// The last failed attempt to connect.
     failed: Option<(Instant, Error)>,
     /// The number of cursors so far: their names differ within a transaction.
@@ -77,11 +111,16 @@ impl Session {
     pub(super) fn new(server: Server) -> Result<Session, Error> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::unavailable(format!("a connection cannot be made: {error}")))?;
-        Ok(Session { runtime: Some(runtime), server, link: None, deferred: String::new(), failed: None, cursors: 0 })
+        let (queued, has_lost_place) = (Vec::new(), false);
+        Ok(Session { runtime: Some(runtime), server, link: None, queued, has_lost_place, failed: None, cursors: 0 })
     }
 
     pub(super) fn server(&self) -> &str {
         &self.server.name
+    }
+
+    pub(super) fn requires_sync(&self) -> bool {
+        self.server.require_sync
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -99,20 +138,36 @@ impl Session {
         {
             return Err(error.clone());
         }
-        let (config, tls) = (&self.server.config, self.server.tls.clone());
+        let connected = self.connect_to_any();
+        self.failed = connected.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        connected.map(|()| true)
+    }
+
+    /// Connects to the first host that can be used. Of several errors it returns the last one, unless one says that a primary was replaced.
+    fn connect_to_any(&mut self) -> Result<(), Error> {
+        let (mut replaced, mut last) = (None, None);
+        for config in self.server.hosts.clone().iter() {
+            match self.connect_to(config) {
+                Ok(()) => match self.check_timeline() {
+                    Ok(()) => return Ok(()),
+                    Err(error) => replaced = Some(error),
+                },
+                Err(error) => last = Some(error),
+            }
+            self.cut();
+        }
+        Err(replaced.or(last).unwrap_or_else(|| Error::internal("the URL of the store names no host")))
+    }
+
+    fn connect_to(&mut self, config: &Config) -> Result<(), Error> {
+        let tls = self.server.tls.clone();
         let connect = async { timeout(ANSWER_TIMEOUT, config.connect(tls)).await };
         let made = self.runtime.as_ref().ok_or(Failure::Cut).map(|runtime| runtime.block_on(connect));
         let made = made.and_then(|made| made.map_err(|_| Failure::Silent));
         let made = made.and_then(|made| made.map_err(Failure::Server)).map_err(|failure| self.error(&failure));
-        let checked = made.and_then(|(client, connection)| {
-            self.link = Some(Link { client, connection, is_warned: false });
-            self.check_timeline()
-        });
-        self.failed = checked.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        if checked.is_err() {
-            self.cut();
-        }
-        checked.map(|()| true)
+        let (client, connection) = made?;
+        self.link = Some(Link { client, connection, is_warned: false });
+        Ok(())
     }
 
     /// Returns whether there is a connection that the server has not ended since it was last used.
@@ -140,31 +195,46 @@ impl Session {
     /// Gives the connection up. The server rolls back what was not committed.
     pub(super) fn cut(&mut self) {
         self.link = None;
-        self.deferred.clear();
+        self.queued.clear();
     }
 
-    /// Adds a statement that is sent together with the next one, which saves a round trip. It has no parameters.
+    /// Queues words that begin, part or end a transaction.
     pub(super) fn defer(&mut self, sql: &str) {
-        self.deferred.push_str(sql);
-        self.deferred.push(';');
+        if let Some(Queued::Control(words)) = self.queued.last_mut() {
+            words.push(';');
+            words.push_str(sql);
+        } else {
+            self.queued.push(Queued::Control(sql.to_owned()));
+        }
+    }
+
+    /// Queues a statement that changes something. The error is its own or that of an earlier one, if they had to be sent now.
+    pub(super) fn queue(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<(), Error> {
+        let values = parameters.iter().map(|parameter| Encoded::of(parameter.value())).collect::<Result<_, _>>()?;
+        self.queued.push(Queued::Change { sql: sql.to_owned(), values });
+        let bytes: usize = self.queued.iter().map(Queued::bytes).sum();
+        if self.queued.len() < MAX_QUEUED && bytes < MAX_QUEUED_BYTES { Ok(()) } else { self.send_changes() }
+    }
+
+    /// Sends what is queued, if a statement that changes something is among it, and waits for the answers.
+    pub(super) fn send_changes(&mut self) -> Result<(), Error> {
+        if self.has_changes() { self.run(async |_| Ok(())).map_err(|failure| self.error(&failure)) } else { Ok(()) }
+    }
+
+    fn has_changes(&self) -> bool {
+        self.queued.iter().any(|queued| matches!(queued, Queued::Change { .. }))
     }
 
     /// Executes statements without parameters.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), Error> {
         self.defer(sql);
-        let deferred = std::mem::take(&mut self.deferred);
-        self.run(async |client| client.batch_execute(&deferred).await).map_err(|failure| self.error(&failure))
+        self.run(async |_| Ok(())).map_err(|failure| self.error(&failure))
     }
 
     /// Executes a statement and returns its rows.
     pub(super) fn query(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<tokio_postgres::Row>, Error> {
-        let values: Vec<(Value<'_>, Type)> = typed(parameters);
-        let deferred = std::mem::take(&mut self.deferred);
-        let rows = self.run(async |client| {
-            let values: Vec<_> = values.iter().map(|(value, ty)| (value as &(dyn ToSql + Sync), ty.clone())).collect();
-            let query = client.query_typed(sql, &values);
-            if deferred.is_empty() { query.await } else { after(client.batch_execute(&deferred), query).await }
-        });
+        let values = typed(parameters);
+        let rows = self.run(async |client| client.query_typed(sql, &sent(&values)).await);
         rows.map_err(|failure| self.error(&failure))
     }
 
@@ -180,13 +250,8 @@ impl Session {
 
     /// Executes a statement and returns the number of rows that it has changed.
     pub(super) fn execute(&mut self, sql: &str, parameters: Parameters<'_>) -> Result<u64, Error> {
-        let values: Vec<(Value<'_>, Type)> = typed(parameters);
-        let deferred = std::mem::take(&mut self.deferred);
-        let rows = self.run(async |client| {
-            let values: Vec<_> = values.iter().map(|(value, ty)| (value as &(dyn ToSql + Sync), ty.clone())).collect();
-            let execute = client.execute_typed(sql, &values);
-            if deferred.is_empty() { execute.await } else { after(client.batch_execute(&deferred), execute).await }
-        });
+        let values = typed(parameters);
+        let rows = self.run(async |client| client.execute_typed(sql, &sent(&values)).await);
         rows.map_err(|failure| self.error(&failure))
     }
 
@@ -200,13 +265,10 @@ impl Session {
         self.cursors += 1;
         let name = format!("cursor_{}", self.cursors);
         let (declare, fetch) = (format!("DECLARE {name} NO SCROLL CURSOR FOR {sql}"), fetch_sql(&name, portion));
-        let values: Vec<(Value<'_>, Type)> = typed(parameters);
-        let deferred = std::mem::take(&mut self.deferred);
+        let values = typed(parameters);
         let rows = self.run(async |client| {
-            let values: Vec<_> = values.iter().map(|(value, ty)| (value as &(dyn ToSql + Sync), ty.clone())).collect();
-            let opened = async { client.execute_typed(&declare, &values).await.map(drop) };
-            let both = after(opened, client.query_typed(&fetch, &[]));
-            if deferred.is_empty() { both.await } else { after(client.batch_execute(&deferred), both).await }
+            let opened = async { client.execute_typed(&declare, &sent(&values)).await.map(drop) };
+            after(opened, client.query_typed(&fetch, &[])).await
         });
         rows.map(|rows| (name, rows)).map_err(|failure| self.error(&failure))
     }
@@ -220,34 +282,35 @@ impl Session {
         self.defer(&format!("CLOSE {cursor}"));
     }
 
-    /// Begins a transaction. The statement is sent with the first one of the transaction.
+    /// Begins a transaction.
     pub(super) fn begin(&mut self, mode: &str) {
-        self.deferred.clear();
-        self.defer(&format!("BEGIN {mode}"));
+        self.queued.clear();
+        self.defer(&format!("{BEGIN} {mode}"));
         self.defer(LIMITS);
     }
 
-    /// Ends a transaction that has only read.
-    pub(super) fn end_read(&mut self) -> Result<(), Error> {
-        // If nothing was read, the transaction was not begun.
-        if self.deferred.starts_with("BEGIN") {
-            self.deferred.clear();
-            return Ok(());
-        }
-        self.deferred.clear();
-        if self.is_connected() { self.batch("ROLLBACK") } else { Ok(()) }
+    /// Undoes what was done since the savepoint `change`.
+    pub(super) fn undo_change(&mut self) -> Result<(), Error> {
+        self.queued.retain(|queued| matches!(queued, Queued::Control(_)));
+        self.batch("ROLLBACK TO change; RELEASE change")
     }
 
-    /// Commits the transaction.
+    /// Ends a transaction without a commit.
+    pub(super) fn rollback(&mut self) -> Result<(), Error> {
+        // Until the first statement is sent, the server knows of no transaction.
+        let is_begun = !matches!(self.queued.first(), Some(Queued::Control(words)) if words.starts_with(BEGIN));
+        self.queued.clear();
+        if is_begun && self.is_connected() { self.batch("ROLLBACK") } else { Ok(()) }
+    }
+
+    /// Commits the transaction, in the same round trip as what is queued.
     pub(super) fn commit(&mut self) -> Ended {
         if let Some(link) = &mut self.link {
             link.is_warned = false;
         }
-        // COMMIT of a transaction in which a statement has failed succeeds, and rolls it back. The SELECT fails then.
-        self.defer("SELECT 1");
-        self.defer("COMMIT");
-        let deferred = std::mem::take(&mut self.deferred);
-        match self.run(async |client| client.batch_execute(&deferred).await) {
+        // COMMIT of a transaction in which a statement has failed succeeds, and rolls it back. The SELECT fails then, and ends these words.
+        self.defer("SELECT 1; COMMIT");
+        match self.run(async |_| Ok(())) {
             // Of a wait for a standby that was cancelled the server tells in a warning only.
             Ok(()) if self.link.as_ref().is_some_and(|link| link.is_warned) => {
                 Ended::Unreplicated(Error::unavailable(format!("{}: the synchronous standby is away", self.server())))
@@ -272,14 +335,23 @@ impl Session {
         fault::error(&self.server, failure)
     }
 
-    /// Sends a request and waits for its answer, and runs the connection meanwhile.
+    /// Returns whether a transaction has failed since the last call because another host has taken the place of this one.
+    pub(super) fn take_loss_of_place(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_place)
+    }
+
+    /// Sends what is queued and then a request, and waits for the answers, and runs the connection meanwhile. The error is the first one:
+    /// the server refuses what follows in the transaction.
     fn run<T>(&mut self, request: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>) -> Result<T, Failure> {
+        let queued = std::mem::take(&mut self.queued);
         let (Some(link), Some(runtime)) = (&mut self.link, &self.runtime) else {
             return Err(Failure::Cut);
         };
         let server = &self.server;
-        let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, request)).await });
+        let all = async |client: &Client| after(send_all(client, &queued), request(client)).await;
+        let answer = runtime.block_on(async { timeout(ANSWER_TIMEOUT, drive(server, link, all)).await });
         let answer = answer.unwrap_or(Err(Failure::Silent));
+        self.has_lost_place |= answer.as_ref().is_err_and(Failure::is_loss_of_place);
         if answer.as_ref().is_err_and(Failure::ends_connection) {
             self.cut();
         }
@@ -351,6 +423,18 @@ async fn after<T>(
 ) -> Result<T, tokio_postgres::Error> {
     let ((), second) = try_join(first, second).await?;
     Ok(second)
+}
+
+/// Sends statements one after the other without waiting, and then waits for all.
+async fn send_all(client: &Client, queued: &[Queued]) -> Result<(), tokio_postgres::Error> {
+    match queued {
+        [] => Ok(()),
+        [first, others @ ..] => after(first.send(client), Box::pin(send_all(client, others))).await,
+    }
+}
+
+fn sent<V: ToSql + Sync>(values: &[(V, Type)]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    values.iter().map(|(value, ty)| (value as &(dyn ToSql + Sync), ty.clone())).collect()
 }
 
 fn typed<'a>(parameters: Parameters<'a>) -> Vec<(Value<'a>, Type)> {

@@ -34,7 +34,7 @@ impl Telemetry for Database {
                      input = excluded.input, output = excluded.output, cache_read = excluded.cache_read,
                      cache_write = excluded.cache_write, total = excluded.total, cost = excluded.cost,
                      duration = excluded.duration";
-        self.execute(sql, params![submission, now.millis(), body]).map(drop)
+        self.execute(sql, params![submission, now.millis(), body])
     }
 
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {
@@ -48,6 +48,6 @@ impl Telemetry for Database {
             put_out AS (DELETE FROM outputs USING old WHERE outputs.submission = old.submission),
             found AS (DELETE FROM knowledge_uses USING old WHERE knowledge_uses.submission = old.submission)
             DELETE FROM telemetry USING old WHERE telemetry.submission = old.submission";
-        self.execute(sql, params![before.millis(), rows(kept), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(kept), rows(max)])
     }
 }

@@ -40,6 +40,37 @@ impl ToSql for Value<'_> {
     to_sql_checked!();
 }
 
+/// A parameter of a statement that is sent later.
+#[derive(Debug)]
+pub(super) struct Encoded(Option<BytesMut>);
+
+impl Encoded {
+    pub(super) fn of(value: Value<'_>) -> Result<(Encoded, Type), Error> {
+        let (ty, mut bytes) = (value.sql_type(), BytesMut::new());
+        let encoded = value.to_sql(&ty, &mut bytes);
+        let is_null = encoded.map_err(|error| Error::too_large(format!("a value cannot be stored: {error}")))?;
+        Ok((Encoded(matches!(is_null, IsNull::No).then_some(bytes)), ty))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |bytes| bytes.len())
+    }
+}
+
+impl ToSql for Encoded {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        let Some(bytes) = &self.0 else { return Ok(IsNull::Yes) };
+        out.extend_from_slice(bytes);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
 /// The content of a column as it came.
 struct Raw<'a>(Content<'a>);
 

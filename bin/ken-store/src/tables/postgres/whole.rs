@@ -31,7 +31,7 @@ impl Whole for Database {
             tuples.push(format!("({})", places.join(", ")));
         }
         let sql = format!("INSERT INTO {table} ({}) VALUES {}", quoted(columns), tuples.join(", "));
-        self.execute(&sql, &values).map(drop)
+        self.execute(&sql, &values)
     }
 
     fn indexed(&self, index: Index) -> Result<Vec<i64>, Error> {

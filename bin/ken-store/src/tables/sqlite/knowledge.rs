@@ -40,21 +40,21 @@ impl Words for Database {
                    VALUES (?1, ?2, ?3, ?4, ?5)";
         let [title, tags, content] = [&texts.title, &texts.tags, &texts.content].map(|text| indexed(text));
         let values = params![key, scope_word, title, tags, content];
-        self.execute(sql, values).map(drop)
+        self.execute(sql, values)
     }
 
     fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
         let sql = "DELETE FROM knowledge_index WHERE rowid > ?1 AND rowid <= ?2";
-        self.execute(sql, params![after, until]).map(drop)
+        self.execute(sql, params![after, until])
     }
 
     fn unindex_exchange(&self, submission: i64) -> Result<(), Error> {
-        self.execute("DELETE FROM memory_index WHERE rowid = ?1", params![submission]).map(drop)
+        self.execute("DELETE FROM memory_index WHERE rowid = ?1", params![submission])
     }
 
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (rowid, scope, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, params![submission, scope_word, indexed(prompt), indexed(answer)]).map(drop)
+        self.execute(sql, params![submission, scope_word, indexed(prompt), indexed(answer)])
     }
 
     fn document_frequencies(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {

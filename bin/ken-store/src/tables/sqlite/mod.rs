@@ -21,7 +21,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
-use ken_types::ops::hosts::Hosts;
+use ken_types::ops::hosts::{Hosts, ServerHealth};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
@@ -117,7 +117,7 @@ impl Reader for Database {
         if !self.0.is_autocommit() {
             _ = self.execute("ROLLBACK", params![]);
         }
-        done.and(ended.map(drop))
+        done.and(ended)
     }
 }
 
@@ -136,7 +136,7 @@ struct SqliteWriter {
 
 impl SqliteWriter {
     fn command(&self, sql: &str) -> Result<(), Error> {
-        self.database.execute(sql, params![]).map(drop)
+        self.database.execute(sql, params![])
     }
 
     /// Ends the process if a file has moved away. What was committed since then is in a file without a name and ends with the process, so
@@ -225,7 +225,11 @@ impl Writer for SqliteWriter {
 }
 
 impl Sql for Database {
-    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
+    fn execute(&self, sql: &str, values: Parameters<'_>) -> Result<(), Error> {
+        self.changed_rows(sql, values).map(drop)
+    }
+
+    fn changed_rows(&self, sql: &str, values: Parameters<'_>) -> Result<usize, Error> {
         let run = |mut statement: CachedStatement<'_>| statement.execute(bound(values));
         self.0.prepare_cached(sql).and_then(run).map_err(fault::error)
     }
@@ -310,5 +314,9 @@ impl HostTable for Database {
 
     fn remove_host(&self, _: &str) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn server_health(&self) -> Result<Option<ServerHealth>, Error> {
+        Ok(None)
     }
 }

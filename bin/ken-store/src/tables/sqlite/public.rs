@@ -21,7 +21,7 @@ impl Appends for Database {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error> {
         let key = self.insert("INSERT INTO appends (body) VALUES (?1)", "append", params![body])?;
         let sql = "INSERT INTO places (place, append) VALUES (?1, ?2)";
-        self.execute(sql, params![place(stream, number), key]).map(drop)
+        self.execute(sql, params![place(stream, number), key])
     }
 
     fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error> {

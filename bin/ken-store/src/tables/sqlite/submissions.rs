@@ -19,7 +19,7 @@ impl Submissions for Database {
 impl Telemetry for Database {
     fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT OR REPLACE INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)";
-        self.execute(sql, params![submission, now.millis(), body]).map(drop)
+        self.execute(sql, params![submission, now.millis(), body])
     }
 
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {
@@ -29,6 +29,6 @@ impl Telemetry for Database {
             UNION SELECT submission FROM usage WHERE submission <= coalesce(
                 (SELECT submission FROM usage ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
             ORDER BY 1 LIMIT ?3)";
-        self.execute(sql, params![before.millis(), rows(kept), rows(max)])
+        self.changed_rows(sql, params![before.millis(), rows(kept), rows(max)])
     }
 }
