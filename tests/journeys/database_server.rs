@@ -1,5 +1,5 @@
 //! A home whose store is on a PostgreSQL server: it works as with a file, loses nothing when the store or the server is killed or a standby is
-//! promoted, waits for a server that is away, and a second home takes over when the first one stops.
+//! promoted, and waits for a server that is away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ pub(crate) struct Writer {
 }
 
 #[derive(Default)]
-struct Written {
-    acknowledged: Vec<String>,
+pub(crate) struct Written {
+    pub(crate) acknowledged: Vec<String>,
     /// The longest time without an acknowledgement.
     outage: Duration,
 }
 
 impl Writer {
-    fn start(system: &System, name: &'static str) -> Writer {
+    pub(crate) fn start(system: &System, name: &'static str) -> Writer {
         let (address, stop) = (system.address(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -70,7 +70,7 @@ impl Writer {
         Writer { stop, thread }
     }
 
-    fn end(self) -> Written {
+    pub(crate) fn end(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
@@ -101,7 +101,7 @@ pub(crate) fn nothing_is_lost_or_doubled(system: &System, writers: [Writer; 3], 
 }
 
 /// How often each number is in the stream.
-fn stored(system: &System) -> BTreeMap<String, usize> {
+pub(crate) fn stored(system: &System) -> BTreeMap<String, usize> {
     let mut counted = BTreeMap::new();
     let mut offset = "-1".to_owned();
     loop {
@@ -169,47 +169,6 @@ fn a_server_that_is_away_is_named_and_waited_for() {
     assert_eq!(system.pid("store"), pid, "the store was restarted");
     let backup = system.ken(&["backup", "/tmp/never.tar"]);
     assert!(String::from_utf8(backup.stderr).unwrap().contains("pg_dump"));
-}
-
-#[test]
-fn a_second_home_takes_over_and_a_store_that_was_stopped_writes_nothing() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
-    let database = server.database();
-    let mut first = home_on(&server.url(&database));
-    let add = |system: &System, title: &str| {
-        let mut client = Client::connect(system.address());
-        client.request("POST", "/api/knowledge").json(&json!({"title": title, "content": "c"})).send().status
-    };
-    assert_eq!(add(&first, "by the first"), 201);
-    let second = home_on(&server.url(&database));
-    assert_eq!(add(&second, "too early"), 503);
-    until("the second home says that it waits", || {
-        String::from_utf8(second.ken(&["status"]).stderr).unwrap().contains("standby")
-    });
-    assert_eq!(add(&first, "by the first again"), 201);
-    // The first store is stopped and not killed: it does not know that its time is over.
-    let store = first.pid("store");
-    first.signal("store", Signal::SIGSTOP);
-    let begun = Instant::now();
-    until("the second home takes over", || is_ready(&second));
-    let took = begun.elapsed();
-    println!("taken over after {took:?}");
-    assert!(took > Duration::from_secs(8) && took < Duration::from_secs(25), "{took:?}");
-    assert_eq!(add(&second, "by the second"), 201);
-    assert!(runs(&second, &["knowledge", "list", "--json"]).contains("by the first again"));
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(store), Signal::SIGCONT).unwrap();
-    for number in 0..20 {
-        assert_eq!(add(&first, &format!("too late {number}")), 503);
-    }
-    let titles = server.sql(&database, "SELECT title FROM ken.knowledge ORDER BY entry");
-    assert_eq!(titles, "by the first\nby the first again\nby the second");
-    // The first home takes over again when the second one has ended.
-    drop(second);
-    until("the first home takes over", || is_ready(&first));
-    assert_eq!(add(&first, "by the first in the end"), 201);
-    first.down();
 }
 
 /// The server is killed while it commits, and its synchronous standby takes its place. The old one becomes the standby of the new one. In the
@@ -320,53 +279,6 @@ fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
     sleep(Duration::from_millis(500));
     nothing_is_lost_or_doubled(&system, writers, "4 kills behind a pooler");
     system.say(&session, "and now?").expect(200);
-}
-
-/// The hosts as `ken hosts list` shows them: id, state, and whether it is the one that was asked.
-fn hosts(system: &System) -> Vec<(String, String, bool)> {
-    let lines = runs(system, &["hosts", "list", "--json"]);
-    let host = |line: &str| {
-        let host: serde_json::Value = serde_json::from_str(line).unwrap();
-        let text = |name: &str| host[name].as_str().unwrap().to_owned();
-        (text("id"), text("state"), host["here"].as_bool().unwrap())
-    };
-    lines.lines().map(host).collect()
-}
-
-#[test]
-fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
-    let url = server.url(&server.database());
-    let first = home_on(&url);
-    let mut second = home_on(&url);
-    until("the second host is seen", || hosts(&first).len() == 2);
-    let [(active, of_active, true), (waiting, of_waiting, false)] = &hosts(&first)[..] else {
-        panic!("{:?}", hosts(&first))
-    };
-    assert_eq!([of_active.as_str(), of_waiting.as_str()], ["active", "standby"]);
-    // The one that waits knows them too.
-    assert_eq!(hosts(&second).iter().filter(|host| host.2).map(|host| &host.0).collect::<Vec<_>>(), [waiting]);
-    assert!(runs(&second, &["status", "--hosts"]).contains(active.as_str()));
-    let refused = first.ken(&["hosts", "rm", waiting]);
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("it is standby"));
-    assert!(!first.ken(&["hosts", "rm", "nobody"]).status.success());
-    assert_eq!(second.down(), Some(0));
-    until("it is away", || hosts(&first).iter().any(|(_, state, _)| state == "away"));
-    assert_eq!(runs(&first, &["hosts", "rm", &waiting[..8]]).trim(), waiting);
-    assert_eq!(hosts(&first).len(), 1);
-    // A copy of a home has the id of the home.
-    let id = |system: &System| system.home().join("state/store/host");
-    std::fs::copy(id(&first), id(&second)).unwrap();
-    second.up();
-    until("both are named", || {
-        [&first, &second].iter().any(|home| {
-            String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
-        })
-    });
-    second.down();
-    until("the first home works", || is_ready(&first));
 }
 
 #[test]

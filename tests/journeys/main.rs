@@ -17,6 +17,7 @@ mod phone;
 mod pipe;
 mod prompt_cache;
 mod provider_dies;
+mod several_hosts;
 mod several_models;
 mod several_users;
 mod tomorrow_at_nine;

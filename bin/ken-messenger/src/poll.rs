@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_service::Stop;
+use ken_types::ops::Nothing;
+use ken_types::ops::hosts::{Duties, HostsDuties};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
-use crate::app::{App, RETRY_PAUSE, is_retryable};
+use crate::app::{App, READ_TIMEOUT, RETRY_PAUSE, is_retryable};
 use crate::receive::take;
 
 /// Kinds of updates that are asked for.
@@ -33,6 +35,7 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
 }
 
 async fn poll(app: &App, api: &Api) {
+    wait_for_duty(app).await;
     // The platform refuses polling while a webhook is registered.
     api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL_TIMEOUT).await;
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
@@ -40,6 +43,10 @@ async fn poll(app: &App, api: &Api) {
     let mut pause = FIRST_PAUSE;
     let mut has_failed = false;
     loop {
+        if wait_for_duty(app).await {
+            // Another host has confirmed some of them meanwhile.
+            offset = None;
+        }
         let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": UPDATE_KINDS, "offset": offset});
         let started = Instant::now();
         let answer = api.call("getUpdates", without_null(fields), ANSWER_TIMEOUT).await;
@@ -73,6 +80,20 @@ async fn poll(app: &App, api: &Api) {
         app.record_fault(format!("updates cannot be asked for: {}", answer.error().unwrap_or_default())).await;
         sleep(wait.unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Waits until no other host asks the platform, which refuses two at a time. Returns whether it had to wait.
+async fn wait_for_duty(app: &App) -> bool {
+    let mut has_waited = false;
+    loop {
+        let duties = app.store.call::<HostsDuties>(&Nothing {}, READ_TIMEOUT).await;
+        if !matches!(duties, Ok(Duties { here: false })) {
+            return has_waited;
+        }
+        has_waited = true;
+        app.polling.store(false, Ordering::Relaxed);
+        sleep(FIRST_PAUSE).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use ken_types::clock::next_look;
 use ken_types::{Error, Timestamp};
@@ -10,12 +11,18 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// The wall clock, and a kernel timer that follows it. The timer also works if the clock is set or the machine is
+/// The wall clock, and a kernel timer that follows it. If the store is on a server, the clock that counts is that of the server: the hosts
+/// that share it need not agree about the time. The timer also works if the clock is set or the machine is
 /// suspended.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     timer: AsyncFd<OwnedFd>,
+    /// How far the clock that counts is ahead of that of the system, in milliseconds.
+    ahead: AtomicI64,
 }
+
+/// The smallest difference that matters, in milliseconds. Smaller ones come from the time that a call takes.
+const MIN_DIFFERENCE_MS: i64 = 250;
 
 impl WallClock {
     /// Opens the timer. Must be called inside the async runtime.
@@ -25,17 +32,33 @@ impl WallClock {
             .map_err(|errno| no_timer(errno.into()))?;
         #[expect(deprecated, reason = "the new constructor is unsafe, and an owned descriptor needs none of its care")]
         let timer = AsyncFd::new(timer).map_err(no_timer)?;
-        Ok(WallClock { timer })
+        Ok(WallClock { timer, ahead: AtomicI64::new(0) })
     }
 
     pub(crate) fn now(&self) -> i64 {
-        Timestamp::now().millis()
+        self.at(Timestamp::now().millis())
+    }
+
+    /// Returns what the clock has shown at a time of the system's clock.
+    pub(crate) fn at(&self, system: i64) -> i64 {
+        system + self.ahead.load(Ordering::Relaxed)
+    }
+
+    /// Follows the clock of a server, which has shown `now` when that of the system has shown `here`. Returns whether this sets the clock.
+    pub(crate) fn follow(&self, now: i64, here: i64) -> bool {
+        let ahead = if (now - here).abs() < MIN_DIFFERENCE_MS { 0 } else { now - here };
+        let is_set = (ahead - self.ahead.load(Ordering::Relaxed)).abs() >= MIN_DIFFERENCE_MS;
+        if is_set {
+            self.ahead.store(ahead, Ordering::Relaxed);
+        }
+        is_set
     }
 
     /// Resolves when the clock reaches `at`, in milliseconds since the epoch, or when the clock is set; without a time,
     /// only when the clock is set.
     pub(crate) async fn reach(&self, at: Option<i64>) -> io::Result<()> {
         const NEVER_MS: i64 = 253_402_300_799_000; // the year 9999
+        let at = at.map(|at| at - self.ahead.load(Ordering::Relaxed));
         let at = at.map_or(NEVER_MS, |at| next_look(at, Timestamp::of_system().millis())).clamp(1, NEVER_MS);
         let spec = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },

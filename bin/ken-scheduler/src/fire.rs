@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_service::Stop;
-use ken_types::Offset;
+use ken_types::ops::Nothing;
+use ken_types::ops::hosts::{Hosts, HostsList};
 use ken_types::ops::schedules::{Advance, DueSchedule, Fire, Progress, Running, SchedulesAdvance};
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
+use ken_types::{Offset, Timestamp};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::plan::Clock;
@@ -18,6 +20,9 @@ use crate::scheduler::Scheduler;
 
 /// The pause after a failed call of the store.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often the clock of the server is read, and how long this may take.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long one read of the system's stream waits for an event, in milliseconds.
 const FOLLOW_MS: u64 = 60_000;
 /// How long a read waits for further events after the first one, in milliseconds. Without this, a busy system would
@@ -37,10 +42,38 @@ pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
     tokio::select! {
         () = stop.stopped() => {}
         () = fire(&scheduler) => {}
+        () = follow_clock(&scheduler) => {}
+    }
+}
+
+/// Follows the clock of the store's server, if it has one.
+async fn follow_clock(scheduler: &Scheduler) {
+    loop {
+        read_clock(scheduler).await;
+        sleep(CLOCK_INTERVAL).await;
+    }
+}
+
+async fn read_clock(scheduler: &Scheduler) {
+    let begun = Timestamp::now().millis();
+    let Ok(Hosts { server_time: Some(now), .. }) = scheduler.store.call::<HostsList>(&Nothing {}, CLOCK_TIMEOUT).await
+    else {
+        return;
+    };
+    // It was read about in the middle of the call.
+    let here = begun + (Timestamp::now().millis() - begun) / 2;
+    if scheduler.clock.follow(now.millis(), here) {
+        tracing::warn!(
+            ahead_ms = now.millis() - here,
+            "the clock of the database server is followed, not that of this machine"
+        );
+        scheduler.changes.send_modify(|changes| *changes += 1);
     }
 }
 
 async fn fire(scheduler: &Scheduler) {
+    // Before the first slot is judged.
+    read_clock(scheduler).await;
     let mut changes = scheduler.changes.subscribe();
     let mut times = AttemptDeadlines::default();
     let mut upcoming = VecDeque::new();

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
-use ken_types::Error;
+use ken_types::{Error, Timestamp};
 use ken_wire::{Pool, Table};
 use tokio::sync::watch;
 
@@ -46,7 +46,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Scheduler>, Arc<Sc
     let scheduler = Arc::new(Scheduler {
         store: Pool::new(start.places.socket("store")),
         messenger: Pool::new(start.places.socket("messenger")),
-        started: clock.now(),
+        started: Timestamp::now().millis(),
         clock,
         changes: watch::Sender::default(),
         fired: AtomicU64::new(0),

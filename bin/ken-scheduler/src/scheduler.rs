@@ -39,7 +39,7 @@ pub(crate) struct Scheduler {
     pub(crate) store: Pool,
     pub(crate) messenger: Pool,
     pub(crate) clock: WallClock,
-    /// When the scheduler started, in milliseconds since the epoch by its own clock.
+    /// When the scheduler started, in milliseconds since the epoch by the clock of the system.
     pub(crate) started: i64,
     /// The number of changes of schedules and runs, including those that other programs have made.
     pub(crate) changes: watch::Sender<u64>,
@@ -85,7 +85,7 @@ where
 
 impl Scheduler {
     pub(crate) fn clock(&self) -> Clock {
-        Clock { now: self.clock.now(), started: self.started }
+        Clock { now: self.clock.now(), started: self.clock.at(self.started) }
     }
 
     pub(crate) async fn change<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {

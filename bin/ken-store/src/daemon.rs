@@ -130,16 +130,17 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
     let directory = start.places.state.join("store");
     make_directory(&directory)?;
     let file = directory.join("ken.db");
-    let clock = Arc::new(SystemClock::default());
     match server_url(&start.config, ken_service::secret(STORE_URL))? {
         None => {
-            let store = Store::start(Sqlite::open(&file)?, clock)?;
+            let store = Store::start(Sqlite::open(&file)?, Arc::new(SystemClock::default()))?;
             Ok(Part { store, database: Some(file) })
         }
         Some(url) => {
             let mut postgres = Postgres::open(&url, &directory)?;
             postgres.require_sync(start.config.store.require_sync);
             check_no_file(&file, postgres.name())?;
+            postgres.set_notices(start.config.store.notify);
+            let clock = postgres.clock();
             Ok(Part { store: Store::start(postgres, clock)?, database: None })
         }
     }

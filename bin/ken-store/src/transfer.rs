@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use ken_types::ops::hosts::{HostRecord, HostState};
 use ken_types::{Code, Error, hex};
 use sha2::{Digest, Sha256};
 
@@ -80,14 +81,18 @@ pub fn to_postgres(file: &Path, url: &str, state: &Path) -> Result<Copied, Error
     let _log = source.writer()?;
     let mut reader = source.reader()?;
     let mut writer = Postgres::open(url, state)?.writer()?;
-    let mut copied = Copied::new();
-    writer.begin()?;
-    reader.read(false, &mut |from| {
-        copied = copy(from, writer.tables())?;
-        Ok(())
-    })?;
-    writer.commit()?;
-    Ok(copied)
+    let copied = writer.begin().and_then(|_| {
+        check_alone(writer.tables())?;
+        let mut copied = Copied::new();
+        reader.read(false, &mut |from| {
+            copied = copy(from, writer.tables())?;
+            Ok(())
+        })?;
+        writer.commit().map(|()| copied)
+    });
+    writer.rollback();
+    writer.leave();
+    copied
 }
 
 /// Copies the database of a URL to a new file.
@@ -97,13 +102,16 @@ pub fn to_sqlite(url: &str, state: &Path, file: &Path) -> Result<Copied, Error> 
     }
     let mut source = Postgres::open(url, state)?.writer()?;
     // A transaction that writes, so that no store changes anything meanwhile.
-    source.begin()?;
-    let mut target = Sqlite::open(file)?.writer()?;
-    target.begin()?;
-    let copied = copy(source.tables(), target.tables())?;
-    target.commit()?;
+    let copied = source.begin().and_then(|_| {
+        check_alone(source.tables())?;
+        let mut target = Sqlite::open(file)?.writer()?;
+        target.begin()?;
+        let copied = copy(source.tables(), target.tables())?;
+        target.commit().map(|()| copied)
+    });
     source.rollback();
-    Ok(copied)
+    source.leave();
+    copied
 }
 
 /// Reads all rows of the database of a URL. Returns its name, and the number of rows of each table. Changes nothing, and may be used while
@@ -138,6 +146,18 @@ fn copy(from: &dyn Tables, to: &dyn Tables) -> Result<Copied, Error> {
     to.continue_keys()?;
     index_again(from, to)?;
     Ok(copied)
+}
+
+/// Fails if another host works with the database.
+fn check_alone(tables: &dyn Tables) -> Result<(), Error> {
+    let is_other = |host: &&HostRecord| !host.here && host.state == HostState::Active;
+    match tables.hosts()?.hosts.iter().find(is_other) {
+        None => Ok(()),
+        Some(host) => {
+            Err(Error::unavailable(format!("the host {} works with this database", host.name))
+                .hint("stop ken there first"))
+        }
+    }
 }
 
 fn check_empty(to: &dyn Tables, table: &str, key: &str) -> Result<(), Error> {

@@ -24,7 +24,7 @@ pub(crate) struct Hosts {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the hosts that use the database, the active one first
+    /// List the hosts that use the database, the one with the duties first
     List(List),
     /// Forget a host that is gone
     Rm(Named),
@@ -64,18 +64,22 @@ pub(crate) fn list(places: &Places, as_json: bool) -> Outcome {
     if as_json {
         found.hosts.iter().try_for_each(print_json)?;
     } else {
-        print_table(["HOST", "NAME", "STATE", "SEEN", "VERSION"], found.hosts.iter().map(|host| row(host, now)))?;
+        print_table(
+            ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "VERSION"],
+            found.hosts.iter().map(|host| row(host, now)),
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(host: &HostRecord, now: Timestamp) -> [String; 5] {
+fn row(host: &HostRecord, now: Timestamp) -> [String; 6] {
     let here = if host.here { " (here)" } else { "" };
     let seconds = now.millis().saturating_sub(host.seen_at.millis()).max(0) / 1_000;
     [
         host.id.clone(),
         format!("{}{here}", host.name),
         host.state.name().to_owned(),
+        if host.has_duties { "yes" } else { "-" }.to_owned(),
         format!("{seconds} s ago"),
         host.version.clone(),
     ]

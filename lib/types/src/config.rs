@@ -205,13 +205,21 @@ impl Default for Retention {
 pub const STORE_URL: &str = "KEN_STORE_URL";
 
 /// Where the store keeps its data.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
     /// The URL of a PostgreSQL database, without a password. If it is empty, the data is in a file of SQLite.
     pub url: String,
     /// Whether the server must have a synchronous standby. Without one the store does not work.
     pub require_sync: bool,
+    /// Whether hosts that share the database tell each other of changes. If not, each of them looks once a second.
+    pub notify: bool,
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store { url: String::new(), require_sync: false, notify: true }
+    }
 }
 
 impl Store {

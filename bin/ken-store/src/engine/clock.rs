@@ -32,8 +32,44 @@ impl Clock for SystemClock {
     }
 
     fn elapsed_ms(&self) -> i64 {
-        i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX)
+        elapsed_ms(self.start)
     }
+}
+
+/// The clock of a server, as far as it is known: hosts that share a database need not agree about the time otherwise. Until it is known, the
+/// wall clock is that of the system.
+#[derive(Debug)]
+pub struct ServerClock {
+    start: Instant,
+    /// What the server's clock showed at the start.
+    start_ms: AtomicI64,
+}
+
+impl ServerClock {
+    /// Sets the clock by the answer of the server, which has just come.
+    pub(crate) fn set(&self, now: Timestamp) {
+        self.start_ms.store(now.millis() - self.elapsed_ms(), Ordering::Relaxed);
+    }
+}
+
+impl Default for ServerClock {
+    fn default() -> ServerClock {
+        ServerClock { start: Instant::now(), start_ms: AtomicI64::new(Timestamp::now().millis()) }
+    }
+}
+
+impl Clock for ServerClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.start_ms.load(Ordering::Relaxed) + self.elapsed_ms())
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        elapsed_ms(self.start)
+    }
+}
+
+fn elapsed_ms(start: Instant) -> i64 {
+    i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A clock that only advances when a test moves it.

@@ -172,6 +172,10 @@ impl Leases {
         aborts
     }
 
+    pub(crate) fn holds(&self, submission: &SubmissionId) -> bool {
+        self.held.contains_key(submission)
+    }
+
     pub(crate) fn of(&self, connection: ConnectionId) -> Vec<Lease> {
         let own = self.held.iter().filter(|(_, held)| held.connection == Some(connection));
         own.map(|(submission, held)| lease(submission, held)).collect()

@@ -3,6 +3,7 @@
 
 pub mod change;
 pub mod clock;
+mod elsewhere;
 pub(crate) mod leases;
 pub(crate) mod queue;
 pub(crate) mod readers;

@@ -48,7 +48,7 @@ impl Readers {
         self.run(comes_first, false, read).await
     }
 
-    /// Like `read`, also while another host is the active one.
+    /// Like `read`, also while this host does not work.
     pub(crate) async fn read_on_standby<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

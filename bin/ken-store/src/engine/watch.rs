@@ -38,6 +38,34 @@ pub(crate) enum News {
     Missed,
 }
 
+impl Topic {
+    /// Returns what stands for the topic in notices of other hosts.
+    pub(crate) fn mark(&self) -> u64 {
+        match self {
+            Topic::Stream(name) => mark("stream", name),
+            Topic::Submission(id) => mark("submission", id.as_str()),
+            Topic::Approval(id) => mark("approval", id),
+            Topic::Approvals => mark("approvals", ""),
+            Topic::Outbox => mark("outbox", ""),
+            Topic::Documents => mark("documents", ""),
+        }
+    }
+}
+
+/// Returns a number for a name of a kind. It is FNV-1a, because all hosts must compute the same. Two names with one number only cause a look at
+/// the tables.
+pub(crate) const fn mark(kind: &str, name: &str) -> u64 {
+    fnv(fnv(fnv(0xcbf2_9ce4_8422_2325, kind.as_bytes()), b":"), name.as_bytes())
+}
+
+const fn fnv(mut hash: u64, mut bytes: &[u8]) -> u64 {
+    while let [byte, rest @ ..] = bytes {
+        hash = (hash ^ *byte as u64).wrapping_mul(0x0100_0000_01b3);
+        bytes = rest;
+    }
+    hash
+}
+
 /// Whether the store can do its work.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Condition {
@@ -101,6 +129,16 @@ impl Watch {
             drop(unseen);
             waiter.wake.notify_one();
         }
+    }
+
+    /// Wakes those who wait for what another host has changed; all of them if that is not known.
+    pub(crate) fn hear(&self, marks: Option<&[u64]>) {
+        let topics: Vec<Topic> = {
+            let waiting = lock(&self.waiting);
+            let is_changed = |topic: &&Topic| marks.is_none_or(|marks| marks.contains(&topic.mark()));
+            waiting.topics.keys().filter(is_changed).cloned().collect()
+        };
+        topics.iter().for_each(|topic| self.notify(topic, &News::Missed));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -22,12 +22,13 @@ use tokio::task::yield_now;
 use crate::ConnectionId;
 use crate::engine::change::{Change, Effect, Left};
 use crate::engine::clock::Clock;
+use crate::engine::elsewhere::{Elsewhere, Seen};
 use crate::engine::leases::{CheckReason, Leases};
 use crate::engine::queue::{Pushed, Queue};
 use crate::engine::thread;
-use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
+use crate::engine::watch::{Condition, News, Topic, Watch, mark, stopping};
 use crate::ops::{background, leases, schedules, system};
-use crate::tables::{self, Backend, Begun, Tables};
+use crate::tables::{self, Backend, Begun, Hear, Notice, Tables};
 
 /// The maximum number of queued requests.
 const QUEUE: usize = 1_024;
@@ -57,6 +58,15 @@ const IDLE_MS: i64 = 1_000;
 const STEPS: usize = 64;
 /// The interval at which to look for background work that no change has announced, such as expired keys; in milliseconds.
 const BACKGROUND_INTERVAL_MS: i64 = 600_000;
+/// The interval at which a host shows the others that it works, and looks at them, in milliseconds.
+const TEND_INTERVAL_MS: i64 = 1_000;
+/// How long a host may have waited for the others when it ends the activity of a silent one.
+const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(1);
+/// What other hosts are told besides topics: work that can be claimed, an abort, and background work.
+const TURNS: u64 = mark("claimable", "turns");
+const RUNS: u64 = mark("claimable", "runs");
+const ABORT: u64 = mark("abort", "");
+const BACKGROUND: u64 = mark("background", "");
 
 /// A request to the writer.
 pub(crate) enum WriterRequest {
@@ -65,6 +75,8 @@ pub(crate) enum WriterRequest {
     /// Claims and requests to abort that did not reach their holder.
     Undelivered(Claims),
     Disconnected(ConnectionId),
+    /// Another host has changed something.
+    Heard(Notice),
     /// Something is due earlier than the thread expects. This wakes the thread.
     Earlier,
     /// A test has moved the clock, so check what is due.
@@ -180,10 +192,16 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(backend: Box<dyn Backend>, clock: Arc<dyn Clock>, watch: Arc<Watch>) -> Result<Writer, Error> {
+    pub(crate) fn start(
+        mut backend: Box<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        watch: Arc<Watch>,
+    ) -> Result<Writer, Error> {
         let queue = Arc::new(Queue::new("write", QUEUE));
         let counters = Arc::new(Counters::default());
-        let batches = BatchWriter::new(backend, clock, watch, queue.clone(), counters.clone())?;
+        let hears = backend.listen(hear(&watch, &queue))?;
+        let mut batches = BatchWriter::new(backend, clock, watch, queue.clone(), counters.clone())?;
+        batches.hears = hears;
         let batches = Arc::new(Mutex::new(batches));
         let (orders, at) = (queue.clone(), batches.clone());
         Ok(Writer { queue, counters, batches, thread: Some(thread::spawn("writer", move || run(&orders, &at))?) })
@@ -277,6 +295,15 @@ impl Drop for Writer {
     }
 }
 
+/// Returns what takes the notices of other hosts. Calls that wait are woken at once, and the writer when it has time.
+fn hear(watch: &Arc<Watch>, queue: &Arc<Queue<WriterRequest>>) -> Hear {
+    let (watch, queue) = (watch.clone(), queue.clone());
+    Box::new(move |notice| {
+        watch.hear(notice.marks.as_deref());
+        queue.push_always(WriterRequest::Heard(notice));
+    })
+}
+
 /// Runs the writer thread until the queue is closed.
 fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
     loop {
@@ -288,6 +315,7 @@ fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
         batches.run_requests(orders);
         batches.run_schedules();
         batches.probe();
+        batches.tend();
         batches.run_background();
         batches.run_idle();
     }
@@ -326,6 +354,16 @@ struct BatchWriter {
     /// Why what is remembered of the tables has to be read again, if it has.
     stale: Option<Begun>,
     is_remote: bool,
+    /// What is known of other hosts, and whether they tell of their changes.
+    elsewhere: Elsewhere,
+    hears: bool,
+    /// Whether other hosts may have asked for aborts of what is held here.
+    aborts: bool,
+    /// Whether this host does the work that only one may do.
+    has_duties: bool,
+    /// Whether there may be leases of hosts that do not work.
+    takes_over: bool,
+    tend_at: i64,
 }
 
 /// For each kind of work, whether there may be work to claim.
@@ -378,6 +416,11 @@ impl Batch {
             time_left: Vec::new(),
         }
     }
+
+    /// Returns whether nothing was asked for, and nothing done.
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.claims.is_empty() && self.change.effects.is_empty()
+    }
 }
 
 impl BatchWriter {
@@ -417,6 +460,12 @@ impl BatchWriter {
             last_took: Duration::MAX,
             stale: is_remote.then_some(Begun::AfterOthers),
             is_remote,
+            elsewhere: Elsewhere::default(),
+            hears: false,
+            aborts: false,
+            has_duties: !is_remote,
+            takes_over: is_remote,
+            tend_at: if is_remote { clock.elapsed_ms() } else { i64::MAX },
             clock,
         })
     }
@@ -430,7 +479,7 @@ impl BatchWriter {
     fn due(&self) -> i64 {
         let due = self.leases.next_due().unwrap_or(i64::MAX);
         let runs_at = if self.schedule_runs { 0 } else { i64::MAX };
-        let due = due.min(runs_at).min(self.background_at).min(self.idle_at).max(self.retry_at);
+        let due = due.min(runs_at).min(self.background_at).min(self.idle_at).min(self.tend_at).max(self.retry_at);
         if self.is_failing() { due.min(self.retry_at) } else { due }
     }
 
@@ -457,6 +506,7 @@ impl BatchWriter {
                     releases.extend(self.leases.of(connection));
                     batch.gone.push(connection);
                 }
+                WriterRequest::Heard(notice) => self.hear(&notice),
                 WriterRequest::Earlier => {}
                 WriterRequest::Tick(reply) => batch.ticks.push(reply),
             }
@@ -468,7 +518,7 @@ impl BatchWriter {
     fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
         let now = self.clock.elapsed_ms();
         let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
-        let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
+        let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty() && !self.aborts;
         let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
         if !batch.jobs.is_empty() {
             self.changed_at = now;
@@ -500,10 +550,22 @@ impl BatchWriter {
             Begun::AfterUnknown => self.stale = self.stale.or(Some(Begun::AfterUnknown)),
             Begun::AfterOthers => self.stale = Some(Begun::AfterOthers),
         }
-        match self.stale {
-            Some(why) => self.refresh(why),
-            None => Ok(()),
+        if let Some(why) = self.stale {
+            self.refresh(why)?;
         }
+        if self.aborts {
+            self.read_aborts()?;
+        }
+        Ok(())
+    }
+
+    /// Reads which of the submissions that are held here were asked to abort on another host.
+    fn read_aborts(&mut self) -> Result<(), Error> {
+        for old in self.database.tables().old_leases()?.into_iter().filter(|old| old.aborting) {
+            self.leases.request_abort(&old.lease.submission_id);
+        }
+        self.aborts = false;
+        Ok(())
     }
 
     fn refresh(&mut self, why: Begun) -> Result<(), Error> {
@@ -512,6 +574,8 @@ impl BatchWriter {
         // After a commit whose outcome is unknown, the leases that are held are those that were held before, and perhaps others.
         if why == Begun::AfterOthers {
             self.leases = Leases::default();
+            self.takes_over = self.is_remote;
+            self.tend_at = self.tend_at.min(now);
         }
         old.into_iter().for_each(|old| self.leases.restore(old, now));
         self.maybe_open = ClaimableWork::all();
@@ -523,6 +587,8 @@ impl BatchWriter {
 
     fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, CheckReason)]) -> Result<(), Error> {
         self.begin()?;
+        // It may have waited for other hosts.
+        batch.change.now = self.clock.now();
         // First, so that the claims of this transaction get the work whose holders are gone.
         for lease in releases {
             leases::release(self.database.tables(), lease, &mut batch.change)?;
@@ -571,6 +637,11 @@ impl BatchWriter {
         if self.pending.iter().any(|claim| self.maybe_open.fits(claim)) {
             self.try_to_serve_claims(batch)?;
         }
+        if self.is_remote && batch.is_empty() {
+            // Other hosts would take it for a change, and look for work, too, and so on for ever.
+            self.database.rollback();
+            return Ok(());
+        }
         system::record(self.database.tables(), &mut batch.change)?;
         self.database.commit()?;
         self.has_written();
@@ -598,7 +669,8 @@ impl BatchWriter {
 
     fn take_steps(&mut self, batch: &mut Batch) -> Result<(), Error> {
         self.begin()?;
-        let now = batch.change.now;
+        let now = self.clock.now();
+        batch.change.now = now;
         for _ in 0..STEPS {
             let Some(step) = schedules::next_step(self.database.tables(), now)? else {
                 return self.commit(batch);
@@ -702,6 +774,7 @@ impl BatchWriter {
         for (lease, left) in batch.time_left.drain(..) {
             self.leases.set_time_left(&lease, left, now);
         }
+        leave_out_claimed(batch);
         self.notify(std::mem::take(&mut batch.change.effects), batch.change.now);
         // A lease may have been renewed in this batch on a connection that has ended since. It is released at the next check.
         for connection in batch.gone.drain(..) {
@@ -720,6 +793,10 @@ impl BatchWriter {
     /// Reports effects to the waiting calls and to the lease table. `at` is the time of their change.
     fn notify(&mut self, effects: Vec<Effect>, at: Timestamp) {
         let now = self.clock.elapsed_ms();
+        if self.is_remote {
+            let marks = effects.iter().flat_map(|effect| self.marks(effect)).collect();
+            self.database.announce(marks);
+        }
         for effect in effects {
             match effect {
                 Effect::Appended(new) => {
@@ -749,6 +826,124 @@ impl BatchWriter {
                 Effect::Changed(stream) => self.watch.notify(&Topic::Stream(stream), &News::Missed),
             }
         }
+    }
+
+    /// Returns what other hosts are told of an effect.
+    fn marks(&self, effect: &Effect) -> Vec<u64> {
+        match effect {
+            Effect::Appended(new) => vec![Topic::Stream(new.stream.clone()).mark()],
+            Effect::Changed(stream) => vec![Topic::Stream(stream.clone()).mark()],
+            Effect::Status(status) => vec![Topic::Submission(status.submission_id.clone()).mark()],
+            Effect::Approval(id) => vec![Topic::Approval(id.clone()).mark(), Topic::Approvals.mark()],
+            Effect::Claimable(Work::Turns) => vec![TURNS],
+            Effect::Claimable(Work::Runs) => vec![RUNS],
+            Effect::AbortRequested(submission) if !self.leases.holds(submission) => vec![ABORT],
+            Effect::Background | Effect::Expires(_) if !self.has_duties => vec![BACKGROUND],
+            Effect::Outgoing => vec![Topic::Outbox.mark()],
+            Effect::Documents => vec![Topic::Documents.mark()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes the notice of another host.
+    fn hear(&mut self, notice: &Notice) {
+        let is_missed = self.elsewhere.hear(&notice.host, notice.first, notice.batch);
+        match &notice.marks {
+            Some(marks) if !is_missed => marks.iter().for_each(|mark| self.note(*mark)),
+            _ => self.note_all(),
+        }
+    }
+
+    fn note(&mut self, mark: u64) {
+        match mark {
+            TURNS => self.maybe_open.turns = true,
+            RUNS => self.maybe_open.runs = true,
+            ABORT => self.aborts = true,
+            // Each slice looks into many tables, so not more often than once a second.
+            BACKGROUND if self.has_duties => {
+                self.background_at = self.background_at.min(self.clock.elapsed_ms() + OTHER_WORK_INTERVAL_MS);
+            }
+            _ => {}
+        }
+    }
+
+    /// Another host has changed something, and it is not known what.
+    fn note_all(&mut self) {
+        [TURNS, RUNS, ABORT, BACKGROUND].into_iter().for_each(|mark| self.note(mark));
+        self.watch.hear(None);
+    }
+
+    /// Shows other hosts that this one works, and looks at them.
+    fn tend(&mut self) {
+        let now = self.clock.elapsed_ms();
+        if now < self.tend_at.max(self.retry_at) {
+            return;
+        }
+        self.tend_at = now + TEND_INTERVAL_MS;
+        let tended = match self.database.tend() {
+            Ok(Some(tended)) => tended,
+            Ok(None) => return,
+            Err(error) => return self.has_failed(&error),
+        };
+        match self.elsewhere.look(&tended.batches, self.hears) {
+            Seen::Nothing => {}
+            // Its notice may still come. But the work of a host that does not get to it must not wait for one.
+            Seen::Some => self.maybe_open = ClaimableWork::all(),
+            Seen::Missed => self.note_all(),
+        }
+        if tended.has_duties && !self.has_duties {
+            self.background_at = now;
+            self.watch.hear(None);
+        }
+        self.has_duties = tended.has_duties;
+        if tended.is_due || self.takes_over {
+            self.take_over();
+        }
+    }
+
+    /// Ends the activity of hosts that are silent, and releases what they held.
+    fn take_over(&mut self) {
+        let mut batch = Batch::at(self.clock.now(), 0);
+        match self.release_orphans(&mut batch) {
+            // A host that has kept this one waiting, because its commit waited for a standby, could not show that it works. It can now.
+            Ok(waited) if waited > MAX_EXPIRY_WAIT => self.database.rollback(),
+            Ok(_) => {
+                self.takes_over = false;
+                self.apply(&mut batch);
+            }
+            Err(error) => self.give_up(&mut batch, &error, Vec::new()),
+        }
+    }
+
+    /// Returns how long this had to wait for other hosts. If it was too long, nothing is done.
+    fn release_orphans(&mut self, batch: &mut Batch) -> Result<Duration, Error> {
+        let begun = Instant::now();
+        self.begin()?;
+        // The answer comes when it is the turn of this host.
+        self.database.tables().has_duties()?;
+        let waited = begun.elapsed();
+        if waited > MAX_EXPIRY_WAIT {
+            return Ok(waited);
+        }
+        batch.change.now = self.clock.now();
+        self.database.tables().expire_hosts()?;
+        for lease in self.database.tables().orphaned_leases()? {
+            let effects_before = batch.change.effects.len();
+            self.database.savepoint()?;
+            match leases::release(self.database.tables(), &lease, &mut batch.change) {
+                Ok(()) => self.database.release()?,
+                Err(error) if error.code == Code::Unavailable => return Err(error),
+                // One that cannot be read must not keep the others.
+                Err(error) => {
+                    tracing::error!(submission = %lease.submission_id, "a lease cannot be released: {}", error.message);
+                    undo(&mut *self.database, &mut batch.change, effects_before)?;
+                }
+            }
+        }
+        // A host may have ended before a step of a run that it had announced.
+        batch.change.push(Effect::ScheduleRuns);
+        self.commit(batch)?;
+        Ok(waited)
     }
 
     fn deliver(&self, pending: PendingClaim, claims: Claims) {
@@ -845,11 +1040,16 @@ impl BatchWriter {
             self.pending.push_front(pending);
         }
         self.maybe_open = ClaimableWork::all();
+        self.aborts = self.is_remote;
     }
 
     fn run_background(&mut self) {
         let now = self.clock.elapsed_ms();
         if now < self.background_at.max(self.retry_at) {
+            return;
+        }
+        if !self.has_duties {
+            self.background_at = now + BACKGROUND_INTERVAL_MS;
             return;
         }
         let mut change = Change::at(self.clock.now());
@@ -868,6 +1068,7 @@ impl BatchWriter {
 
     fn do_slice(&mut self, change: &mut Change) -> Result<Left, Error> {
         self.begin()?;
+        change.now = self.clock.now();
         let mut left = self.delete_for_a_while(change)?;
         let now = self.clock.elapsed_ms();
         if is_time_for_other_work(left, now, self.other_work_at) {
@@ -887,6 +1088,18 @@ impl BatchWriter {
             let left = background::delete(self.database.tables(), change)?;
             if is_slice_over(left, begun.elapsed(), self.queue.len()) {
                 return Ok(left);
+            }
+        }
+    }
+}
+
+/// Leaves out that work can be claimed which this transaction has handed out: other hosts would look for it in vain.
+fn leave_out_claimed(batch: &mut Batch) {
+    for (pending, claims) in &batch.claims {
+        for _ in &claims.claims {
+            let is_same = |effect: &Effect| matches!(effect, Effect::Claimable(work) if *work == pending.work);
+            if let Some(place) = batch.change.effects.iter().position(is_same) {
+                batch.change.effects.remove(place);
             }
         }
     }

@@ -42,6 +42,8 @@ enum Destination {
     Nowhere,
     Known(SessionRow),
     New(FreshSession),
+    /// A new session with the folder of the session with this key.
+    Beside(FreshSession, i64),
     /// A new session that begins with what was said elsewhere.
     Seeded(FreshSession, Vec<ImportedExchange>),
 }
@@ -159,6 +161,11 @@ fn open_session(
             (Some(found), false)
         }
         Destination::New(fresh) => (Some(sessions::insert(tables, scope, &fresh, change)?), true),
+        Destination::Beside(fresh, source) => {
+            let session = sessions::insert(tables, scope, &fresh, change)?;
+            tables.copy_home(source, session.stream)?;
+            (Some(session), true)
+        }
         Destination::Seeded(fresh, imported) => {
             let session = sessions::insert(tables, scope, &fresh, change)?;
             doors::import(tables, &session, &imported, change)?;
@@ -207,7 +214,9 @@ fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
             (Some(log), queue)
         }
         (Destination::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
-        (Destination::New(_) | Destination::Seeded(..), _) | (_, None) => (None, Queue::default()),
+        (Destination::New(_) | Destination::Beside(..) | Destination::Seeded(..), _) | (_, None) => {
+            (None, Queue::default())
+        }
     };
     Ok(Plan { session, log, queue })
 }
@@ -217,11 +226,12 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Destination,
     Ok(match target {
         Target::None => Destination::Nowhere,
         Target::Fresh(fresh) => Destination::New(fresh.clone()),
-        Target::Beside(fresh, selector) => {
-            let beside = sessions::select(tables, Some(scope), selector).ok().flatten();
-            let workspace = beside.and_then(|beside| beside.workspace);
-            Destination::New(FreshSession { workspace, ..fresh.clone() })
-        }
+        Target::Beside(fresh, selector) => match sessions::select(tables, Some(scope), selector).ok().flatten() {
+            Some(SessionRow { stream, workspace: Some(folder), .. }) => {
+                Destination::Beside(FreshSession { workspace: Some(folder), ..fresh.clone() }, stream)
+            }
+            _ => Destination::New(FreshSession { workspace: None, ..fresh.clone() }),
+        },
         Target::Selector(selector) => {
             let found = sessions::select(tables, Some(scope), selector)?;
             known(found).ok_or_else(|| sessions::unknown(selector))?

@@ -1,17 +1,20 @@
 //! The hosts that share the database.
 
 use ken_types::Error;
+use ken_types::event::{Failure, Outcome};
+use ken_types::id::SubmissionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::hosts::{
-    HostRecord, HostState, Hosts, HostsList, HostsRemove, HostsServer, RemoveHost, ServerHealth,
+    Duties, HostRecord, HostState, Hosts, HostsDuties, HostsList, HostsRemove, HostsServer, RemoveHost, ServerHealth,
 };
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write, leases, turns};
+use crate::rules::queue::Ending;
 use crate::tables::Tables;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.read::<HostsList>().write::<HostsRemove>().read::<HostsServer>()
+    operations.read::<HostsList>().write::<HostsRemove>().read::<HostsDuties>().read::<HostsServer>()
 }
 
 impl Read for HostsList {
@@ -19,6 +22,12 @@ impl Read for HostsList {
 
     fn run(tables: &dyn Tables, _: &Nothing) -> Result<Hosts, Error> {
         tables.hosts()
+    }
+}
+
+impl Read for HostsDuties {
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<Duties, Error> {
+        Ok(Duties { here: tables.has_duties()? })
     }
 }
 
@@ -31,15 +40,31 @@ impl Read for HostsServer {
 }
 
 impl Write for HostsRemove {
-    fn run(tables: &dyn Tables, args: &RemoveHost, _: &mut Change) -> Result<HostRecord, Error> {
+    fn run(tables: &dyn Tables, args: &RemoveHost, change: &mut Change) -> Result<HostRecord, Error> {
         let host = named(tables.hosts()?.hosts, &args.host)?;
         if host.state != HostState::Away {
             let message = format!("the host {} is not gone: it is {}", host.name, host.state.name());
             return Err(Error::conflict(message).at("/host").hint("stop ken on that machine first"));
         }
+        let bound = tables.bound_to(&host.id)?;
         tables.remove_host(&host.id)?;
+        for lease in tables.orphaned_leases()? {
+            leases::release(tables, &lease, change)?;
+        }
+        bound.iter().try_for_each(|id| end(tables, id, &host.name, change))?;
         Ok(host)
     }
+}
+
+/// Ends a turn that needs a folder of a host that is forgotten.
+fn end(tables: &dyn Tables, id: &SubmissionId, host: &str, change: &mut Change) -> Result<(), Error> {
+    let Some(found) = tables.submission(id.as_str())?.filter(|found| !found.state.is_settled()) else {
+        return Ok(());
+    };
+    let why = format!("The host {host}, in a folder of which it worked, was removed.");
+    let failure = Failure::new("host_removed", &why);
+    let ending = Ending { error: Some(failure), ..Ending::of(Outcome::Failed) };
+    turns::end(tables, &found, tables.log_by_key(found.stream)?, &ending, change)
 }
 
 /// Returns the host with this id, or the only one with this name or with this text in its id.
@@ -72,6 +97,7 @@ mod tests {
             name: name.into(),
             version: "1".into(),
             state: HostState::Away,
+            has_duties: false,
             seen_at: Timestamp::from_millis(0),
             here: false,
         };

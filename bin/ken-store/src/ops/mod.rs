@@ -15,7 +15,6 @@ mod exchanges;
 mod governing;
 mod hosts;
 mod ids;
-mod indexes;
 mod keys;
 mod kinds;
 mod knowledge;
@@ -83,7 +82,7 @@ pub(crate) fn index_again(from: &dyn Tables, to: &dyn Tables) -> Result<(), Erro
 pub trait Read: Op {
     /// Whether the operation is run before those that do not come first. A search does not.
     const COMES_FIRST: bool = true;
-    /// Whether it is also answered by a host that waits for the place of the active one.
+    /// Whether it is also answered while this host does not work.
     const ON_STANDBY: bool = false;
 
     /// Checks arguments without reading the tables.

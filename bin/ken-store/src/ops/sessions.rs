@@ -300,6 +300,7 @@ impl Write for SessionsFork {
             ..FreshSession::new(args.fork.clone(), source.origin)
         };
         let fork = insert(tables, source.scope, &fresh, change)?;
+        tables.copy_home(source.stream, fork.stream)?;
         let mut mint = Mint::fresh()?;
         let mut ids = || (format!("copy:{}", mint.ulid()), mint.submission());
         tables.copy_exchanges(source.stream, fork.stream, before.key, (MAX_COPIED, MAX_COPIED_BYTES), &mut ids)?;

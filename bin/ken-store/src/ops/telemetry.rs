@@ -285,6 +285,9 @@ impl Read for TelemetryEnded {
         let Some(since) = since.and_then(|since| since.parse().ok()).map(Timestamp::from_millis) else {
             return Ok(Ended { since: None, runs: Vec::new(), waiting: 0 });
         };
+        if !tables.has_duties()? {
+            return Ok(Ended { since: Some(since), runs: Vec::new(), waiting: 0 });
+        }
         let until = Timestamp::now().plus_millis(-SETTLING_MS);
         let (rows, all) = tables.ended(since, until, MAX_EXPORTED)?;
         let runs = rows.iter().filter_map(|row| ended_run(tables, row).transpose());
@@ -457,6 +460,13 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     };
     add_troubles(tables, row, why)?;
     let (status, cause) = match found.state {
+        State::Queued | State::Running
+            if found.open
+                && let Some(host) = tables.absent_home(found.stream)? =>
+        {
+            let place = format!("its session works in a folder of the host {host}, which is away");
+            (found.state.name(), format!("It waits: {place}. `ken hosts rm` ends it."))
+        }
         State::Queued => ("queued", "It waits for its turn.".to_owned()),
         State::Running if found.abort => ("running", "It is being aborted.".to_owned()),
         State::Running if found.open => ("running", "Its holder is gone; it waits for another one.".to_owned()),

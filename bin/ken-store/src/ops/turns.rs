@@ -190,11 +190,21 @@ pub(super) fn end_of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Offse
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
-    mut log: LogRow,
+    log: LogRow,
     verdict: EndReason,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let ending = &Ending::by(verdict);
+    end(tables, found, log, &Ending::by(verdict), change)
+}
+
+/// Ends a submission that has no holder in this way.
+pub(super) fn end(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    mut log: LogRow,
+    ending: &Ending<'_>,
+    change: &mut Change,
+) -> Result<(), Error> {
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let connector = scope.as_ref().map(|scope| scope.connector.as_str());
     let error = ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed);

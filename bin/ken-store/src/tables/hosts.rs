@@ -1,13 +1,28 @@
 //! The hosts that share a database on a server.
 
 use ken_types::Error;
+use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{Hosts, ServerHealth};
+use ken_types::ops::store::Lease;
 
 /// The hosts that use the database. A file has none.
 pub trait HostTable {
     fn hosts(&self) -> Result<Hosts, Error>;
-    /// Forgets a host that is not the active one.
+    /// Forgets a host that does not work any more. Its sessions are then those of any host.
     fn remove_host(&self, id: &str) -> Result<(), Error>;
+    /// Returns the submissions that have not ended of the sessions that are bound to a folder of a host, in their order.
+    fn bound_to(&self, host: &str) -> Result<Vec<SubmissionId>, Error>;
+    /// Returns the name of the host with the folder of a session, if that host does not work at the moment.
+    fn absent_home(&self, stream: i64) -> Result<Option<String>, Error>;
+    /// Makes the host of a session that of another one, whose folder it has.
+    fn copy_home(&self, from: i64, to: i64) -> Result<(), Error>;
+    /// Returns whether this host has the duties of which each has one holder: those that only one program may do at a time.
+    fn has_duties(&self) -> Result<bool, Error>;
+    /// Ends the activity of hosts that were silent for too long, so that they can write no more. If none has the duties then, this host
+    /// takes them.
+    fn expire_hosts(&self) -> Result<(), Error>;
+    /// Returns the leases whose holders belong to no host that works.
+    fn orphaned_leases(&self) -> Result<Vec<Lease>, Error>;
     /// Returns how the server is. A file has none.
     fn server_health(&self) -> Result<Option<ServerHealth>, Error>;
 }

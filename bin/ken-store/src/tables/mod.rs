@@ -60,6 +60,23 @@ pub trait Backend: Send {
     fn writer(&mut self) -> Result<Box<dyn Writer>, Error>;
     /// Returns a new reader. Each read sees the last commit.
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error>;
+    /// Has `hear` called with what other hosts tell of their changes. Called before [`Backend::writer`]. Returns whether anything can be heard.
+    fn listen(&mut self, _hear: Hear) -> Result<bool, Error> {
+        Ok(false)
+    }
+}
+
+/// Takes a notice, in little time.
+pub type Hear = Box<dyn Fn(Notice) + Send + Sync>;
+
+/// What another host tells of its transactions `first` to `batch`.
+#[derive(Debug)]
+pub struct Notice {
+    pub host: String,
+    pub first: i64,
+    pub batch: i64,
+    /// What has changed, as the engine marks it; `None` for everything.
+    pub marks: Option<Vec<u64>>,
 }
 
 /// Who has changed the tables before a transaction, as far as the writer knows. What the engine remembers of the tables depends on it.
@@ -71,6 +88,16 @@ pub enum Begun {
     AfterUnknown,
     /// Other writers, or an earlier process, may have changed them.
     AfterOthers,
+}
+
+/// What a host sees of the others.
+#[derive(Debug)]
+pub struct Tended {
+    pub has_duties: bool,
+    /// Whether there is something to take over: a host is silent, or none has the duties.
+    pub is_due: bool,
+    /// The other hosts that work, each with the number of its last transaction.
+    pub batches: Vec<(String, i64)>,
 }
 
 /// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each
@@ -95,13 +122,22 @@ pub trait Writer: Send {
     fn is_open(&self) -> bool;
     /// Tidies up. Called when nothing has been written for a while. Returns false if it has to be called again later.
     fn run_idle(&mut self) -> Result<bool, Error>;
+    /// Shows the other hosts that this one works, and looks at them. Called each second for a database on a server. `None` while this host
+    /// does not work.
+    fn tend(&mut self) -> Result<Option<Tended>, Error> {
+        Ok(None)
+    }
+    /// Shows the other hosts that this one does not work any more.
+    fn leave(&mut self) {}
+    /// Tells other hosts what the last transaction has changed.
+    fn announce(&mut self, _marks: Vec<u64>) {}
     /// Writes without changing any data, in a transaction of its own, to find out whether writing works.
     fn probe(&mut self) -> Result<(), Error>;
 }
 
 /// A connection that only reads.
 pub trait Reader: Send {
-    /// Calls `work` once, on one consistent state of the database. With `on_standby`, also while another host is the active one.
+    /// Calls `work` once, on one consistent state of the database. With `on_standby`, also while this host does not work.
     fn read(&mut self, on_standby: bool, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error>;
 }
 

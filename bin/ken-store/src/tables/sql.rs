@@ -39,6 +39,12 @@ pub struct Dialect {
     pub position: &'static str,
     /// The sessions of exchanges, of which ?1 is a list in JSON, each with the newest of them.
     pub sessions_of_exchanges: &'static str,
+    /// Stands behind another assignment in a row of `submissions`, and makes this host the one that holds it.
+    pub hold_here: &'static str,
+    /// Stands behind a condition on `submissions`: this host holds it.
+    pub is_held_here: &'static str,
+    /// The same for the sessions of these streams `s.stream`: this host can do their work.
+    pub is_done_here: &'static str,
 }
 
 /// A parameter as it is sent.

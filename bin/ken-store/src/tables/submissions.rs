@@ -167,8 +167,8 @@ pub trait Submissions: Sql {
     }
 
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error> {
-        let sql = "UPDATE submissions SET open = ?2 WHERE submission = ?1";
-        self.execute(sql, params![key, open])
+        let sql = "UPDATE submissions SET open = ?2{hold} WHERE submission = ?1";
+        self.execute(&sql.replace("{hold}", self.dialect().hold_here), params![key, open])
     }
 
     fn set_abort(&self, key: i64) -> Result<(), Error> {
@@ -205,7 +205,7 @@ pub trait Submissions: Sql {
     /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
     fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
-                     closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
+                     closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5){hold}
                    WHERE submission = ?1";
         let values = params![
             submission.key,
@@ -214,7 +214,7 @@ pub trait Submissions: Sql {
             submission.recorded_from.cast_signed(),
             now.millis()
         ];
-        self.execute(sql, values)
+        self.execute(&sql.replace("{hold}", self.dialect().hold_here), values)
     }
 
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
@@ -232,13 +232,13 @@ pub trait Submissions: Sql {
         first(self, sql, params![id], open)
     }
 
-    /// Returns at most `max` submissions that can be claimed, oldest first.
+    /// Returns at most `max` submissions that this host can claim, oldest first.
     fn open_submissions(&self, work: Work, max: usize) -> Result<Vec<OpenRow>, Error> {
         let sql = match work {
             Work::Turns => TURNS,
             Work::Runs => RUNS,
         };
-        all(self, sql, params![rows(max)], open)
+        all(self, &sql.replace("{here}", self.dialect().is_done_here), params![rows(max)], open)
     }
 
     /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
@@ -249,9 +249,10 @@ pub trait Submissions: Sql {
         Ok(min.map(i64::cast_unsigned))
     }
 
+    /// Returns the leases of this host.
     fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
-        let sql = "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'";
-        all(self, sql, params![], |row| {
+        let sql = "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'{here}";
+        all(self, &sql.replace("{here}", self.dialect().is_held_here), params![], |row| {
             Ok(OldLease {
                 lease: Lease { submission_id: SubmissionId(row.get("id")?), number: count(row, "lease")? },
                 aborting: row.get("abort")?,
@@ -387,12 +388,12 @@ pub trait Telemetry: Sql {
 const TURNS: &str =
     "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, e.received_at, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
-     WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
+     WHERE s.open = 1 AND s.kind <> 'workflow'{here} ORDER BY s.submission LIMIT ?1";
 
 const RUNS: &str =
     "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, e.received_at, CAST(NULL AS bigint) AS scope
      FROM submissions AS s JOIN events AS e USING (event)
-     WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
+     WHERE s.open = 1 AND s.kind = 'workflow'{here} ORDER BY s.submission LIMIT ?1";
 
 fn state(row: &dyn Row) -> Result<State, Error> {
     word(row, "submissions.state", State::named)

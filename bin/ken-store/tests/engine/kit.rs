@@ -297,7 +297,7 @@ impl Kit {
 }
 
 /// Waits until the store has reached its database.
-fn reached(store: Store) -> Store {
+pub(crate) fn reached(store: Store) -> Store {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while store.stats()["writable"] == 0 {
         assert!(std::time::Instant::now() < until, "the store does not reach its database");

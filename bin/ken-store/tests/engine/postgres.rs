@@ -7,6 +7,7 @@ mod approvals;
 mod blobs;
 mod budget;
 mod governing;
+mod hosts;
 mod keys;
 mod kit;
 mod knowledge;

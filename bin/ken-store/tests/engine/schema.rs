@@ -6,8 +6,16 @@ use ken_store::tables::sqlite::Sqlite;
 
 use crate::kit::Kit;
 
-/// The tables of SQLite's full-text indexes, and those that only a server needs.
-const OWN: [&str; 5] = ["knowledge_index", "knowledge_words", "memory_index", "hosts", "schema_version"];
+/// The tables of SQLite's full-text indexes, and the tables and columns that only a server needs.
+const OWN: [&str; 7] = [
+    "knowledge_index",
+    "knowledge_words",
+    "memory_index",
+    "hosts",
+    "schema_version",
+    "submissions.holder",
+    "sessions.home",
+];
 
 fn is_common(column: &str) -> bool {
     !OWN.iter().any(|own| column.starts_with(own)) && !column.starts_with("sqlite_")

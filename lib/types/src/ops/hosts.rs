@@ -1,4 +1,4 @@
-//! The hosts that share a database on a server. One of them is active, the others wait for its place.
+//! The hosts that share a database on a server. All of them work; one of them has the duties that only one may have.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,10 +6,12 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Returns the hosts, the active one first. A host that waits for its place answers this too. A file of SQLite has no hosts.
+    /// Returns the hosts, the one with the duties first. A host that does not work answers this too. A file of SQLite has no hosts.
     HostsList, "hosts.list": Nothing => Hosts;
     /// Forgets a host that is gone, by its id, a unique part of it, or its name; `conflict` if it was seen in the last seconds.
     HostsRemove, "hosts.remove": RemoveHost => HostRecord;
+    /// Returns whether this host has the duties of which each has one holder, such as asking a messaging platform for updates.
+    HostsDuties, "hosts.duties": Nothing => Duties;
     /// Returns how the database server is; `None` for a file of SQLite.
     HostsServer, "hosts.server": Nothing => Option<ServerHealth>;
 }
@@ -39,6 +41,11 @@ pub struct Hosts {
     pub server_time: Option<Timestamp>,
 }
 
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Duties {
+    pub here: bool,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoveHost {
@@ -53,6 +60,8 @@ pub struct HostRecord {
     /// The release of its store.
     pub version: String,
     pub state: HostState,
+    /// Whether it has the duties that only one host may have.
+    pub has_duties: bool,
     pub seen_at: Timestamp,
     /// Whether it is the one that answers.
     pub here: bool,
@@ -63,9 +72,7 @@ pub struct HostRecord {
 pub enum HostState {
     /// It works.
     Active,
-    /// It waits for the place of the active one.
-    Standby,
-    /// It was not seen for longer than an active host keeps its place.
+    /// It was not seen for longer than a host works without a sign.
     Away,
 }
 
@@ -73,7 +80,6 @@ impl HostState {
     pub fn name(self) -> &'static str {
         match self {
             HostState::Active => "active",
-            HostState::Standby => "standby",
             HostState::Away => "away",
         }
     }

@@ -79,7 +79,7 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
     Some(match *code {
         SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => "make room for the server",
         SqlState::TOO_MANY_CONNECTIONS => {
-            "raise max_connections, or end other programs (a store needs four connections)"
+            "raise max_connections, or end other programs (a store needs five connections)"
         }
         SqlState::READ_ONLY_SQL_TRANSACTION => {
             "name the primary (target_session_attrs=read-write), or: ALTER ROLE … SET default_transaction_read_only = off"
@@ -96,10 +96,10 @@ fn remedy(code: &SqlState) -> Option<&'static str> {
     })
 }
 
-/// The error of a host that has lost its place.
+/// The error of a host whose activity another one has ended.
 pub(super) fn lost_place(server: &str) -> Error {
-    Error::unavailable(format!("{server}: another host has taken the place of this one"))
-        .hint("nothing was written; this host waits until the other one stops")
+    Error::unavailable(format!("{server}: this host was not seen for too long, and its work has gone to others"))
+        .hint("nothing was written; this host begins again by itself")
 }
 
 fn of_server(server: &str, code: &SqlState, said: &str) -> Error {

@@ -1,6 +1,10 @@
-//! The hosts that use the database. One of them is active: its row has `active`, and it renews the row each second. Each transaction that
-//! writes begins by changing the row of its host, and finds out so whether it still is the active one; a host that wants the place changes
-//! the same row and therefore waits for such a transaction. The clock of the server decides how old a row is.
+//! The hosts that use the database. Each has a row, which it renews each second, and all of them work. Their changes are made one after the
+//! other: each transaction that writes begins by taking a lock of the database. The rules of the store are written for one writer, and so
+//! they stay right: what a change has read is still so when it is committed, and numbers are given in the order of the commits.
+//!
+//! The second statement of such a transaction changes the row of its host under the number of its activity, the epoch. A host that was silent
+//! for too long finds another epoch there, and writes nothing: another host has ended its activity and released what its agents held, in one
+//! transaction. The clock of the server decides how old a row is. One of the hosts leads: it has the duties that only one may have.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,20 +14,25 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{HostRecord, HostState, Hosts, ServerHealth};
+use ken_types::ops::store::Lease;
 use ken_types::{Error, Timestamp, hex};
 
 use super::fault::lost_place;
 use super::session::{Session, WRITE};
 use super::{Database, health};
-use crate::tables::HostTable;
-use crate::tables::columns::time;
-use crate::tables::sql::{Row, Sql, all, params};
+use crate::tables::columns::{count, time};
+use crate::tables::sql::{Row, Sql, all, first, params};
+use crate::tables::{HostTable, Tended};
 
-/// How long the active host keeps its place without renewing it, in milliseconds.
-const LEASE_MS: i64 = 10_000;
+/// How long a host works without renewing its row, in milliseconds.
+pub(super) const LEASE_MS: i64 = 10_000;
+/// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
+/// was stopped in the middle of one does not fail the changes of the others.
+const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
 /// The time of the server in milliseconds.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The file in the state folder that contains the id of this host.
 const FILE: &str = "host";
@@ -34,28 +43,22 @@ pub(super) struct Host {
     id: Arc<str>,
     /// The name of the machine, for people.
     name: String,
-    /// The number of this activity. It is set while this host is the active one, as far as it knows.
+    /// The number of this activity. It is set while this host works, as far as it knows.
     epoch: Option<i64>,
     /// The number of the last transaction that was begun.
     batch: i64,
     /// The file with the id, which is locked: two processes of one home would take the place from each other for ever.
     _lock: Arc<File>,
-    /// Whether the place may be taken from a process with the id of this host: it was an earlier one of this home. Once this process has
-    /// lost the place to such a process, that one is of a copy of the home.
+    /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. Once this process
+    /// has lost its activity to such a process, that one is of a copy of the home.
     owns_id: bool,
 }
 
-/// What came of taking the place.
-enum Taken {
-    Active { epoch: i64, batch: i64 },
-    ByOther(Active),
-}
-
-/// The host that is active, as another one sees it.
-struct Active {
-    host: String,
-    name: String,
-    age_ms: i64,
+/// The number of an activity that has begun, and that of the last transaction of the one before.
+struct Begun {
+    epoch: i64,
+    batch: i64,
+    at: Timestamp,
 }
 
 impl Host {
@@ -74,8 +77,9 @@ impl Host {
             return Err(Error::unavailable(message).hint("stop that one first"));
         }
         let id = std::fs::read_to_string(&path).map_err(wrong)?.trim().to_owned();
-        if id.is_empty() {
-            return Err(wrong(std::io::Error::other("it is empty; remove it, and the host gets a new id")));
+        // It becomes a part of statements.
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong(std::io::Error::other("it is no id; remove it, and the host gets a new one")));
         }
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned();
@@ -90,79 +94,62 @@ impl Host {
         self.epoch.is_some()
     }
 
-    /// Makes this host the active one if it is not. Returns whether it had not been. Fails if another host is active.
-    pub(super) fn take(&mut self, session: &mut Session) -> Result<bool, Error> {
+    /// The number of the last transaction that was begun.
+    pub(super) fn batch(&self) -> i64 {
+        self.batch
+    }
+
+    /// Begins to work, if this host does not. Returns the time of the server if it had not. Fails if another process has its id.
+    pub(super) fn join(&mut self, session: &mut Session) -> Result<Option<Timestamp>, Error> {
         if self.is_active() {
-            return Ok(false);
+            return Ok(None);
         }
-        session.begin(WRITE);
-        let taken = self.take_in(session).and_then(|taken| session.commit_for_certain().map(|()| taken));
-        if taken.is_err() {
+        self.begin_change(session);
+        let begun = self.join_in(session).and_then(|begun| session.commit_for_certain().map(|()| begun));
+        if begun.is_err() {
             _ = session.batch("ROLLBACK");
         }
-        let (epoch, batch) = match taken? {
-            Taken::Active { epoch, batch } => (epoch, batch),
-            Taken::ByOther(active) => return Err(self.standby(session, &active)),
-        };
-        tracing::info!(host = &*self.id, epoch, "this host is the active one");
+        let Begun { epoch, batch, at } = begun?;
+        tracing::info!(host = &*self.id, epoch, "this host works");
         (self.epoch, self.batch, self.owns_id) = (Some(epoch), batch, false);
-        Ok(true)
+        Ok(Some(at))
     }
 
-    fn take_in(&self, session: &mut Session) -> Result<Taken, Error> {
-        // The lock makes this wait for the end of a transaction that the active host has begun.
-        let sql = format!("SELECT host, name, {NOW} - renewed_at AS age FROM hosts WHERE active = 1 FOR UPDATE");
-        let active = session.first(&sql, params![], active)?;
-        if let Some(active) = active {
-            let is_own = *active.host == *self.id;
-            if active.age_ms < LEASE_MS && !(is_own && self.owns_id) {
-                if !is_own {
-                    self.report(session)?;
-                }
-                return Ok(Taken::ByOther(active));
-            }
-            let sql = "UPDATE hosts SET active = 0, epoch = epoch + 1 WHERE host = $1";
-            session.execute(sql, params![active.host])?;
+    /// Begins a transaction that waits until no other one changes anything.
+    pub(super) fn begin_change(&self, session: &mut Session) {
+        session.begin(WRITE);
+        session.defer(&format!("SET LOCAL ken.host = '{}'", self.id));
+        session.defer(ONE_AT_A_TIME);
+    }
+
+    fn join_in(&self, session: &mut Session) -> Result<Begun, Error> {
+        let sql = format!("SELECT 1 FROM hosts WHERE host = $1 AND active = 1 AND renewed_at > {NOW} - {LEASE_MS}");
+        let is_taken = session.first(&sql, params![&*self.id], |_| Ok(()))?.is_some();
+        if is_taken && !self.owns_id {
+            let message = format!(
+                "{}: another ken with the id of this host is active: one home is a copy of the other",
+                session.server()
+            );
+            return Err(Error::unavailable(message)
+                .hint("stop one of them, and remove the file store/host in its state folder"));
         }
-        // A host that was removed and comes back must not get an epoch again that it has had.
+        // A host that was removed and comes back must not get an epoch again that it has had. The duties it keeps, or takes if nobody has them.
+        let leads = "(SELECT CASE WHEN EXISTS (SELECT 1 FROM hosts WHERE leads = 1) THEN 0 ELSE 1 END)";
         let sql = format!(
-            "INSERT INTO hosts (host, name, version, epoch, batch, active, renewed_at) VALUES ($1, $2, $3, {NOW}, 0, 1, {NOW})
+            "INSERT INTO hosts (host, name, version, epoch, batch, active, renewed_at, leads)
+               VALUES ($1, $2, $3, {NOW}, 0, 1, {NOW}, {leads})
              ON CONFLICT (host) DO UPDATE SET name = excluded.name, version = excluded.version, epoch = hosts.epoch + 1,
-               active = 1, renewed_at = excluded.renewed_at
-             RETURNING epoch, batch"
+               active = 1, renewed_at = excluded.renewed_at, leads = greatest(hosts.leads, excluded.leads)
+             RETURNING epoch, batch, renewed_at"
         );
-        let taken = session.first(&sql, params![&*self.id, self.name, VERSION], |row| {
-            Ok(Taken::Active { epoch: row.get("epoch")?, batch: row.get("batch")? })
+        let begun = session.first(&sql, params![&*self.id, self.name, VERSION], |row| {
+            Ok(Begun { epoch: row.get("epoch")?, batch: row.get("batch")?, at: time(row, "renewed_at")? })
         })?;
-        taken.ok_or_else(|| Error::internal("a host could not be stored"))
+        begun.ok_or_else(|| Error::internal("a host could not be stored"))
     }
 
-    /// Notes that this host waits for the place, at most every two seconds.
-    fn report(&self, session: &mut Session) -> Result<(), Error> {
-        let sql = format!(
-            "INSERT INTO hosts (host, name, version, epoch, batch, active, renewed_at) VALUES ($1, $2, $3, {NOW}, 0, 0, {NOW})
-             ON CONFLICT (host) DO UPDATE SET name = excluded.name, version = excluded.version, renewed_at = excluded.renewed_at
-               WHERE hosts.renewed_at < excluded.renewed_at - 2000"
-        );
-        session.queue(&sql, params![&*self.id, self.name, VERSION])
-    }
-
-    /// Returns the error of a store that waits for the place of the active host.
-    fn standby(&self, session: &Session, active: &Active) -> Error {
-        let Active { host, name, age_ms } = active;
-        let server = session.server();
-        if **host == *self.id {
-            let message =
-                format!("{server}: another ken with the id of this host is active: one home is a copy of the other");
-            return Error::unavailable(message)
-                .hint("stop one of them, and remove the file store/host in its state folder");
-        }
-        let seconds = age_ms.max(&0) / 1_000;
-        let message = format!("{server}: standby: the host {name} is the active one (seen {seconds} s ago)");
-        Error::unavailable(message).hint("this host takes over by itself when the other one stops")
-    }
-
-    /// Changes the row of this host, as the first statement of a transaction. The transaction fails if it is not the active host any more.
+    /// Changes the row of this host, as the first statement of a transaction after the lock. The transaction fails if this host
+    /// works no more.
     pub(super) fn fence(&mut self, session: &mut Session) -> Result<(), Error> {
         self.batch += 1;
         // Without a row it divides by zero. The server then commits nothing, whatever is sent before it has answered.
@@ -173,17 +160,32 @@ impl Host {
         session.queue(&sql, params![&*self.id, self.epoch, self.batch])
     }
 
-    /// Renews the place of this host without a transaction.
-    pub(super) fn renew(&mut self, session: &mut Session) -> Result<(), Error> {
-        if self.epoch.is_none() {
-            return Ok(());
-        }
-        let sql = format!("UPDATE ken.hosts SET renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1");
-        let rows = session.execute(&sql, params![&*self.id, self.epoch])?;
-        if rows == 1 { Ok(()) } else { Err(self.lose_place(session)) }
+    /// Renews the row of this host, and looks at the others, with one statement and without a transaction. It does not wait for a standby,
+    /// because nothing rests on it. Returns also the time of the server.
+    pub(super) fn tend(&mut self, session: &mut Session) -> Result<(Tended, Timestamp), Error> {
+        let sql = format!(
+            "WITH own AS (UPDATE ken.hosts SET renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1
+                          RETURNING leads, renewed_at),
+               others AS (SELECT * FROM ken.hosts WHERE host <> $1)
+             SELECT leads, renewed_at, (SELECT string_agg(host || ' ' || batch, ',') FROM others WHERE active = 1) AS batches,
+               (SELECT count(*) FROM others WHERE active = 1 AND renewed_at <= own.renewed_at - {LEASE_MS}) AS silent,
+               leads + (SELECT count(*) FROM others WHERE others.leads = 1) AS leaders,
+               set_config('synchronous_commit', 'local', true)
+             FROM own"
+        );
+        let tended =
+            session.first(&sql, params![&*self.id, self.epoch], |row| Ok((tended(row)?, time(row, "renewed_at")?)))?;
+        tended.ok_or_else(|| self.lose_place(session))
     }
 
-    /// Notes that this host is not the active one any more.
+    /// Ends the activity of this host.
+    pub(super) fn leave(&mut self, session: &mut Session) -> Result<(), Error> {
+        let sql = "UPDATE ken.hosts SET active = 0, leads = 0 WHERE host = $1 AND epoch = $2";
+        let epoch = self.epoch.take();
+        session.execute(sql, params![&*self.id, epoch]).map(drop)
+    }
+
+    /// Notes that this host works no more.
     pub(super) fn lose_place(&mut self, session: &Session) -> Error {
         self.epoch = None;
         lost_place(session.server())
@@ -207,10 +209,24 @@ impl Host {
     }
 }
 
+fn tended(row: &dyn Row) -> Result<Tended, Error> {
+    let batches: Option<String> = row.get("batches")?;
+    let batch = |text: &str| {
+        let (host, batch) = text.split_once(' ')?;
+        Some((host.to_owned(), batch.parse().ok()?))
+    };
+    Ok(Tended {
+        has_duties: row.get("leads")?,
+        is_due: count(row, "silent")? > 0 || count(row, "leaders")? == 0,
+        batches: batches.unwrap_or_default().split(',').filter_map(batch).collect(),
+    })
+}
+
 impl HostTable for Database {
     fn hosts(&self) -> Result<Hosts, Error> {
         let sql = format!(
-            "SELECT host, name, version, active, renewed_at, {NOW} AS now FROM hosts ORDER BY active DESC, renewed_at DESC"
+            "SELECT host, name, version, active, leads, renewed_at, {NOW} AS now FROM hosts
+             ORDER BY active DESC, leads DESC, renewed_at DESC"
         );
         let mut server_time = None;
         let hosts = all(self, &sql, params![], |row| {
@@ -226,25 +242,66 @@ impl HostTable for Database {
     }
 
     fn remove_host(&self, id: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM hosts WHERE host = ?1 AND active = 0", params![id])
+        let sql = format!("DELETE FROM hosts WHERE host = ?1 AND renewed_at <= {NOW} - {LEASE_MS}");
+        self.execute(&sql, params![id])?;
+        self.execute("UPDATE sessions SET home = NULL WHERE home = ?1", params![id])
+    }
+
+    fn bound_to(&self, host: &str) -> Result<Vec<SubmissionId>, Error> {
+        let sql = "SELECT s.id FROM submissions AS s JOIN sessions AS b USING (stream)
+                   WHERE s.live = 1 AND b.workspace IS NOT NULL AND b.home = ?1 ORDER BY s.submission";
+        all(self, sql, params![host], |row| Ok(SubmissionId(row.get(0)?)))
+    }
+
+    fn absent_home(&self, stream: i64) -> Result<Option<String>, Error> {
+        let sql = format!(
+            "SELECT coalesce(h.name, b.home) AS name FROM sessions AS b LEFT JOIN hosts AS h ON h.host = b.home
+             WHERE stream = ?1 AND workspace IS NOT NULL AND home IS NOT NULL
+               AND (active IS DISTINCT FROM 1 OR renewed_at <= {NOW} - {LEASE_MS})"
+        );
+        first(self, &sql, params![stream], |row| row.get("name"))
+    }
+
+    fn copy_home(&self, from: i64, to: i64) -> Result<(), Error> {
+        let sql = "UPDATE sessions SET home = (SELECT home FROM sessions WHERE stream = ?1) WHERE stream = ?2";
+        self.execute(sql, params![from, to])
+    }
+
+    fn has_duties(&self) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM hosts WHERE host = ?1 AND active = 1 AND leads = 1";
+        Ok(first(self, sql, params![&*self.host], |_| Ok(()))?.is_some())
+    }
+
+    fn expire_hosts(&self) -> Result<(), Error> {
+        let sql = format!(
+            "UPDATE hosts SET active = 0, leads = 0, epoch = epoch + 1
+             WHERE host <> ?1 AND active = 1 AND renewed_at <= {NOW} - {LEASE_MS} RETURNING name"
+        );
+        for name in all(self, &sql, params![&*self.host], |row| row.get::<String>("name"))? {
+            tracing::warn!("the host {name} is silent: its work goes on elsewhere");
+        }
+        let sql = "UPDATE hosts SET leads = 1 WHERE host = ?1 AND NOT EXISTS (SELECT 1 FROM hosts WHERE leads = 1)";
+        self.execute(sql, params![&*self.host])
+    }
+
+    fn orphaned_leases(&self) -> Result<Vec<Lease>, Error> {
+        let sql = "SELECT id, lease FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'
+                   AND NOT EXISTS (SELECT 1 FROM hosts WHERE host = holder AND active = 1)";
+        all(self, sql, params![], |row| {
+            Ok(Lease { submission_id: SubmissionId(row.get("id")?), number: count(row, "lease")? })
+        })
     }
 }
 
 impl Database {
     fn record(&self, row: &dyn Row, now: Timestamp) -> Result<HostRecord, Error> {
         let (id, seen_at): (String, Timestamp) = (row.get("host")?, time(row, "renewed_at")?);
-        let state = match now.millis() - seen_at.millis() < LEASE_MS {
-            false => HostState::Away,
-            true if row.get("active")? => HostState::Active,
-            true => HostState::Standby,
-        };
+        let is_active = row.get("active")? && now.millis() - seen_at.millis() < LEASE_MS;
+        let state = if is_active { HostState::Active } else { HostState::Away };
         let here = *id == *self.host;
-        Ok(HostRecord { id, name: row.get("name")?, version: row.get("version")?, state, seen_at, here })
+        let has_duties = is_active && row.get("leads")?;
+        Ok(HostRecord { id, name: row.get("name")?, version: row.get("version")?, state, has_duties, seen_at, here })
     }
-}
-
-fn active(row: &dyn Row) -> Result<Active, Error> {
-    Ok(Active { host: row.get("host")?, name: row.get("name")?, age_ms: row.get("age")? })
 }
 
 /// Locks the file. A store that ends, or a process that it was just starting, may still hold it for a moment.

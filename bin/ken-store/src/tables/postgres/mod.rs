@@ -8,6 +8,7 @@ mod fault;
 mod health;
 mod hosts;
 mod knowledge;
+mod listener;
 mod logs;
 mod outbox;
 mod public;
@@ -27,13 +28,16 @@ use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use serde_json::{Map, Value};
+use tokio::sync::mpsc::Sender;
 
+use crate::engine::clock::ServerClock;
 use crate::tables::columns::count;
 use crate::tables::sql::{Dialect, Parameters, Portion, See, Sql, params, unique};
-use crate::tables::{Backend, Begun, Reader, Tables, Writer};
+use crate::tables::{Backend, Begun, Hear, Reader, Tables, Tended, Writer};
 use hosts::Host;
+use listener::Announcement;
 use server::Server;
-use session::{Ended, READ, Session, WRITE};
+use session::{Ended, READ, Session};
 use timeline::Newest;
 
 /// How long the outcome of a commit without an answer is asked for. The transaction ends before that, by the limits
@@ -41,7 +45,7 @@ use timeline::Newest;
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(12);
 const OUTCOME_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why the store does not use the database, if it does not: it has not reached it yet, or another host is active.
+/// Why the store does not use the database, if it does not: it has not reached it yet, or this host works no more.
 type Standing = Arc<Mutex<Option<Error>>>;
 
 /// A database on a server.
@@ -49,6 +53,10 @@ pub struct Postgres {
     server: Server,
     host: Host,
     standing: Standing,
+    clock: Arc<ServerClock>,
+    /// Whether other hosts are told of changes.
+    has_notices: bool,
+    announcer: Option<Sender<Announcement>>,
     has_writer: bool,
 }
 
@@ -58,7 +66,18 @@ impl Postgres {
         let server = Server { newest: Arc::new(Newest::of(state)), ..Server::of(url)? };
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
-        Ok(Postgres { server, host: Host::of(state)?, standing, has_writer: false })
+        let (host, clock) = (Host::of(state)?, Arc::default());
+        Ok(Postgres { server, host, standing, clock, has_notices: true, announcer: None, has_writer: false })
+    }
+
+    /// Sets whether hosts tell each other of changes. Without this each looks once a second.
+    pub fn set_notices(&mut self, are_on: bool) {
+        self.has_notices = are_on;
+    }
+
+    /// Returns the clock of the server, by which the clocks of the hosts need not agree.
+    pub fn clock(&self) -> Arc<ServerClock> {
+        self.clock.clone()
     }
 
     /// Refuses a server on which no commit waits for a standby.
@@ -113,6 +132,9 @@ impl Backend for Postgres {
             database: self.database()?,
             host: self.host.clone(),
             standing: self.standing.clone(),
+            clock: self.clock.clone(),
+            announcer: self.announcer.take(),
+            has_joined: false,
             has_outcome_unknown: false,
             is_open: false,
         }))
@@ -120,6 +142,13 @@ impl Backend for Postgres {
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
         Ok(Box::new(PostgresReader { database: self.database()?, standing: self.standing.clone() }))
+    }
+
+    fn listen(&mut self, hear: Hear) -> Result<bool, Error> {
+        if self.has_notices {
+            self.announcer = Some(listener::start(self.server.clone(), self.host.id(), hear)?);
+        }
+        Ok(self.has_notices)
     }
 }
 
@@ -160,6 +189,9 @@ struct PostgresWriter {
     database: Database,
     host: Host,
     standing: Standing,
+    clock: Arc<ServerClock>,
+    announcer: Option<Sender<Announcement>>,
+    has_joined: bool,
     has_outcome_unknown: bool,
     is_open: bool,
 }
@@ -169,22 +201,32 @@ impl PostgresWriter {
         self.database.session.get_mut()
     }
 
-    /// Begins a transaction whose first statement is the fence. Whoever is no longer the active host writes nothing.
+    /// Begins a transaction that begins with the lock and the fence. A host that works no more writes nothing.
     fn begin_fenced(&mut self) -> Result<Begun, Error> {
         let session = self.database.session.get_mut();
         let is_new = session.connect()?;
         if is_new {
-            schema::prepare(session)?;
+            schema::prepare(session, &self.host.id())?;
         }
-        let begun = match self.host.take(session)? {
-            true => Begun::AfterOthers,
-            false if std::mem::take(&mut self.has_outcome_unknown) => Begun::AfterUnknown,
-            false => Begun::AfterOwn,
-        };
-        session.begin(WRITE);
+        // Kept until a transaction has begun: who has not been told of it would go on with what was true before.
+        if let Some(now) = self.host.join(session)? {
+            self.clock.set(now);
+            self.has_joined = true;
+        }
+        self.host.begin_change(session);
         self.is_open = true;
         self.host.fence(session)?;
-        Ok(begun)
+        let is_unknown = std::mem::take(&mut self.has_outcome_unknown);
+        Ok(match std::mem::take(&mut self.has_joined) {
+            true => Begun::AfterOthers,
+            false if is_unknown => Begun::AfterUnknown,
+            false => Begun::AfterOwn,
+        })
+    }
+
+    /// Notes whether reads are answered: they are as long as this host works.
+    fn set_standing(&self, error: Option<&Error>) {
+        *lock(&self.standing) = error.filter(|_| !self.host.is_active()).cloned();
     }
 
     /// Finds out how a commit has ended of which the server has not told.
@@ -221,11 +263,7 @@ impl Writer for PostgresWriter {
 
     fn begin(&mut self) -> Result<Begun, Error> {
         let begun = self.begin_fenced();
-        *lock(&self.standing) = match &begun {
-            Ok(_) => None,
-            // Reads are answered as long as this host is the active one.
-            Err(error) => (!self.host.is_active()).then(|| error.clone()),
-        };
+        self.set_standing(begun.as_ref().err());
         begun
     }
 
@@ -276,21 +314,40 @@ impl Writer for PostgresWriter {
     }
 
     fn run_idle(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn tend(&mut self) -> Result<Option<Tended>, Error> {
         let session = self.database.session.get_mut();
-        let renewed = if session.is_connected() { self.host.renew(session) } else { Ok(()) };
-        match renewed {
-            Ok(()) => Ok(false),
-            Err(error) => {
-                if !self.host.is_active() {
-                    *lock(&self.standing) = Some(error.clone());
-                }
-                Err(error)
-            }
+        if !session.is_connected() || !self.host.is_active() {
+            return Ok(None);
+        }
+        let tended = self.host.tend(session);
+        self.set_standing(tended.as_ref().err());
+        let (tended, now) = tended?;
+        self.clock.set(now);
+        Ok(Some(tended))
+    }
+
+    fn leave(&mut self) {
+        if let Err(error) = self.host.leave(self.database.session.get_mut()) {
+            tracing::warn!("the other hosts see this one for some seconds: {}", error.message);
+        }
+    }
+
+    fn announce(&mut self, marks: Vec<u64>) {
+        let announcement = Announcement { batch: self.host.batch(), marks };
+        if let Some(announcer) = &self.announcer {
+            // What does not fit is found by looking.
+            _ = announcer.try_send(announcement);
         }
     }
 
     fn probe(&mut self) -> Result<(), Error> {
-        self.begin()?;
+        let begun = self.begin()?;
+        // Who begins the next transaction has to be told.
+        self.has_joined = begun == Begun::AfterOthers;
+        self.has_outcome_unknown = begun == Begun::AfterUnknown;
         self.commit()
     }
 }
@@ -359,6 +416,10 @@ impl Sql for Database {
             sessions_of_exchanges: "(SELECT stream, max(submission) AS newest FROM exchanges
                 WHERE submission IN (SELECT value::bigint FROM json_array_elements_text(?1::json)) GROUP BY stream) AS t
               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",
+            hold_here: ", holder = current_setting('ken.host')",
+            is_held_here: " AND holder = current_setting('ken.host')",
+            is_done_here: " AND NOT EXISTS (SELECT 1 FROM sessions AS b WHERE b.stream = s.stream
+                AND b.workspace IS NOT NULL AND b.home <> current_setting('ken.host'))",
         }
     }
 }

@@ -3,25 +3,26 @@
 
 use ken_types::Error;
 
+use super::hosts::{LEASE_MS, NOW};
 use super::session::Session;
 use crate::tables::sql::{Row, params};
 
 /// The oldest release of the server, as it gives its number.
 const OLDEST_SERVER: i64 = 150_000;
 
-const STEPS: &[&str] = &[include_str!("baseline.sql")];
+const STEPS: &[&str] = &[include_str!("baseline.sql"), include_str!("several_hosts.sql")];
 
 /// A number for the lock under which the schema is created: "KEN1".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1262833201)";
 
 /// Checks whether the server can be used, and creates or migrates the schema. Called for each new connection, because another server may
-/// answer then.
-pub(super) fn prepare(session: &mut Session) -> Result<(), Error> {
+/// answer then. `host` is the id of this host.
+pub(super) fn prepare(session: &mut Session, host: &str) -> Result<(), Error> {
     let checked = check(session);
     let done = checked.and_then(|has_schema| {
         let version = if has_schema { version(session)? } else { 0 };
         check_version(session, version)?;
-        if version < STEPS.len() { migrate(session) } else { Ok(()) }
+        if version < STEPS.len() { migrate(session, host) } else { Ok(()) }
     });
     if done.is_err() {
         // The next attempt begins with the checks again.
@@ -116,9 +117,9 @@ fn check_version(session: &Session, version: usize) -> Result<(), Error> {
 }
 
 /// Applies the migrations that are missing, in one transaction, while no other store does.
-fn migrate(session: &mut Session) -> Result<(), Error> {
+fn migrate(session: &mut Session, host: &str) -> Result<(), Error> {
     session.batch(&format!("BEGIN; SET LOCAL statement_timeout = 0; {LOCK}"))?;
-    let done = apply(session);
+    let done = apply(session, host);
     let ended = session.batch(if done.is_ok() { "SELECT 1; COMMIT" } else { "ROLLBACK" });
     let version = done?;
     ended?;
@@ -126,12 +127,14 @@ fn migrate(session: &mut Session) -> Result<(), Error> {
     Ok(())
 }
 
-fn apply(session: &mut Session) -> Result<usize, Error> {
+fn apply(session: &mut Session, host: &str) -> Result<usize, Error> {
     // Another store may have done it while this one waited for the lock.
     let from = if check(session)? { version(session)? } else { 0 };
     check_version(session, from)?;
-    if from == 0 {
-        create(session)?;
+    match from {
+        0 => create(session)?,
+        from if from < STEPS.len() => check_alone(session, host)?,
+        _ => {}
     }
     session.batch("SET LOCAL search_path = ken")?;
     for step in STEPS.iter().skip(from) {
@@ -139,6 +142,18 @@ fn apply(session: &mut Session) -> Result<usize, Error> {
     }
     session.batch(&format!("UPDATE ken.schema_version SET version = {}", STEPS.len()))?;
     Ok(STEPS.len())
+}
+
+/// Fails while another host works with the older schema.
+fn check_alone(session: &mut Session, host: &str) -> Result<(), Error> {
+    let sql = format!("SELECT name FROM ken.hosts WHERE host <> $1 AND renewed_at > {NOW} - {LEASE_MS} LIMIT 1");
+    match session.first(&sql, params![host], |row| row.get::<String>("name"))? {
+        None => Ok(()),
+        Some(name) => {
+            let what = format!("the host {name} runs an older ken, whose tables this one would change");
+            Err(refuse(session, &what, "stop ken there; then this one migrates the schema"))
+        }
+    }
 }
 
 fn create(session: &mut Session) -> Result<(), Error> {

@@ -9,8 +9,9 @@ use crate::tables::{Cell, Index, Whole};
 
 impl Whole for Database {
     fn columns(&self, table: &str) -> Result<Vec<String>, Error> {
+        // A file has no hosts.
         let sql = "SELECT column_name::text AS name FROM information_schema.columns
-                   WHERE table_schema = 'ken' AND table_name = ?1 ORDER BY column_name::text COLLATE \"C\"";
+                   WHERE table_schema = 'ken' AND table_name = ?1 AND column_name NOT IN ('holder', 'home') ORDER BY column_name::text COLLATE \"C\"";
         all(self, sql, params![table], |row| row.get("name"))
     }
 

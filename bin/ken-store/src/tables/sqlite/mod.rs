@@ -21,7 +21,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
+use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{Hosts, ServerHealth};
+use ken_types::ops::store::Lease;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
@@ -259,6 +261,9 @@ impl Sql for Database {
             sessions_of_exchanges: "(SELECT x.stream, max(x.submission) AS newest
                 FROM json_each(?1) AS found CROSS JOIN exchanges AS x ON x.submission = found.value GROUP BY x.stream) AS t
               CROSS JOIN sessions AS s ON s.stream = t.stream CROSS JOIN scopes ON scopes.scope = s.scope",
+            hold_here: "",
+            is_held_here: "",
+            is_done_here: "",
         }
     }
 }
@@ -314,6 +319,30 @@ impl HostTable for Database {
 
     fn remove_host(&self, _: &str) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn bound_to(&self, _: &str) -> Result<Vec<SubmissionId>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn absent_home(&self, _: i64) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
+    fn copy_home(&self, _: i64, _: i64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn has_duties(&self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn expire_hosts(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn orphaned_leases(&self) -> Result<Vec<Lease>, Error> {
+        Ok(Vec::new())
     }
 
     fn server_health(&self) -> Result<Option<ServerHealth>, Error> {

@@ -1,0 +1,360 @@
+//! Two stores on one database, each with the id of a host: both work, see each other's changes, and take over what the other one held.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ken_store::Store;
+use ken_store::tables::postgres::Postgres;
+use ken_types::ops::hosts::*;
+use ken_types::ops::store::*;
+use ken_types::ops::telemetry::{ByWork, EventsWhy};
+use ken_types::{Code, Offset};
+
+use crate::kit::*;
+
+/// Two hosts. Each has the clock of the server.
+struct Two {
+    first: Kit,
+    second: Store,
+    _state: tempfile::TempDir,
+}
+
+fn open(url: &str, state: &std::path::Path, notify: bool) -> Store {
+    let mut backend = Postgres::open(url, state).unwrap();
+    backend.set_notices(notify);
+    let clock = backend.clock();
+    reached(Store::start(backend, clock).unwrap())
+}
+
+impl Two {
+    fn new(notify: bool) -> Two {
+        let mut first = Kit::new();
+        first.store = None;
+        let (url, state) = (first.remote.as_ref().unwrap().url.clone(), tempfile::tempdir().unwrap());
+        first.store = Some(open(&url, first.dir.path(), notify));
+        Two { first, second: open(&url, state.path(), notify), _state: state }
+    }
+
+    /// Ends the first host as the loss of its machine does: nothing of it is written any more, and it is silent.
+    fn lose_first(&mut self) {
+        self.first.store = None;
+        let old = "UPDATE ken.hosts SET renewed_at = renewed_at - 20000 WHERE leads = 1";
+        self.first.query(old);
+    }
+}
+
+async fn claims(store: &Store, connection: u64, wait_ms: u64) -> Claims {
+    let ask = ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 8, wait_ms };
+    store.claim(connection, ask).await.unwrap()
+}
+
+async fn hosts(store: &Store) -> Vec<HostRecord> {
+    store.read::<HostsList>(ken_types::ops::Nothing {}).await.unwrap().hosts
+}
+
+async fn duties(store: &Store) -> bool {
+    store.read::<HostsDuties>(ken_types::ops::Nothing {}).await.unwrap().here
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_hosts_work_and_one_has_the_duties() {
+    let Two { first, second, _state } = Two::new(true);
+    assert_eq!([duties(&first).await, duties(&second).await], [true, false]);
+    let seen = hosts(&second).await;
+    let of = |host: &HostRecord| (host.state, host.has_duties, host.here);
+    assert_eq!(
+        seen.iter().map(of).collect::<Vec<_>>(),
+        [(HostState::Active, true, false), (HostState::Active, false, true)]
+    );
+    // Each accepts prompts of one session, and the number of an entry is given once.
+    first.session("tui-1", "a").await;
+    let number = std::sync::atomic::AtomicU64::new(0);
+    let prompt = async |store: &Store| {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let action = Action::Prompt { submission_id: sub(&format!("s{number}")), policy: Policy::Queue };
+        let accept = first.accept_of("a", "text", Target::Selector("tui-1".into()), action);
+        store.write::<ChatAccept>(accept).await.unwrap().submission.unwrap();
+    };
+    let many = async |store: &Store| {
+        for _ in 0..10 {
+            prompt(store).await;
+        }
+    };
+    tokio::join!(many(&first), many(&second));
+    let page = first.read_stream(ReadStream { stream: "system".into(), ..read("", Offset::Start, 0) }).await.unwrap();
+    let numbers: Vec<u64> = page.entries.iter().map(|entry| number_of(entry.get())).collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+    assert!(numbers.len() > 20, "{numbers:?}");
+}
+
+fn number_of(event: &str) -> u64 {
+    serde_json::from_str::<serde_json::Value>(event).unwrap()["eventIndex"].as_u64().unwrap()
+}
+
+/// An event with one id that both hosts accept is stored once, and both give the same answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_two_hosts_accept_is_one() {
+    let Two { first, second, _state } = Two::new(true);
+    let pairs = if std::env::var_os("KEN_TORTURE").is_some() { 10_000 } else { 200 };
+    first.session("tui-1", "a").await;
+    let mut accepted = std::collections::BTreeSet::new();
+    for number in 0..pairs {
+        let accept = |own: &str| {
+            let action = Action::Prompt { submission_id: sub(&format!("{own}{number}")), policy: Policy::Interrupt };
+            let target = Target::SelectorOrNew(fresh(&format!("tui-{number}")));
+            let mut accept = first.accept_of("a", "text", target, action);
+            accept.event.id = ken_types::id::EventId(format!("tui:same{number}"));
+            accept
+        };
+        let (one, other) =
+            tokio::join!(first.write::<ChatAccept>(accept("f")), second.write::<ChatAccept>(accept("g")));
+        let [one, other] = [one, other].map(|accepted| accepted.unwrap().submission.unwrap().submission_id);
+        assert_eq!(one, other, "pair {number}");
+        accepted.insert(one);
+    }
+    assert_eq!(accepted.len(), pairs);
+    assert_eq!(first.count("events"), pairs as i64);
+    assert_eq!(first.count("submissions"), pairs as i64);
+    let of_first = accepted.iter().filter(|id| id.as_str().starts_with('f')).count();
+    println!("{pairs} pairs: {of_first} accepted by the first host, {} by the second", pairs - of_first);
+}
+
+/// Who waits on one host sees what is done on the other, and work is claimed where there is somebody for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_host_does_the_other_sees_at_once() {
+    let Two { first, second, _state } = Two::new(true);
+    first.session("tui-1", "a").await;
+    // The second host has an agent that waits, the first has none.
+    let (claimed, _) = tokio::join!(claims(&second, 7, 20_000), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        first.prompt("tui-1", "s1").await;
+    });
+    let lease = claimed.claims[0].lease.clone();
+    let mut times = Vec::new();
+    for number in 0..40 {
+        let page = second.read_stream(read("tui-1", Offset::Now, 0)).await.unwrap();
+        let (read, begun) = tokio::join!(
+            async {
+                let page = second.read_stream(read("tui-1", Offset::After(page.next), 20_000)).await.unwrap();
+                assert_eq!(page.entries.len(), 1);
+                Instant::now()
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                let begun = Instant::now();
+                let note = ken_types::ops::store::AppendEvents {
+                    lease: lease.clone(),
+                    first_index: number,
+                    events: deltas("s1", number, 1),
+                };
+                first.write::<SubmissionsAppend>(note).await.unwrap();
+                begun
+            }
+        );
+        times.push(read.duration_since(begun));
+    }
+    times.sort();
+    println!("an event of one host is read on the other after {:?} (median), {:?} (longest)", times[20], times[39]);
+    assert!(times[20] < Duration::from_millis(500), "{times:?}");
+    // An abort on the first host reaches the holder at the second.
+    let (aborted, ()) = tokio::join!(claims(&second, 7, 20_000), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        first.write::<SubmissionsAbort>(OfInstance { instance: "tui-1".into() }).await.unwrap();
+    });
+    assert_eq!(aborted.aborts, [lease.clone()]);
+    // The caller that waits on the first host sees the end.
+    let wait = WaitSubmission { submission_id: sub("s1"), wait_ms: 20_000, or_waiting: false };
+    let (status, ()) = tokio::join!(first.wait(wait), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let end = Kit::settle_of(&lease, 40, ken_types::event::Outcome::Aborted, "so far");
+        second.write::<SubmissionsSettle>(end).await.unwrap();
+    });
+    assert_eq!(status.unwrap().state, State::Aborted);
+}
+
+/// The connections for notices stand still, and nothing says so. Each host finds by looking what it does not hear.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notice_that_does_not_come_is_made_up_for_by_looking() {
+    let Two { first, second, _state } = Two::new(true);
+    first.session("tui-1", "a").await;
+    first.prompt("tui-1", "s1").await;
+    let lease = first.claim_one(1).await.lease;
+    let listeners = || {
+        first.query("SELECT pid FROM pg_stat_activity WHERE application_name = 'ken-store notices' AND datname = current_database()")
+    };
+    while listeners().lines().count() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let all = listeners();
+    let signal = |signal: &str| {
+        let done = std::process::Command::new("kill").arg(signal).args(all.lines()).status();
+        assert!(done.unwrap().success());
+    };
+    signal("-STOP");
+    let mut times = Vec::new();
+    for number in 0..3 {
+        let page = second.read_stream(read("tui-1", Offset::Now, 0)).await.unwrap();
+        let begun = Instant::now();
+        let (page, appended) = tokio::join!(
+            second.read_stream(read("tui-1", Offset::After(page.next), 20_000)),
+            first.add_events(&lease, number, deltas("s1", number, 1))
+        );
+        appended.unwrap();
+        assert_eq!(page.unwrap().entries.len(), 1);
+        times.push(begun.elapsed());
+    }
+    signal("-CONT");
+    println!("without notices an event was read after {times:?}");
+    assert!(times.iter().all(|time| *time < Duration::from_secs(4)), "{times:?}");
+}
+
+/// Hosts whose agents wait for work do not keep each other busy.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_without_work_write_nothing() {
+    let Two { first, second, _state } = Two::new(true);
+    let batches = || first.query("SELECT string_agg(host || ' ' || batch, ',' ORDER BY host) FROM ken.hosts");
+    let look = async {
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        let before = batches();
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        assert_eq!(before, batches());
+    };
+    let (none, others, ()) = tokio::join!(claims(&first, 1, 6_500), claims(&second, 2, 6_500), look);
+    assert!(none.claims.is_empty() && others.claims.is_empty());
+}
+
+/// Without notices, such as behind a pooler, each host looks once a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_notices_each_host_looks_once_a_second() {
+    let Two { first, second, _state } = Two::new(false);
+    first.session("tui-1", "a").await;
+    let begun = Instant::now();
+    let (claimed, _) = tokio::join!(claims(&second, 7, 20_000), first.prompt("tui-1", "s1"));
+    assert_eq!(claimed.claims.len(), 1);
+    let wait = WaitSubmission { submission_id: sub("s1"), wait_ms: 20_000, or_waiting: false };
+    let (status, _) = tokio::join!(first.wait(wait), async {
+        let end = Kit::settle_of(&claimed.claims[0].lease, 0, ken_types::event::Outcome::Completed, "done");
+        second.write::<SubmissionsSettle>(end).await.unwrap();
+    });
+    assert_eq!(status.unwrap().state, State::Completed);
+    println!("claimed and seen after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_host_held_goes_on_elsewhere_and_it_writes_no_more() {
+    let mut two = Two::new(true);
+    two.first.session("tui-1", "a").await;
+    two.first.prompt("tui-1", "s1").await;
+    let held = claims(&two.first, 1, 0).await.claims.remove(0);
+    two.first.add_events(&held.lease, 0, deltas("s1", 0, 3)).await.unwrap();
+    assert!(claims(&two.second, 2, 0).await.claims.is_empty(), "it is held");
+    two.lose_first();
+    let begun = Instant::now();
+    let mut taken = claims(&two.second, 2, 20_000).await;
+    println!("taken over after {:?}", begun.elapsed());
+    let taken = taken.claims.remove(0);
+    assert_eq!((taken.attempt, taken.next_event_index), (2, 3));
+    assert!(duties(&two.second).await);
+    // The first host begins again, and the lease of its agent is an old one.
+    let url = two.first.remote.as_ref().unwrap().url.clone();
+    two.first.store = Some(open(&url, two.first.dir.path(), true));
+    let late = two.first.add_events(&held.lease, 3, deltas("s1", 3, 1)).await.unwrap_err();
+    assert_eq!(late.code, Code::Conflict);
+    let settle = Kit::settle_of(&held.lease, 3, ken_types::event::Outcome::Completed, "late");
+    assert_eq!(two.first.write::<SubmissionsSettle>(settle).await.unwrap_err().code, Code::Conflict);
+    assert!(!duties(&two.first).await);
+    let renew = RenewLeases { holder: "t".into(), leases: vec![held.lease] };
+    assert_eq!(two.first.renew(1, renew).await.unwrap().lost.len(), 1);
+    let end = Kit::settle_of(&taken.lease, 3, ken_types::event::Outcome::Completed, "done");
+    two.second.write::<SubmissionsSettle>(end).await.unwrap();
+    assert_eq!(two.first.state("s1").await, State::Completed);
+}
+
+/// A host that is lost held nothing but its duties.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_duties_of_a_lost_host_go_to_another_one() {
+    let mut two = Two::new(true);
+    assert!(!duties(&two.second).await);
+    two.lose_first();
+    let until = Instant::now() + Duration::from_secs(10);
+    while !duties(&two.second).await {
+        assert!(Instant::now() < until, "nobody has the duties");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let states = hosts(&two.second).await.into_iter().map(|host| (host.state, host.has_duties)).collect::<Vec<_>>();
+    assert_eq!(states, [(HostState::Active, true), (HostState::Away, false)]);
+    assert_eq!(two.first.query("SELECT active FROM ken.hosts WHERE leads = 0"), "0");
+}
+
+/// A restart of a store leaves its agents their leases, whatever other hosts do meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_a_store_does_not_give_away_what_its_agents_hold() {
+    let mut two = Two::new(true);
+    two.first.session("tui-1", "a").await;
+    two.first.prompt("tui-1", "s1").await;
+    let held = claims(&two.first, 1, 0).await.claims.remove(0);
+    let url = two.first.remote.as_ref().unwrap().url.clone();
+    two.first.store = None;
+    assert!(claims(&two.second, 2, 2_000).await.claims.is_empty());
+    two.first.store = Some(open(&url, two.first.dir.path(), true));
+    let renew = RenewLeases { holder: "t".into(), leases: vec![held.lease.clone()] };
+    assert!(two.first.renew(4, renew).await.unwrap().lost.is_empty());
+    two.first.finish(&held.lease, 0, "done").await.unwrap();
+}
+
+/// A session that is bound to a folder works on the host of the folder alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_a_folder_waits_for_its_host() {
+    let mut two = Two::new(true);
+    let bound = FreshSession { workspace: Some("/srv/site".into()), ..fresh("tui-1") };
+    two.first.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: bound }).await.unwrap();
+    two.first.prompt("tui-1", "s1").await;
+    two.first.prompt("tui-1", "s2").await;
+    // A session beside it, begun through the other host, has the same folder.
+    let beside = Target::Beside(fresh("tui-2"), "tui-1".into());
+    let action = Action::Prompt { submission_id: sub("s3"), policy: Policy::Queue };
+    two.second.write::<ChatAccept>(two.first.accept_of("a", "text", beside, action)).await.unwrap().submission.unwrap();
+    assert!(claims(&two.second, 2, 1_500).await.claims.is_empty());
+    let held = claims(&two.first, 1, 0).await.claims;
+    assert_eq!(held.iter().map(|claim| claim.lease.submission_id.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
+    two.lose_first();
+    assert!(claims(&two.second, 2, 3_000).await.claims.is_empty());
+    let why = async |id: &str| two.second.read::<EventsWhy>(ByWork { id: id.into() }).await.unwrap();
+    let waits = why("s1").await;
+    assert!(waits.cause.contains("is away") && waits.status == "running", "{waits:?}");
+    // Whoever knows that it does not come back has its turns end.
+    let lost = hosts(&two.second).await.into_iter().find(|host| !host.here).unwrap().id;
+    two.second.write::<HostsRemove>(RemoveHost { host: lost }).await.unwrap();
+    for id in ["s1", "s2", "s3"] {
+        let ended = why(id).await;
+        assert!(ended.status == "failed" && ended.cause.contains("was removed"), "{ended:?}");
+    }
+    // Its sessions are those of any host then.
+    let action = Action::Prompt { submission_id: sub("s4"), policy: Policy::Queue };
+    let accept = two.first.accept_of("a", "text", Target::Selector("tui-1".into()), action);
+    two.second.write::<ChatAccept>(accept).await.unwrap();
+    assert_eq!(claims(&two.second, 2, 0).await.claims.len(), 1);
+}
+
+/// The server ends a transaction that stands idle, before the others give up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_stands_still_in_a_transaction_holds_up_the_others_for_some_seconds() {
+    let Two { first, second, _state } = Two::new(true);
+    let sleeper = Arc::new(first.remote.as_ref().unwrap().server);
+    let database = first.remote.as_ref().unwrap().database.clone();
+    // It has the limits of a store, and does not end its transaction.
+    let stands = tokio::task::spawn_blocking(move || {
+        sleeper.sql(
+            &database,
+            "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; SELECT pg_advisory_xact_lock(1262833202);\n\\! sleep 5.5\n",
+        );
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    let made = second.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: fresh("tui-9") }).await;
+    println!("made after {:?}", begun.elapsed());
+    made.unwrap();
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
+    _ = stands.await;
+}

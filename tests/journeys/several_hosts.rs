@@ -1,0 +1,339 @@
+//! Several homes on one PostgreSQL database, each with all its programs: they share what they know and do, and what one of them leaves behind
+//! when it is lost goes on at another.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
+use ken_tests::{
+    Answer, Builder, Client, NO_POSTGRES, Postgres, Stream, System, number, scripted_builder, skip, until,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::database_server::{Writer, home_on, is_ready, runs, stored, writers};
+
+fn scripted_on(url: &str) -> System {
+    scripted_builder().config(&format!("[store]\nurl = \"{url}\"\n")).start()
+}
+
+/// A host as `ken hosts list` shows it.
+#[derive(Debug)]
+struct Seen {
+    id: String,
+    state: String,
+    has_duties: bool,
+    here: bool,
+}
+
+fn hosts(system: &System) -> Vec<Seen> {
+    let host = |line: &str| {
+        let host: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| host[name].as_str().unwrap().to_owned();
+        let flag = |name: &str| host[name].as_bool().unwrap();
+        Seen { id: text("id"), state: text("state"), has_duties: flag("has_duties"), here: flag("here") }
+    };
+    runs(system, &["hosts", "list", "--json"]).lines().map(host).collect()
+}
+
+fn add(system: &System, title: &str) -> u16 {
+    let mut client = Client::connect(system.address());
+    client.request("POST", "/api/knowledge").json(&json!({"title": title, "content": "c"})).send().status
+}
+
+/// Sends a prompt to a session without waiting for its end. Returns the id of its submission.
+fn send(system: &System, session: &str, text: &str) -> String {
+    let body = json!({"connector": "tui", "actorId": "a", "conversationId": "c", "text": text, "session": session});
+    let mut client = system.client();
+    let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
+    request.json(&body).send().expect(202).text("/submissionId")
+}
+
+#[test]
+fn two_homes_share_sessions_streams_and_knowledge() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let url = server.url(&server.database());
+    let (first, second) = (home_on(&url), home_on(&url));
+    until("both hosts are seen", || hosts(&first).iter().filter(|host| host.state == "active").count() == 2);
+    assert_eq!(hosts(&second).iter().filter(|host| host.has_duties).count(), 1);
+    assert_eq!([add(&first, "by the first"), add(&second, "by the second")], [201, 201]);
+    for system in [&first, &second] {
+        let known = runs(system, &["knowledge", "list", "--json"]);
+        assert!(known.contains("by the first") && known.contains("by the second"), "{known}");
+    }
+    let session = first.session();
+    first.say(&session, "what is 2+2").expect(200);
+    second.say(&session, "what is 3+3").expect(200);
+    let transcript =
+        first.get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"));
+    let text = String::from_utf8(transcript.body.clone()).unwrap();
+    assert!(text.contains("2+2") && text.contains("3+3"), "{text}");
+}
+
+#[test]
+fn a_reader_on_one_host_sees_at_once_what_is_written_on_the_other() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let url = server.url(&server.database());
+    let (first, second) = (home_on(&url), home_on(&url));
+    let mut client = first.client();
+    client.request("PUT", "/streams/news").header("Content-Type", "application/json").send().expect(201);
+    let mut reader: Stream = second.attach("/streams/news?offset=-1&live=sse");
+    let mut times = Vec::new();
+    for number in 0..200 {
+        let begun = Instant::now();
+        let append = client.request("POST", "/streams/news").header("Content-Type", "application/json");
+        append.body(format!("[{number}]").as_bytes()).send();
+        while reader.frame().expect("the stream goes on").data() != json!([number]) {}
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    println!(
+        "an event that is appended on one host reaches a reader on the other after {:?} (median), {:?} (longest), with the append itself",
+        times[100], times[199]
+    );
+    assert!(times[100] < Duration::from_millis(500), "{:?}", times[100]);
+}
+
+/// Both gateways get the same request at the same time. `KEN_PAIRS=10000` is the long form.
+#[test]
+fn a_request_that_two_gateways_get_has_one_effect() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let (first, second) = (home_on(&url), home_on(&url));
+    let pairs = number("KEN_PAIRS", 150);
+    let post = |client: &mut Client, pair: u64| -> Answer {
+        let body =
+            json!({"connector": "tui", "actorId": "a", "conversationId": format!("c{pair}"), "text": "what is 2+2"});
+        loop {
+            let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
+            let answer = request.header("Idempotency-Key", &format!("pair-{pair}")).json(&body).send();
+            // The other gateway is at it.
+            if answer.status != 409 {
+                return answer;
+            }
+            sleep(Duration::from_millis(5));
+        }
+    };
+    let mut clients = [&first, &second].map(|system| Client::connect(system.address()));
+    for pair in 0..pairs {
+        let [one, other] = &mut clients;
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| post(other, pair));
+            (post(one, pair), other.join().unwrap())
+        });
+        for pointer in ["/submissionId", "/event/id", "/event/receivedAt", "/session/id", "/offset"] {
+            assert_eq!(one.at(pointer), other.at(pointer), "pair {pair}");
+            assert!(!one.at(pointer).is_null(), "{one:?}");
+        }
+    }
+    let count =
+        |table: &str| -> u64 { server.sql(&database, &format!("SELECT count(*) FROM ken.{table}")).parse().unwrap() };
+    println!("{pairs} pairs of requests: {} events, {} turns", count("events"), count("submissions"));
+    assert_eq!([count("events"), count("submissions")], [pairs; 2]);
+}
+
+#[test]
+fn two_schedulers_make_one_record_for_each_slot() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let first = home_on(&url);
+    // The clock of the second machine is an hour ahead.
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let clock = format!("{now}={}*1", now + 3_600_000);
+    let second = Builder::default().config(&format!("[store]\nurl = \"{url}\"\n")).env("KEN_CLOCK", &clock).start();
+    for (system, slug) in [(&first, "of-first"), (&second, "of-second")] {
+        let body = json!({"slug": slug, "kind": "every", "schedule": "1s", "prompt": "Hello."});
+        system.post("/api/schedules", &body).expect(201);
+    }
+    sleep(Duration::from_secs(8));
+    for slug in ["of-first", "of-second"] {
+        first.client().request("PATCH", &format!("/api/schedules/{slug}")).json(&json!({"enabled": false})).send();
+        let slots = server.sql(
+            &database,
+            &format!("SELECT slot_at FROM ken.schedule_runs JOIN ken.schedules USING (schedule) WHERE slug = '{slug}' AND slot_at IS NOT NULL ORDER BY 1"),
+        );
+        let slots: Vec<i64> = slots.lines().map(|slot| slot.parse().unwrap()).collect();
+        println!("{slug}: {} slots", slots.len());
+        let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+        assert!(
+            slots.last().is_some_and(|last| (now - last).abs() < 20_000),
+            "the clock of the server does not count: {slots:?}"
+        );
+        assert!(slots.len() >= 6, "{slots:?}");
+        assert!(slots.windows(2).all(|pair| pair[1] - pair[0] == 1_000), "one is missing or twice there: {slots:?}");
+    }
+}
+
+/// The first store is stopped and not killed: it does not know that its time is over.
+#[test]
+fn a_store_that_was_stopped_for_too_long_has_lost_its_leases() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let first = scripted_on(&url);
+    let session = first.session();
+    let submission = send(&first, &session, "hold");
+    let holder = || {
+        server.sql(&database, &format!("SELECT lease || ' ' || holder FROM ken.submissions WHERE id = '{submission}' AND open = 0 AND lease > 0"))
+    };
+    until("the turn runs on the first host", || !holder().is_empty());
+    let before = holder();
+    let second = scripted_on(&url);
+    let store = first.pid("store");
+    kill(Pid::from_raw(store), Signal::SIGSTOP).unwrap();
+    let begun = Instant::now();
+    until("the second host goes on with the turn", || !holder().is_empty() && holder() != before);
+    let took = begun.elapsed();
+    println!("taken over after {took:?}");
+    assert!(took > Duration::from_secs(8) && took < Duration::from_secs(25), "{took:?}");
+    until("the second host has the duties", || hosts(&second).iter().any(|host| host.here && host.has_duties));
+    assert_eq!(add(&second, "by the second"), 201);
+    let taken = holder();
+    kill(Pid::from_raw(store), Signal::SIGCONT).unwrap();
+    // Its agent still has the lease of the first claim, and writes with it.
+    let lease = json!({"submission_id": submission, "number": 1});
+    let events = json!([]);
+    let append = |name: &str, more: &[String]| {
+        let arguments = [format!("lease={lease}"), "first_index=0".to_owned(), format!("events={events}")];
+        let arguments: Vec<&str> = arguments.iter().chain(more).map(String::as_str).collect();
+        first.ken(&[&["call", "--timeout", "20s", "store", name], &arguments[..]].concat())
+    };
+    until("the first host works again", || is_ready(&first));
+    for (name, more) in
+        [("submissions.append", vec![]), ("submissions.settle", vec!["outcome=\"completed\"".to_owned()])]
+    {
+        let refused = append(name, &more);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && said.contains("is not the newest"), "{name}: {said}");
+    }
+    assert_eq!(holder(), taken, "the turn stays where it is");
+    assert_eq!(add(&first, "by the first again"), 201);
+    assert_eq!(hosts(&first).iter().filter(|host| host.state == "active").count(), 2);
+    let titles = server.sql(&database, "SELECT title FROM ken.knowledge WHERE title LIKE 'by the%' ORDER BY entry");
+    assert_eq!(titles, "by the second\nby the first again");
+}
+
+/// All processes of a home end at once while both are written to.
+#[test]
+fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let (mut first, second) = (scripted_on(&url), scripted_on(&url));
+    let writing = writers(&first);
+    let others = ["x", "y", "z"].map(|name| Writer::start(&second, name));
+    let session = first.session();
+    let turns: Vec<String> = (0..3).map(|_| send(&first, &first.session(), "pause")).collect();
+    let open = send(&first, &session, "hold");
+    sleep(Duration::from_secs(2));
+    first.cut_power();
+    let begun = Instant::now();
+    let unsettled = |id: &str| {
+        server.sql(&database, &format!("SELECT 1 FROM ken.submissions WHERE id = '{id}' AND live = 1")) == "1"
+    };
+    until("the turns of the lost host end", || !turns.iter().any(|turn| unsettled(turn)));
+    until("the open turn goes on at the other host", || {
+        server.sql(&database, &format!("SELECT attempt FROM ken.submissions WHERE id = '{open}' AND open = 0")) == "2"
+    });
+    println!("the open turn went on after {:?}", begun.elapsed());
+    sleep(Duration::from_millis(500));
+    let written = writing.into_iter().chain(others).map(Writer::end);
+    let acknowledged: Vec<String> = written.flat_map(|written| written.acknowledged).collect();
+    let stored = stored(&second);
+    let lost: Vec<_> = acknowledged.iter().filter(|number| !stored.contains_key(*number)).collect();
+    let doubled: Vec<_> = stored.iter().filter(|(_, times)| **times > 1).collect();
+    println!("1 host lost: {} acknowledged, {} lost, {} doubled", acknowledged.len(), lost.len(), doubled.len());
+    assert!(acknowledged.len() > 100 && lost.is_empty() && doubled.is_empty(), "lost {lost:?}, doubled {doubled:?}");
+    first.up();
+    until("the lost host is back", || is_ready(&first));
+    assert_eq!(add(&first, "again"), 201);
+}
+
+/// A platform that is asked by two at a time refuses one of them.
+#[test]
+fn one_host_asks_the_messaging_platform_and_another_one_goes_on_when_it_is_lost() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let url = server.url(&server.database());
+    let platform = BotApi::start();
+    let home = || {
+        scripted_builder()
+            .config(&format!("[store]\nurl = \"{url}\"\n"))
+            .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"))
+            .env("MESSENGER_API_BASE_URL", &platform.url())
+            .env("MESSENGER_APPROVED_USER_IDS", "7")
+            .env("MESSENGER_MODE", "poll")
+            .start()
+    };
+    let (mut first, second) = (home(), home());
+    let polls =
+        |system: &System| system.get("/api/connectors/messenger/health").expect(200).at("/pollerRunning") == true;
+    let say = |id: u64| {
+        platform.push(json!({"update_id": id, "message": {"message_id": id + 1_000, "date": 1, "text": "hello",
+            "from": {"id": 7, "is_bot": false, "first_name": "Ada"}, "chat": {"id": 7, "type": "private"}}}));
+    };
+    until("the first host asks", || polls(&first));
+    (1..=10).for_each(say);
+    until("all are answered", || platform.texts(7).len() >= 10);
+    assert!(!polls(&second));
+    first.cut_power();
+    (11..=15).for_each(say);
+    until("the second host answers", || platform.texts(7).len() >= 15);
+    sleep(Duration::from_secs(1));
+    assert_eq!(platform.texts(7).len(), 15, "an answer came twice");
+    assert!(polls(&second));
+}
+
+#[test]
+fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let url = server.url(&server.database());
+    let first = home_on(&url);
+    let mut second = home_on(&url);
+    until("the second host is seen", || hosts(&first).len() == 2);
+    let seen = hosts(&first);
+    assert!(seen.iter().all(|host| host.state == "active"), "{seen:?}");
+    assert_eq!(
+        seen.iter().map(|host| (host.has_duties, host.here)).collect::<BTreeSet<_>>(),
+        [(true, true), (false, false)].into()
+    );
+    let other = seen.iter().find(|host| !host.here).unwrap().id.clone();
+    assert!(runs(&second, &["status", "--hosts"]).contains(&other));
+    let refused = first.ken(&["hosts", "rm", &other]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("it is active"));
+    assert!(!first.ken(&["hosts", "rm", "nobody"]).status.success());
+    assert_eq!(second.down(), Some(0));
+    until("it is away", || hosts(&first).iter().any(|host| host.state == "away"));
+    assert_eq!(runs(&first, &["hosts", "rm", &other[..8]]).trim(), other);
+    assert_eq!(hosts(&first).len(), 1);
+    // A copy of a home has the id of the home.
+    let id = |system: &System| system.home().join("state/store/host");
+    std::fs::copy(id(&first), id(&second)).unwrap();
+    second.up();
+    until("both are named", || {
+        [&first, &second].iter().any(|home| {
+            String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
+        })
+    });
+    second.down();
+    until("the first home works", || is_ready(&first));
+}
