@@ -173,6 +173,17 @@ impl Tab {
         begun.elapsed()
     }
 
+    /// Waits until an expression has a value: between an address and its content the page shows neither the old nor the new.
+    #[track_caller]
+    pub fn is(&self, expression: &str, value: impl Into<Value>) {
+        let (begun, value) = (Instant::now(), value.into());
+        let safe = format!("(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()");
+        while self.eval(&safe) != value {
+            assert!(begun.elapsed() < PATIENCE, "{expression}: {} and not {value}", self.eval(expression));
+            std::thread::sleep(Duration::from_millis(15));
+        }
+    }
+
     /// Waits until the page shows a text.
     #[track_caller]
     pub fn sees(&self, text: &str) -> Duration {

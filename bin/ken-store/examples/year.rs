@@ -156,9 +156,13 @@ impl Year<'_> {
             &[("submission", &format!("{} + ?1", self.submission)), ("settled_at", "?2")],
         )?;
         let mut left = self.events;
+        let last_day = last_day(self.sessions);
         for number in 1..=self.sessions {
-            if number % BATCH == 1 {
+            if number % BATCH == 1 || number >= last_day {
                 self.connection.execute_batch(if number == 1 { "BEGIN" } else { "COMMIT; BEGIN" })?;
+            }
+            if number == last_day {
+                merge(self.connection, "memory_index")?;
             }
             // The last sessions are the newest, and all together have as many events as asked for.
             let count = (left / (self.sessions - number + 1)).clamp(1, self.entries);
@@ -177,6 +181,15 @@ impl Year<'_> {
         }
         self.connection.execute_batch("COMMIT")
     }
+}
+
+/// The store merges an index once a day. Since then each session has added to it in a transaction of its own.
+fn last_day(count: i64) -> i64 {
+    count - count / 365
+}
+
+fn merge(connection: &Connection, index: &str) -> Result<()> {
+    connection.execute_batch(&format!("INSERT INTO {index} ({index}) VALUES ('optimize')"))
 }
 
 fn bind(
@@ -211,6 +224,9 @@ fn fill_knowledge(connection: &Connection, count: i64) -> Result<()> {
     );
     connection.execute_batch("BEGIN")?;
     for number in 1..=count {
+        if number == last_day(count) {
+            merge(connection, "knowledge_index")?;
+        }
         let (title, content) = (words(number, 4), words(-number, 120));
         for sql in [&entry, &index] {
             connection.prepare_cached(sql)?.execute(params![number, title, content])?;

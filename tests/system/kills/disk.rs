@@ -78,6 +78,11 @@ impl Disk {
     /// Mounts it anew. Nobody may use it.
     pub(crate) fn repair(&self) {
         assert!(run(&["umount", &self.path()]), "the disk is in use");
+        // The failed file system goes on where a namespace of another program has a copy of the mount, and to mount the same file again
+        // would mount that one.
+        let (image, copy) = (self.image(), self.own.path().join("copy"));
+        assert!(run(&["cp", "--sparse=always", &image.display().to_string(), &copy.display().to_string()]));
+        std::fs::rename(copy, image).expect("the image");
         run(&["e2fsck", "-p", "-f", &self.image().display().to_string()]);
         assert!(self.mount());
     }

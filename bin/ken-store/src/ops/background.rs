@@ -1,11 +1,12 @@
-//! Work that can wait: indexing, and deleting what has expired or is no longer used. That is idempotency keys, system events, streams and
+//! Work that can wait: indexing, merging the indexes, and deleting what has expired or is no longer used. That is idempotency keys, system events, streams and
 //! the data of deleted ones, blobs, approvals, updates and messages.
 
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
 use crate::ops::{
-    approvals, blobs, calls, keys, messenger, outbox, public, purges, reindex, retention, schedules, system, telemetry,
+    approvals, blobs, calls, indexes, keys, messenger, outbox, public, purges, reindex, retention, schedules, system,
+    telemetry,
 };
 use crate::tables::Tables;
 
@@ -25,6 +26,7 @@ pub(crate) fn delete(tables: &dyn Tables, change: &mut Change) -> Result<Left, E
 pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
     let slices = [
         reindex::slice(tables, change)?,
+        indexes::slice(tables, change)?,
         keys::prune(tables, change.now)?,
         system::prune(tables, change.now)?,
         public::sweep(tables, change)?,

@@ -15,6 +15,7 @@ mod exchanges;
 mod governing;
 mod hosts;
 mod ids;
+mod indexes;
 mod keys;
 mod kinds;
 mod knowledge;

@@ -11,17 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect, Left};
-use crate::ops::{Host, Operations, Write, knowledge, queue, sessions, turns};
+use crate::ops::{Host, Operations, Write, indexes, knowledge, queue, sessions, turns};
 use crate::rules::{record, stream_names};
-use crate::tables::{LogRow, PurgeRow, Tables};
+use crate::tables::{LogRow, Merge, PurgeRow, Tables};
 
 /// The maximum number of submissions, of entries, and of events and keys to examine, in one slice.
 const SUBMISSIONS: usize = 4;
 const ENTRIES: usize = 200;
 const EVENTS: usize = 1_000;
 const KEYS: usize = 200;
-/// The number of pages of a full-text index that one slice rewrites.
-const PAGES: i64 = 64;
 /// The number of pages that one slice reads, to overwrite what is unused in them.
 const SCRUBBED: usize = 256;
 /// How long a turn that was asked to stop has for it, and how often that is looked at, in milliseconds.
@@ -34,7 +32,7 @@ const PASS: &str = "purges.pass";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pass {
     phase: Phase,
-    /// The last event, key or page that was examined.
+    /// The last event, key or page that was examined; 1 if the indexes are being merged.
     reached: i64,
     /// Whether the rows of other sessions were deleted after the pass began, so that another one has to follow. A pass is not begun anew,
     /// because then it would never end while sessions are deleted again and again.
@@ -104,7 +102,10 @@ pub(super) fn pass(tables: &dyn Tables) -> Result<Left, Error> {
     let reached = match pass.phase {
         Phase::Events => tables.purge_events(pass.reached, EVENTS)?,
         Phase::Keys => tables.purge_keys(pass.reached, KEYS)?,
-        Phase::Indexes => tables.merge_indexes(PAGES)?.then_some(0),
+        Phase::Indexes => {
+            let merge = if pass.reached == 0 { Merge::Begin } else { Merge::Continue };
+            tables.merge_indexes(indexes::PAGES, merge)?.then_some(1)
+        }
         Phase::Pages => tables.scrub_pages(pass.reached, SCRUBBED)?,
     };
     let next = match reached {

@@ -26,6 +26,13 @@ pub struct PurgedSubmission {
     pub is_settled: bool,
 }
 
+/// Whether a merge of the full-text indexes is begun or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merge {
+    Begin,
+    Continue,
+}
+
 /// The deletion of sessions for good, in slices.
 pub trait Purges: Words {
     /// Deletes the row of the session, marks its stream as purged, and notes that everything else is to be deleted.
@@ -185,8 +192,9 @@ pub trait Purges: Words {
         Ok(false)
     }
 
-    /// Rewrites at most about `pages` pages of the full-text indexes without the rows that were deleted. Returns whether there may be more.
-    fn merge_indexes(&self, pages: i64) -> Result<bool, Error>;
+    /// Rewrites at most about `pages` pages of the full-text indexes as one piece, without the rows that were deleted. Returns whether there
+    /// may be more.
+    fn merge_indexes(&self, pages: i64, merge: Merge) -> Result<bool, Error>;
 
     /// Overwrites the unused parts of at most `max` pages after a page. Returns the number of the last page, or `None` at the end.
     fn scrub_pages(&self, after: i64, max: usize) -> Result<Option<i64>, Error>;

@@ -3,14 +3,14 @@
 use ken_types::Error;
 
 use super::Database;
-use crate::tables::Purges;
+use crate::tables::{Merge, Purges};
 
 impl Purges for Database {
     /// There are no logs beside a database on a server.
     fn remove_damaged_logs(&self) {}
 
     /// The server itself rewrites its indexes.
-    fn merge_indexes(&self, _pages: i64) -> Result<bool, Error> {
+    fn merge_indexes(&self, _pages: i64, _merge: Merge) -> Result<bool, Error> {
         Ok(false)
     }
 

@@ -9,9 +9,9 @@ use ken_types::Error;
 
 use super::files::remove_damaged_logs;
 use super::{Database, pages};
-use crate::tables::Purges;
 use crate::tables::columns::rows;
 use crate::tables::sql::{Sql, first, params};
+use crate::tables::{Merge, Purges};
 
 /// Returns those of some pages that are free and whose content has no meaning.
 fn free_leaves(database: &Database, among: &RangeInclusive<i64>) -> Result<BTreeSet<i64>, Error> {
@@ -36,11 +36,13 @@ impl Purges for Database {
         }
     }
 
-    fn merge_indexes(&self, pages: i64) -> Result<bool, Error> {
+    fn merge_indexes(&self, pages: i64, merge: Merge) -> Result<bool, Error> {
         let before = self.0.total_changes();
-        // A negative number has all segments merged, in steps: fts5.html, 6.8.
-        self.execute("INSERT INTO memory_index (memory_index, rank) VALUES ('merge', -?1)", params![pages])?;
-        self.execute("INSERT INTO knowledge_index (knowledge_index, rank) VALUES ('merge', -?1)", params![pages])?;
+        // A negative number has all segments merged, and a positive one goes on with it: fts5.html, 6.8. A negative one each time would
+        // begin anew whenever a segment has been added meanwhile, and never end while people write.
+        let rank = if merge == Merge::Begin { -pages } else { pages };
+        self.execute("INSERT INTO memory_index (memory_index, rank) VALUES ('merge', ?1)", params![rank])?;
+        self.execute("INSERT INTO knowledge_index (knowledge_index, rank) VALUES ('merge', ?1)", params![rank])?;
         // Each command itself counts as a change.
         Ok(self.0.total_changes() > before + 2)
     }
