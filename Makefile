@@ -79,6 +79,7 @@ torture: toolchain
 	$(CARGO) build --workspace --bins --example runner --test system --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
+	KEN_PAIRS=10000 $(CARGO) test --workspace --test engine_postgres --locked -- --nocapture two_hosts_accept
 	KEN_PROMOTIONS=100 $(CARGO) test --workspace --test journeys --locked standby_is_promoted -- --nocapture
 	KEN_KILLS=1000 KEN_STALL_SECONDS=15 $(CARGO) test --workspace --test system --locked kills:: -- --nocapture
 

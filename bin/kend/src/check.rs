@@ -327,4 +327,23 @@ mod tests {
         let found = problems(&text);
         assert!(found[0].contains("use a shorter --home"), "{found:#?}");
     }
+
+    #[test]
+    fn walls_name_places_and_programs_where_they_have_an_effect() {
+        let of = |walls: &str| problems(&format!("[part.a]\ncommand = [\"/bin/true\"]\nwalls = {{ {walls} }}\n"));
+        let run = r#"run = ["ken-esl"]"#;
+        for calls in ["run", "run-network"] {
+            let walls =
+                format!(r#"calls = "{calls}", read = ["/a", "SHARE/a", "CONFIG/a/"], write = ["STATE/a"], {run}"#);
+            assert_eq!(of(&walls), [""; 0], "{calls}");
+        }
+        for (walls, why) in [
+            (format!(r#"calls = "local", {run}"#), "run has no effect with calls = \"local\""),
+            (format!(r#"calls = "programs", {run}"#), "run has no effect with calls = \"programs\""),
+            (r#"calls = "run", read = ["HOME/a"]"#.to_owned(), "HOME/a is neither an absolute path nor one below"),
+        ] {
+            let found = of(&walls);
+            assert!(found.len() == 1 && found[0].contains(why), "{walls}: {found:?}");
+        }
+    }
 }

@@ -267,3 +267,31 @@ pub(crate) fn exec(program: &Path, state: &Handover, kept: &[BorrowedFd<'_>]) ->
 pub(crate) fn unblock_signals() {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that a part runs is as much its own as the one that it is; a state of an earlier kend does not know it.
+    #[test]
+    fn programs_that_are_replaced_are_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, tool] = ["own", "tool"].map(|name| dir.path().join(name));
+        let put = |path: &Path| {
+            let new = path.with_extension("new");
+            std::fs::write(&new, "").unwrap();
+            std::fs::rename(&new, path).unwrap();
+        };
+        let now = || Programs::of(&own, std::slice::from_ref(&tool));
+        put(&own);
+        let before = now();
+        let unknown = Programs { run: None, ..before.clone() };
+        assert!(!before.differ_from(&now()) && !unknown.differ_from(&now()));
+        put(&tool);
+        assert!(before.differ_from(&now()) && !unknown.differ_from(&now()));
+        let before = now();
+        std::fs::write(dir.path().join("other"), "").unwrap();
+        put(&own);
+        assert!(before.differ_from(&now()) && unknown.differ_from(&now()));
+    }
+}

@@ -26,11 +26,17 @@ fn open(url: &str, state: &std::path::Path, notify: bool) -> Store {
     reached(Store::start(backend, clock).unwrap())
 }
 
+/// Returns the URL of the database. Notices do not come through a pooler.
+fn url(kit: &Kit, notify: bool) -> String {
+    let Remote { server, database, url } = kit.remote.as_ref().unwrap();
+    if notify { server.url(database) } else { url.clone() }
+}
+
 impl Two {
     fn new(notify: bool) -> Two {
         let mut first = Kit::new();
         first.store = None;
-        let (url, state) = (first.remote.as_ref().unwrap().url.clone(), tempfile::tempdir().unwrap());
+        let (url, state) = (url(&first, notify), tempfile::tempdir().unwrap());
         first.store = Some(open(&url, first.dir.path(), notify));
         Two { first, second: open(&url, state.path(), notify), _state: state }
     }
@@ -91,11 +97,11 @@ fn number_of(event: &str) -> u64 {
     serde_json::from_str::<serde_json::Value>(event).unwrap()["eventIndex"].as_u64().unwrap()
 }
 
-/// An event with one id that both hosts accept is stored once, and both give the same answer.
+/// An event with one id that both hosts accept is stored once, and both give the same answer. `KEN_PAIRS=10000` is the long form.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_two_hosts_accept_is_one() {
     let Two { first, second, _state } = Two::new(true);
-    let pairs = if std::env::var_os("KEN_TORTURE").is_some() { 10_000 } else { 200 };
+    let pairs = usize::try_from(ken_tests::number("KEN_PAIRS", 200)).unwrap();
     first.session("tui-1", "a").await;
     let mut accepted = std::collections::BTreeSet::new();
     for number in 0..pairs {
@@ -257,7 +263,7 @@ async fn what_a_lost_host_held_goes_on_elsewhere_and_it_writes_no_more() {
     assert_eq!((taken.attempt, taken.next_event_index), (2, 3));
     assert!(duties(&two.second).await);
     // The first host begins again, and the lease of its agent is an old one.
-    let url = two.first.remote.as_ref().unwrap().url.clone();
+    let url = url(&two.first, true);
     two.first.store = Some(open(&url, two.first.dir.path(), true));
     let late = two.first.add_events(&held.lease, 3, deltas("s1", 3, 1)).await.unwrap_err();
     assert_eq!(late.code, Code::Conflict);
@@ -294,7 +300,7 @@ async fn a_restart_of_a_store_does_not_give_away_what_its_agents_hold() {
     two.first.session("tui-1", "a").await;
     two.first.prompt("tui-1", "s1").await;
     let held = claims(&two.first, 1, 0).await.claims.remove(0);
-    let url = two.first.remote.as_ref().unwrap().url.clone();
+    let url = url(&two.first, true);
     two.first.store = None;
     assert!(claims(&two.second, 2, 2_000).await.claims.is_empty());
     two.first.store = Some(open(&url, two.first.dir.path(), true));
