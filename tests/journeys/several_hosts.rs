@@ -157,7 +157,13 @@ fn two_schedulers_make_one_record_for_each_slot() {
         let body = json!({"slug": slug, "kind": "every", "schedule": "1s", "prompt": "Hello."});
         system.post("/api/schedules", &body).expect(201);
     }
-    sleep(Duration::from_secs(8));
+    let count = |slug: &str| -> u64 {
+        let sql = format!(
+            "SELECT count(*) FROM ken.schedule_runs JOIN ken.schedules USING (schedule) WHERE slug = '{slug}' AND slot_at IS NOT NULL"
+        );
+        server.sql(&database, &sql).parse().unwrap()
+    };
+    until("both have fired for a while", || ["of-first", "of-second"].iter().all(|slug| count(slug) >= 8));
     for slug in ["of-first", "of-second"] {
         first.client().request("PATCH", &format!("/api/schedules/{slug}")).json(&json!({"enabled": false})).send();
         let slots = server.sql(
@@ -241,6 +247,9 @@ fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
     let session = first.session();
     let turns: Vec<String> = (0..3).map(|_| send(&first, &first.session(), "pause")).collect();
     let open = send(&first, &session, "hold");
+    until("the turn runs on the first host", || {
+        server.sql(&database, &format!("SELECT attempt FROM ken.submissions WHERE id = '{open}' AND open = 0")) == "1"
+    });
     sleep(Duration::from_secs(2));
     first.cut_power();
     let begun = Instant::now();
