@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test test-first test-second torture soak debian lint lint-dependencies lint-pages bench install uninstall deb dist built places clean toolchain
+.PHONY: all build tools run test torture soak debian lint lint-dependencies lint-pages bench install uninstall deb dist built places clean toolchain
 all: build
 
 toolchain:
@@ -46,21 +46,16 @@ run: toolchain
 	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
-# compute, so two test programs run side by side (tests/half.sh), and in each at least four tests.
-HALVES := test-first test-second
+# compute, so at least six of them run at a time.
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
-	@$(MAKE) --no-print-directory -j2 $(HALVES)
-
-$(HALVES):
-	@host=$$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_); threads=$$(nproc); \
-	env -u MAKEFLAGS CARGO_TARGET_$${host}_RUNNER="$(CURDIR)/tests/half.sh $(@:test-%=%)" RUST_TEST_THREADS=$$((threads > 4 ? threads : 4)) \
-		$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 6 ? n : 6))) $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
 # Then thirty stalls, a hundred promotions of a standby of the database server, and under eight kinds of clients a thousand kills, a disk
-# that is full, stands still and fails, and a clock that is set. Needs node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
+# that is full, stands still and fails, and a clock that is set. Needs node, npm and Python; other packages come from the npm registry and
+# PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen

@@ -418,6 +418,12 @@ fn models_are_checked_before_they_are_activated() {
     assert_eq!(activate("large").expect(200).at("/active_alias"), "large");
     system.kill("cognitive");
     assert_eq!(system.asker().get("/admin/models").expect(200).at("/active_alias"), "large");
+    // An earlier release kept it beside the keys.
+    let place = |folder: &str| system.home().join("state").join(folder).join("active_model");
+    fs::rename(place("models"), place("cognitive")).unwrap();
+    system.kill("cognitive");
+    assert_eq!(system.asker().get("/admin/models").expect(200).at("/active_alias"), "large");
+    assert!(place("models").is_file() && !place("cognitive").exists());
     let text = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
     assert_eq!(text.matches("\"model_activated\"").count(), 1);
     let output = std::process::Command::new(ken_tests::binary("ken-textgen"))

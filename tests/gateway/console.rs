@@ -299,12 +299,16 @@ fn kend_tells_what_is_wrong_and_which_configuration_is_in_force() {
     let config = "[chat]\n# a comment\nwait_ms = 199000\n\n[part.store]\nenv = [\"MY_TOKEN=planted-secret\"]\n";
     let system = Builder::default().config(config).secrets("OPENAI_API_KEY=planted-secret\n").start();
     let mut client = system.client().checked_by_contract();
-    let report = client.get("/api/doctor").expect(200);
+    // A reload outdates the report, and kend reloads soon after its first start: it has made a folder beside the configuration.
+    let mut report = client.get("/api/doctor").expect(200);
+    until("a second page costs nothing", || {
+        let last = report.at("/at").clone();
+        report = client.get("/api/doctor").expect(200);
+        report.at("/at") == last
+    });
     for finding in report.at("/findings").as_array().unwrap() {
         assert!(["error", "warning", "note"].contains(&finding["severity"].as_str().unwrap()), "{finding}");
     }
-    // A second page costs nothing.
-    assert_eq!(client.get("/api/doctor").expect(200).at("/at"), report.at("/at"));
     let listing = client.get("/api/config").expect(200);
     assert!(!listing.body_text().contains("planted-secret"), "{}", listing.body_text());
     let setting = |listing: &Answer, key: &str| {

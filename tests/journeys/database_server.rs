@@ -8,7 +8,6 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use ken_tests::{Builder, Client, NO_POOLER, NO_POSTGRES, Pooler, Postgres, System, binary, number, skip, until};
-use nix::sys::signal::Signal;
 use serde_json::json;
 
 pub(crate) fn home_on(url: &str) -> System {

@@ -95,6 +95,20 @@ impl Models {
         file::write(&self.choice, &format!("{alias}\n"))
     }
 
+    /// Takes over the choice that an earlier release has left in `dir`.
+    pub(crate) fn take_over(&self, dir: &std::path::Path) -> Result<(), Error> {
+        let old = dir.join("active_model");
+        let Ok(alias) = std::fs::read_to_string(&old) else {
+            return Ok(());
+        };
+        if !self.choice.exists() {
+            self.choose(alias.trim())?;
+        }
+        // If it stays, the next start finds a choice and does nothing but this.
+        _ = std::fs::remove_file(old);
+        Ok(())
+    }
+
     async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {
         let absent = |error: std::io::Error| {
             Error::unavailable(format!("{}: {error}", self.textgen.display()))

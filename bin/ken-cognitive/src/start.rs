@@ -37,6 +37,7 @@ pub(crate) fn start(
     let protocols = Protocols::shipped();
     let dir = start.places.state.join("cognitive");
     let models = Models::new(&start.places.state.join("models"));
+    models.take_over(&dir)?;
     models.check_settings(variable)?;
     let app = Arc::new(Cognitive {
         keys: Keys::open(&dir, settings.key.as_deref())?,

@@ -49,17 +49,18 @@ pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
 /// Follows the clock of the store's server, if it has one.
 async fn follow_clock(scheduler: &Scheduler) {
     loop {
-        read_clock(scheduler).await;
-        sleep(CLOCK_INTERVAL).await;
+        let is_read = read_clock(scheduler).await;
+        sleep(if is_read { CLOCK_INTERVAL } else { PAUSE }).await;
     }
 }
 
-async fn read_clock(scheduler: &Scheduler) {
+/// Reads the clock of the store's server. Returns whether the store has answered.
+pub(crate) async fn read_clock(scheduler: &Scheduler) -> bool {
     let begun = Timestamp::now().millis();
-    let Ok(Hosts { server_time: Some(now), .. }) = scheduler.store.call::<HostsList>(&Nothing {}, CLOCK_TIMEOUT).await
-    else {
-        return;
+    let Ok(Hosts { server_time, .. }) = scheduler.store.call::<HostsList>(&Nothing {}, CLOCK_TIMEOUT).await else {
+        return false;
     };
+    let Some(now) = server_time else { return true };
     // It was read about in the middle of the call.
     let here = begun + (Timestamp::now().millis() - begun) / 2;
     if scheduler.clock.follow(now.millis(), here) {
@@ -69,11 +70,10 @@ async fn read_clock(scheduler: &Scheduler) {
         );
         scheduler.changes.send_modify(|changes| *changes += 1);
     }
+    true
 }
 
 async fn fire(scheduler: &Scheduler) {
-    // Before the first slot is judged.
-    read_clock(scheduler).await;
     let mut changes = scheduler.changes.subscribe();
     let mut times = AttemptDeadlines::default();
     let mut upcoming = VecDeque::new();

@@ -238,9 +238,12 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Outbox)?;
         loop {
             let (due_args, now) = (args.clone(), self.clock.now());
-            let read = self.readers.read(true, move |tables| match tables.has_duties()? {
-                true => ops::outbox::due(tables, &due_args, now),
-                false => Ok((DueList::default(), None)),
+            let read = self.readers.read(true, move |tables| {
+                if tables.has_duties()? {
+                    ops::outbox::due(tables, &due_args, now)
+                } else {
+                    Ok((DueList::default(), None))
+                }
             });
             let (due, next) = read.await?;
             if !due.messages.is_empty() || Instant::now() >= until {
@@ -261,9 +264,12 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Documents)?;
         loop {
             let retry_args = args.clone();
-            let read = self.readers.read(true, move |tables| match tables.has_duties()? {
-                true => ops::documents::work(tables, &retry_args),
-                false => Ok(DocumentWork::default()),
+            let read = self.readers.read(true, move |tables| {
+                if tables.has_duties()? {
+                    ops::documents::work(tables, &retry_args)
+                } else {
+                    Ok(DocumentWork::default())
+                }
             });
             let work = read.await?;
             let is_nothing = work.job.is_none() && work.unembedded.is_empty();

@@ -46,7 +46,7 @@ impl Cursor {
             };
             let _ = file.seek(SeekFrom::Start(offset));
             best.file = Some(file);
-            // LogFiles that an earlier kend wrote were rotated before this one counts rotations, so the number may wrap
+            // Files that an earlier kend wrote were rotated before this one counts rotations, so the number may wrap
             // below 0.
             best.rotation = rotations.wrapping_sub(age);
             if missing == 0 || budget == 0 {

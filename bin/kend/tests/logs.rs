@@ -129,7 +129,7 @@ fn a_disk_that_stands_still_delays_no_restart_and_what_is_missing_is_said() {
 
 #[test]
 fn the_end_waits_for_the_disk_but_not_for_ever() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"lines:10\", \"hang\"]\n");
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:10\", \"ready\", \"hang\"]\n");
     stall(&home, "a");
     let kend = home.start();
     let begun = Instant::now();

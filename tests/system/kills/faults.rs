@@ -60,11 +60,16 @@ impl Disturbed {
         self.lines
             .push(format!("the disk is {what}: /ready says so after {:.1} s: {ready}", begun.elapsed().as_secs_f64()));
         for words in [&["status"][..], &["doctor"]] {
-            let output = system.ken(words);
-            let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            let said = text.lines().find(|line| line.to_lowercase().contains(word));
-            match said {
-                Some(line) => self.lines.push(format!("  ken {} ({:?}): {line}", words[0], output.status.code())),
+            // What the store has not tried to write for a moment, it does not know yet.
+            let (mut code, mut text, begun) = (None, String::new(), Instant::now());
+            let is_said = |text: &str| text.lines().any(|line| line.to_lowercase().contains(word));
+            while !is_said(&text) && begun.elapsed() < SOON {
+                let output = system.ken(words);
+                code = output.status.code();
+                text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            }
+            match text.lines().find(|line| is_said(line)) {
+                Some(line) => self.lines.push(format!("  ken {} ({code:?}): {line}", words[0])),
                 None => self.faults.push(format!("ken {} does not say that the disk is {what}: {text}", words[0])),
             }
         }

@@ -28,8 +28,9 @@ const SILENT_KIB: u64 = 64;
 const PIECES: usize = 32;
 const PIECE: usize = 512 << 10;
 const SLOW: usize = 100;
-/// Connections to the store that the gateway opens for many readers, and keeps.
-const STORE_CONNECTIONS: u64 = 16;
+/// Connections to the store that the gateway opens for many readers, and keeps: one for 64 of their calls at a time, and sixteen for calls that
+/// stream.
+const STORE_CONNECTIONS: u64 = 32;
 const PAGES: usize = 100;
 
 /// Raises the limit of open files, because the test holds more connections than the default allows.

@@ -167,7 +167,7 @@ async fn what_one_host_does_the_other_sees_at_once() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         first.write::<SubmissionsAbort>(OfInstance { instance: "tui-1".into() }).await.unwrap();
     });
-    assert_eq!(aborted.aborts, [lease.clone()]);
+    assert_eq!(aborted.aborts, std::slice::from_ref(&lease));
     // The caller that waits on the first host sees the end.
     let wait = WaitSubmission { submission_id: sub("s1"), wait_ms: 20_000, or_waiting: false };
     let (status, ()) = tokio::join!(first.wait(wait), async {
