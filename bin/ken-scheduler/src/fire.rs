@@ -38,19 +38,21 @@ const FETCH_AHEAD_MS: i64 = 1_000;
 const QUIET_MS: i64 = 50;
 
 /// Fires schedules until `stop` resolves.
-pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
+///
+/// `has_clock` says that the clock of the store's server has just been read.
+pub(crate) async fn run(scheduler: Arc<Scheduler>, has_clock: bool, mut stop: Stop) {
     tokio::select! {
         () = stop.stopped() => {}
         () = fire(&scheduler) => {}
-        () = follow_clock(&scheduler) => {}
+        () = follow_clock(&scheduler, has_clock) => {}
     }
 }
 
 /// Follows the clock of the store's server, if it has one.
-async fn follow_clock(scheduler: &Scheduler) {
+async fn follow_clock(scheduler: &Scheduler, mut is_read: bool) {
     loop {
-        let is_read = read_clock(scheduler).await;
         sleep(if is_read { CLOCK_INTERVAL } else { PAUSE }).await;
+        is_read = read_clock(scheduler).await;
     }
 }
 

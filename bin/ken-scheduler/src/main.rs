@@ -52,8 +52,8 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Scheduler>, Arc<Sc
         fired: AtomicU64::new(0),
     });
     // Before the first slot is judged, and before a schedule is made whose first slot it decides.
-    fire::read_clock(&scheduler).await;
+    let has_clock = fire::read_clock(&scheduler).await;
     start.tasks.spawn(fire::follow(scheduler.clone(), start.stop.clone()));
-    start.tasks.spawn(fire::run(scheduler.clone(), start.stop.clone()));
+    start.tasks.spawn(fire::run(scheduler.clone(), has_clock, start.stop.clone()));
     Ok((scheduler::table(PROGRAM.part(), PROGRAM.version), scheduler))
 }

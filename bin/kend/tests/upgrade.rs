@@ -108,8 +108,8 @@ fn a_program_that_cannot_take_over_changes_nothing() {
     assert_eq!(pids(&kend, &["a", "b"]), before);
 }
 
-/// The lines that a part prints meanwhile are all in its log, in their order. While the disk stands still there is no upgrade, as the
-/// lines that wait for it would be lost.
+/// The lines that a part prints during an upgrade are all in its log, in their order. While the disk stands still there is no upgrade,
+/// because the lines that wait to be written would be lost.
 #[test]
 fn no_line_is_lost_over_an_upgrade() {
     const LINES: usize = 300_000;

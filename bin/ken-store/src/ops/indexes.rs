@@ -1,5 +1,5 @@
-//! Merging the full-text indexes. Each exchange adds a piece to an index, and a search looks into every piece. SQLite merges the small ones
-//! as they are written, and leaves some twenty after a year; so once a day all become one, in slices.
+//! Merging the full-text indexes. Each exchange adds a segment to an index, and a search looks into every segment. SQLite merges the small
+//! ones as they are written, and leaves some twenty after a year; so once a day all become one, in slices.
 
 use ken_types::{Error, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -192,7 +192,7 @@ pub trait Purges: Words {
         Ok(false)
     }
 
-    /// Rewrites at most about `pages` pages of the full-text indexes as one piece, without the rows that were deleted. Returns whether there
+    /// Rewrites at most about `pages` pages into one segment of each full-text index, without the rows that were deleted. Returns whether there
     /// may be more.
     fn merge_indexes(&self, pages: i64, merge: Merge) -> Result<bool, Error>;
 

@@ -264,7 +264,7 @@ async fn a_round_of_several_slices_deletes_all_that_is_old() {
     }
 }
 
-/// A search looks into each piece of an index, so there must not be many. The merge takes several slices, and ends although others talk.
+/// A search looks into each segment of an index, so there must not be many. The merge takes several slices, and ends although others talk.
 #[tokio::test]
 async fn once_a_day_the_indexes_are_merged_while_people_talk() {
     let kit = Kit::new();
@@ -273,7 +273,7 @@ async fn once_a_day_the_indexes_are_merged_while_people_talk() {
     }
     kit.session("tui-1", "a").await;
     let words = |number: usize| (0..1_500).map(|word| format!("w{number}x{word} ")).collect::<String>();
-    let pieces = || kit.count("(SELECT DISTINCT segid FROM memory_index_idx)");
+    let segments = || kit.count("(SELECT DISTINCT segid FROM memory_index_idx)");
     let round = || -> String {
         let file = rusqlite::Connection::open(kit.file()).unwrap();
         let sql = "SELECT coalesce(max(value), '') FROM facts WHERE name = 'indexes.round'";
@@ -283,7 +283,7 @@ async fn once_a_day_the_indexes_are_merged_while_people_talk() {
         for number in 0..60 {
             kit.talk("tui-1", &format!("d{day}m{number}"), &words(number), "answer").await;
         }
-        let (before, last) = (pieces(), round());
+        let (before, last) = (segments(), round());
         kit.turn_clock(DAY_MS).await;
         let mut slices = 0;
         while round() == last || round().contains("false") {
@@ -292,7 +292,11 @@ async fn once_a_day_the_indexes_are_merged_while_people_talk() {
             kit.turn_clock(150).await;
             slices += 1;
         }
-        assert!(slices > 1 && pieces() < before, "day {day}: {slices} slices, {before} pieces, then {}", pieces());
+        assert!(
+            slices > 1 && segments() < before,
+            "day {day}: {slices} slices, {before} segments, then {}",
+            segments()
+        );
     }
     let search = Search { query: "w59x3".into(), scope: Some(scope("a")), limit: 5, vector: None, session: None };
     assert_eq!(kit.read::<MemorySearch>(search).await.unwrap().found.len(), 2);

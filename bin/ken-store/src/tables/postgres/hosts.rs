@@ -54,10 +54,12 @@ pub(super) struct Host {
     owns_id: bool,
 }
 
-/// The number of an activity that has begun, and that of the last transaction of the one before.
-struct Begun {
+/// What the server has stored for this host when it begins to work.
+struct Joined {
     epoch: i64,
+    /// The number of the last transaction before.
     batch: i64,
+    /// The time of the server.
     at: Timestamp,
 }
 
@@ -105,11 +107,11 @@ impl Host {
             return Ok(None);
         }
         self.begin_change(session);
-        let begun = self.join_in(session).and_then(|begun| session.commit_for_certain().map(|()| begun));
-        if begun.is_err() {
+        let joined = self.join_in(session).and_then(|joined| session.commit_for_certain().map(|()| joined));
+        if joined.is_err() {
             _ = session.batch("ROLLBACK");
         }
-        let Begun { epoch, batch, at } = begun?;
+        let Joined { epoch, batch, at } = joined?;
         tracing::info!(host = &*self.id, epoch, "this host works");
         (self.epoch, self.batch, self.owns_id) = (Some(epoch), batch, false);
         Ok(Some(at))
@@ -122,7 +124,7 @@ impl Host {
         session.defer(ONE_AT_A_TIME);
     }
 
-    fn join_in(&self, session: &mut Session) -> Result<Begun, Error> {
+    fn join_in(&self, session: &mut Session) -> Result<Joined, Error> {
         let sql = format!("SELECT 1 FROM hosts WHERE host = $1 AND active = 1 AND renewed_at > {NOW} - {LEASE_MS}");
         let is_taken = session.first(&sql, params![&*self.id], |_| Ok(()))?.is_some();
         if is_taken && !self.owns_id {
@@ -142,10 +144,10 @@ impl Host {
                active = 1, renewed_at = excluded.renewed_at, leads = greatest(hosts.leads, excluded.leads)
              RETURNING epoch, batch, renewed_at"
         );
-        let begun = session.first(&sql, params![&*self.id, self.name, VERSION], |row| {
-            Ok(Begun { epoch: row.get("epoch")?, batch: row.get("batch")?, at: time(row, "renewed_at")? })
+        let joined = session.first(&sql, params![&*self.id, self.name, VERSION], |row| {
+            Ok(Joined { epoch: row.get("epoch")?, batch: row.get("batch")?, at: time(row, "renewed_at")? })
         })?;
-        begun.ok_or_else(|| Error::internal("a host could not be stored"))
+        joined.ok_or_else(|| Error::internal("a host could not be stored"))
     }
 
     /// Changes the row of this host, as the first statement of a transaction after the lock. The transaction fails if this host
