@@ -32,7 +32,7 @@ use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See
 use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
-use open::Opened;
+use open::{ChangeNumber, Opened};
 use soundness::Soundness;
 
 /// A database file that is locked for this process.
@@ -131,7 +131,7 @@ struct SqliteWriter {
     files: OpenFiles,
     acknowledged: Acknowledged,
     /// The number of the newest committed change.
-    newest: u64,
+    newest: ChangeNumber,
     /// How many rows had been changed on this connection when the transaction began.
     rows_before: u64,
 }
@@ -192,13 +192,12 @@ impl Writer for SqliteWriter {
         if self.database.0.total_changes() == self.rows_before {
             return self.command("COMMIT");
         }
-        let newest = self.newest + 1;
-        open::set_newest_change(&self.database.0, newest).map_err(fault::error)?;
+        let newest = self.newest.next(&self.database.0).map_err(fault::error)?;
         self.command("COMMIT")?;
         self.newest = newest;
         // In this order: the changes that a lost log has taken along must not count as acknowledged.
         self.check_files();
-        self.acknowledged.record(newest);
+        self.acknowledged.record(newest.sum());
         Ok(())
     }
 

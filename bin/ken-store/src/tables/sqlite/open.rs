@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::files::{Acknowledged, beside, length, log_path, record_loss, refuse, temporary_error};
-use super::migrations::{APPLICATION_ID, STEPS, VERSION, add_functions};
+use super::migrations::{APPLICATION_ID, CHANGE_NUMBERS_VERSION, STEPS, VERSION, add_functions};
 
 /// The number of the first SQLite version in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
@@ -47,8 +47,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
 pub(crate) struct Opened {
     pub(crate) connection: Connection,
     pub(crate) acknowledged: Acknowledged,
-    /// The number of the newest change.
-    pub(crate) newest: u64,
+    pub(crate) newest: ChangeNumber,
     /// Whether the last store did not end by itself: it has left its log.
     pub(crate) is_unclean: bool,
 }
@@ -73,8 +72,9 @@ pub(crate) fn writer(path: &Path) -> Result<Opened, Error> {
     }
     migrate(path, &connection)?;
     touch_roots(&connection).map_err(|error| unusable(path, &error))?;
+    let newest = ChangeNumber::read(&connection).map_err(|error| unusable(path, &error))?;
     // After the loss was recorded, so that a kill between the two records it again.
-    let acknowledged = Acknowledged::create(path, newest)
+    let acknowledged = Acknowledged::create(path, newest.sum())
         .map_err(|error| temporary_error(path, format_args!("its last change cannot be recorded: {error}")))?;
     Ok(Opened { connection, acknowledged, newest, is_unclean })
 }
@@ -104,8 +104,8 @@ fn connect(path: &Path, fresh: bool) -> Result<(Connection, u64), Error> {
         return Err(read_only(path));
     }
     prepare_writer(&connection, fresh).map_err(|error| unusable(path, &error))?;
-    let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
-    Ok((connection, newest))
+    let newest = ChangeNumber::read(&connection).map_err(|error| unusable(path, &error))?;
+    Ok((connection, newest.sum()))
 }
 
 /// Sets whether closing the last connection copies the log into the database and removes the log.
@@ -113,25 +113,53 @@ pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool)
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint).map(drop)
 }
 
-/// The counter of all changes, which each transaction that changes something sets. It is in the table of counters.
-const CHANGES: &str = "changes";
-
-/// Returns the number of the newest change; 0 if no store of this release has written to the database.
-fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
-    // This runs before the migration, so the table may be missing.
-    let table = "SELECT 1 FROM sqlite_schema WHERE name = 'counters'";
-    if !connection.prepare(table)?.exists([])? {
-        return Ok(0);
-    }
-    let newest = "SELECT value FROM counters WHERE name = ?1";
-    let newest = connection.query_row(newest, [CHANGES], |row| row.get::<_, i64>(0).map(i64::cast_unsigned));
-    newest.optional().map(Option::unwrap_or_default)
+/// The number of a change. Every change raises one of the two numbers, so their sum grows with each. Most changes add to the system's stream
+/// anyway, whose last event always stays; a counter of their own would cost each of them a page of the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ChangeNumber {
+    /// The number of the newest event of the system's stream.
+    events: u64,
+    /// The number of changes without such an event.
+    others: u64,
 }
 
-/// Sets the number of the newest change, as part of that change.
-pub(crate) fn set_newest_change(connection: &Connection, newest: u64) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO counters (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
-    connection.prepare_cached(sql)?.execute((CHANGES, newest.cast_signed())).map(drop)
+/// The name under which the changes without an event are counted, in the table of counters.
+const CHANGES: &str = "changes";
+
+impl ChangeNumber {
+    /// Reads the number of the newest change. Before the migrations, tables may be missing, and an earlier release has counted all changes in
+    /// the table of counters.
+    fn read(connection: &Connection) -> rusqlite::Result<ChangeNumber> {
+        let events = if version(connection)? >= CHANGE_NUMBERS_VERSION { newest_event(connection)? } else { 0 };
+        if !connection.table_exists(None, "counters")? {
+            return Ok(ChangeNumber { events, others: 0 });
+        }
+        let sql = "SELECT value FROM counters WHERE name = ?1";
+        let others = connection.query_row(sql, [CHANGES], |row| row.get::<_, i64>(0)).optional()?;
+        Ok(ChangeNumber { events, others: others.unwrap_or_default().cast_unsigned() })
+    }
+
+    /// Numbers the change that is about to be committed.
+    pub(crate) fn next(self, connection: &Connection) -> rusqlite::Result<ChangeNumber> {
+        let events = newest_event(connection)?;
+        if events > self.events {
+            return Ok(ChangeNumber { events, ..self });
+        }
+        let others = self.others + 1;
+        let sql = "INSERT INTO counters (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
+        connection.prepare_cached(sql)?.execute((CHANGES, others.cast_signed()))?;
+        Ok(ChangeNumber { others, ..self })
+    }
+
+    pub(crate) fn sum(self) -> u64 {
+        self.events + self.others
+    }
+}
+
+fn newest_event(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut newest = connection.prepare_cached("SELECT number FROM system_events ORDER BY number DESC LIMIT 1")?;
+    let newest = newest.query_row([], |row| row.get::<_, i64>(0)).optional()?;
+    Ok(newest.unwrap_or_default().cast_unsigned())
 }
 
 /// Opens an existing and migrated database for checkpoints.
@@ -171,7 +199,7 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     let is_unused = !is_locked(path) && length(&log_path(path)) == 0;
     let connection = if is_unused { open_unused(path)? } else { reader(path)? };
     check_version(path, &connection)?;
-    let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
+    let newest = ChangeNumber::read(&connection).map_err(|error| unusable(path, &error))?.sum();
     let pragma = if full { "PRAGMA integrity_check(1)" } else { "PRAGMA quick_check(1)" };
     let damage: String = connection.query_row(pragma, [], |row| row.get(0)).map_err(|error| unusable(path, &error))?;
     if damage != "ok" {
@@ -346,5 +374,46 @@ mod tests {
             connection.query_row(&sql, [], |row| row.get(0)).unwrap()
         };
         assert_eq!((pragma("synchronous").as_str(), pragma("journal_mode").as_str()), ("2", "wal"));
+    }
+
+    /// Every change has a higher number than the one before, whether or not it adds an event.
+    #[test]
+    fn each_change_has_a_higher_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = writer(&dir.path().join("ken.db")).unwrap().connection;
+        let event = |number: i64| {
+            connection.execute("INSERT INTO system_events (number, at, body) VALUES (?1, 0, '{}')", [number]).unwrap();
+        };
+        let mut number = ChangeNumber::read(&connection).unwrap();
+        let mut numbers = vec![number.sum()];
+        for event_number in [None, None, Some(1), Some(4), None, Some(5)] {
+            event_number.map(event);
+            number = number.next(&connection).unwrap();
+            numbers.push(number.sum());
+        }
+        assert_eq!(numbers, [0, 1, 2, 3, 6, 7, 8]);
+        assert_eq!(ChangeNumber::read(&connection).unwrap().sum(), 8);
+    }
+
+    /// A loss is seen at the start that migrates, too: the events must not make up for changes that are missing.
+    #[test]
+    fn a_database_of_an_earlier_release_is_compared_by_its_own_numbers() {
+        for (acknowledged, is_lost) in [(50, false), (51, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("ken.db");
+            let connection = writer(&path).unwrap().connection;
+            let earlier = CHANGE_NUMBERS_VERSION - 1;
+            let sql = format!(
+                "INSERT INTO counters (name, value) VALUES ('changes', 50);
+                 INSERT INTO system_events (number, at, body) VALUES (9, 0, '{{}}'), (10, 0, '{{}}');
+                 PRAGMA user_version = {earlier};"
+            );
+            connection.execute_batch(&sql).unwrap();
+            drop(connection);
+            Acknowledged::create(&path, acknowledged).unwrap();
+            assert_eq!(writer(&path).unwrap().newest.sum(), 60);
+            assert_eq!(beside(&path, ".changes-lost").exists(), is_lost, "{acknowledged}");
+            assert_eq!(Acknowledged::read(&path).unwrap(), 60);
+        }
     }
 }
