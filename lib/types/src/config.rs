@@ -641,6 +641,10 @@ pub struct Part {
     pub limit: Limit,
     /// The limit on open files (`RLIMIT_NOFILE`).
     pub nofile: u64,
+    /// The limit on its address space in bytes (`RLIMIT_AS`); 0 for that of kend.
+    pub address_space: u64,
+    /// The limit on the processes and threads of its user (`RLIMIT_NPROC`), which does not hold for root; 0 for that of kend.
+    pub nproc: u64,
     /// The nice value of its processes, 0 to 19. Processes with a higher value get less processor time.
     pub nice: u8,
     /// Whether programs that the part runs may gain privileges, for instance by a setuid bit. A part that may has no walls.
@@ -723,6 +727,8 @@ impl Default for Part {
             watchdog_ms: 0,
             limit: Limit::default(),
             nofile: 4096,
+            address_space: 0,
+            nproc: 0,
             nice: 0,
             new_privileges: false,
             walls: Walls::default(),
