@@ -330,7 +330,7 @@ async fn a_session_with_a_folder_waits_for_its_host() {
     let held = claims(&two.first, 1, 0).await.claims;
     assert_eq!(held.iter().map(|claim| claim.lease.submission_id.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
     two.lose_first();
-    assert!(claims(&two.second, 2, 3_000).await.claims.is_empty());
+    assert!(claims(&two.second, 2, 13_000).await.claims.is_empty());
     let why = async |id: &str| two.second.read::<EventsWhy>(ByWork { id: id.into() }).await.unwrap();
     let waits = why("s1").await;
     assert!(waits.cause.contains("is away; it was last seen at 2") && waits.status == "running", "{waits:?}");
