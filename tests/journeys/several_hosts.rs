@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::provider::{Provider, Reply};
 use ken_tests::{
-    Answer, Builder, Client, NO_POSTGRES, Postgres, Stream, System, number, otlp, scripted_builder, skip, until,
+    Answer, Browser, Builder, Client, NO_POSTGRES, Postgres, Stream, System, chromium, number, otlp, root,
+    scripted_builder, skip, until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -472,11 +473,26 @@ fn who_waits_for_a_host_is_told_so() {
     let (mut first, second) = (scripted_on(&url), scripted_on(&url));
     let folder = tempfile::tempdir().unwrap();
     runs(&first, &["workspace", "trust", folder.path().to_str().unwrap()]);
-    let body = json!({"connector": "tui", "actorId": "a", "conversationId": "c", "workspace": folder.path()});
-    let session = first.post("/api/chat/sessions", &body).expect(201).text("/session/id");
-    first.say(&session, "hello").expect(200);
+    // As the console does.
+    let of = |name: &str, value: Value| {
+        let mut body = json!({"connector": "tui", "actorId": "local-tui", "conversationId": "local-tui"});
+        body[name] = value;
+        body
+    };
+    let session = first.post("/api/chat/sessions", &of("workspace", json!(folder.path()))).expect(201);
+    let session = session.text("/session/id");
+    let say = |system: &System| {
+        let mut body = of("session", json!(session));
+        body["text"] = json!("hello");
+        let mut client = system.client();
+        let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
+        request.json(&body).send().expect(202).text("/submissionId")
+    };
+    let done = say(&first);
+    let state = |id: &str| server.sql(&database, &format!("SELECT state FROM ken.submissions WHERE id = '{id}'"));
+    until("the first turn ends", || state(&done) == "completed");
     first.cut_power();
-    let turns = [(); 2].map(|()| send(&second, &session, "hello"));
+    let turns = [(); 2].map(|()| say(&second));
     let status = || String::from_utf8(second.ken(&["status"]).stderr).unwrap();
     until("the status says so", || status().contains("2 turns wait for the host "));
     let seen = server.sql(
@@ -485,13 +501,21 @@ fn who_waits_for_a_host_is_told_so() {
     );
     let (name, at) = seen.split_once('|').unwrap();
     assert!(status().contains(&format!("wait for the host {name}, last seen at {at}")), "{}", status());
+    let waits = format!("the host {name}, which is away; it was last seen at {at}");
     let why = second.get(&format!("/api/why/{}", turns[0])).expect(200).text("/cause");
-    assert!(why.contains(&format!("the host {name}, which is away; it was last seen at {at}")), "{why}");
+    assert!(why.contains(&waits), "{why}");
     assert!(runs(&second, &["why", &turns[0]]).contains(at));
     assert!(runs(&second, &["hosts", "list", "--json"]).contains("\"waiting\":2"));
-    // Its host comes back.
+    if let Some(program) = chromium() {
+        let browser = Browser::start(&program);
+        let tab = browser.tab(1280, 800, false);
+        tab.open(&format!("{}/#/chat/{session}", second.url()));
+        tab.sees(&waits);
+        tab.picture(&root().join("target/console/waits-for-a-host.png"));
+    }
     first.up();
-    until("the turns end", || !status().contains("wait for the host"));
+    until("the turns end when the host is back", || turns.iter().all(|turn| state(turn) == "completed"));
+    assert!(!status().contains("wait for the host"));
 }
 
 /// A platform that is asked by two at a time refuses one of them.
