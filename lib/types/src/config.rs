@@ -214,11 +214,13 @@ pub struct Store {
     pub require_sync: bool,
     /// Whether hosts that share the database tell each other of changes. If not, each of them looks once a second.
     pub notify: bool,
+    /// Whether the folders of sessions are at the same paths on all hosts, so that any of them can work there.
+    pub shared_workspace: bool,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { url: String::new(), require_sync: false, notify: true }
+        Store { url: String::new(), require_sync: false, notify: true, shared_workspace: false }
     }
 }
 
