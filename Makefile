@@ -53,7 +53,7 @@ test: toolchain
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
-# Then thirty stalls, a hundred promotions of a standby of the database server, and under eight kinds of clients a thousand kills, a disk
+# Then the goals of kend with 10,000 restarts, thirty stalls, a hundred promotions of a standby of the database server, and under eight kinds of clients a thousand kills, a disk
 # that is full, stands still and fails, and a clock that is set. Needs node, npm and Python; other packages come from the npm registry and
 # PyPI. tests/README.md lists what each script needs.
 torture: toolchain
@@ -72,6 +72,7 @@ torture: toolchain
 	tests/conformance/openai.sh target/release target/openai
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --example runner --test system --locked
+	KEN_RESTARTS=10000 $(CARGO) test --workspace --test goals --locked -- --nocapture
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
 	KEN_PAIRS=10000 $(CARGO) test --workspace --test engine_postgres --locked -- --nocapture two_hosts_accept

@@ -82,6 +82,12 @@ pub(crate) fn pss_kib(pid: i32) -> u64 {
     memory_kib(pid, "Pss:")
 }
 
+/// What of it is not the content of a file, in KiB.
+#[allow(dead_code, reason = "not every bench asks")]
+pub(crate) fn anonymous_kib(pid: i32) -> u64 {
+    memory_kib(pid, "Anonymous:")
+}
+
 /// The time that the threads of a process have run.
 #[allow(dead_code, reason = "not every bench asks")]
 pub(crate) fn processor(pid: i32) -> Duration {

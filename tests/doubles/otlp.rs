@@ -16,8 +16,13 @@ pub fn traces(request: &ReceivedRequest) -> Value {
 
 /// All spans of requests.
 pub fn spans(requests: &[ReceivedRequest]) -> Vec<Value> {
-    let of = |request| traces(request)["resourceSpans"][0]["scopeSpans"][0]["spans"].take();
-    requests.iter().flat_map(|request| of(request).as_array().cloned().expect("spans")).collect()
+    let of = |resource: Value| resource["scopeSpans"][0]["spans"].as_array().cloned().expect("spans");
+    requests.iter().flat_map(resources).flat_map(of).collect()
+}
+
+/// The resources of a request, each with its spans.
+pub fn resources(request: &ReceivedRequest) -> Vec<Value> {
+    traces(request)["resourceSpans"].as_array().cloned().expect("resources")
 }
 
 /// A field: its number, its name in the JSON form, and its type.

@@ -227,6 +227,9 @@ impl Postgres {
             "max_connections=200".into(),
             // A process that is killed loses nothing that it has written, whatever the disk knows of it.
             "fsync=off".into(),
+            // A commit that waits when a standby is made a synchronous one goes on at the next report of the standby. It has reported what
+            // it has got, and so reports again after this time, by default 10 seconds.
+            "wal_receiver_status_interval=1".into(),
         ];
         own.iter().chain(&self.settings).map(|setting| format!("-c '{setting}' ")).collect()
     }

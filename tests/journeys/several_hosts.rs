@@ -6,8 +6,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
+use ken_tests::provider::{Provider, Reply};
 use ken_tests::{
-    Answer, Builder, Client, NO_POSTGRES, Postgres, Stream, System, number, scripted_builder, skip, until,
+    Answer, Browser, Builder, Client, NO_POSTGRES, Postgres, Stream, System, chromium, number, otlp, root,
+    scripted_builder, skip, until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -272,6 +274,248 @@ fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
     first.up();
     until("the lost host is back", || is_ready(&first));
     assert_eq!(add(&first, "again"), 201);
+}
+
+/// Two hosts that each work on a turn without an end, and what tells of it.
+struct Holding {
+    hosts: [System; 2],
+    database: String,
+    before: String,
+}
+
+impl Holding {
+    fn start(server: &Postgres, database: String, url: &str) -> Holding {
+        let config = format!("[store]\nurl = \"{url}\"\n");
+        let script = [json!({"events": [{"text": "part"}, {"sleep_ms": 600_000}]})];
+        let hosts = [(); 2].map(|()| Builder::default().script(&script).config(&config).start());
+        let turns = [&hosts[0], &hosts[1]].map(|system| send(system, &system.session(), "hold"));
+        let mut holding = Holding { hosts, database, before: String::new() };
+        until("both turns run", || turns.iter().all(|turn| holding.held(server).contains(turn)));
+        holding.before = holding.held(server);
+        holding
+    }
+
+    /// The leases, and who holds them in which activity.
+    fn held(&self, server: &Postgres) -> String {
+        let sql = "SELECT s.id, lease, holder, epoch FROM ken.submissions AS s JOIN ken.hosts ON host = holder WHERE open = 0 AND lease > 0 ORDER BY 1";
+        server.sql(&self.database, sql)
+    }
+
+    #[track_caller]
+    fn goes_on(&self, server: &Postgres) {
+        until("both work again", || self.hosts.iter().all(is_ready));
+        assert!(self.hosts.iter().all(|host| add(host, "after") == 201));
+        // A host that took the other for silent would do so now.
+        sleep(Duration::from_secs(12));
+        assert_eq!(self.held(server), self.before, "a turn has begun again, or a host has");
+        assert_eq!(hosts(&self.hosts[0]).iter().filter(|host| host.state == "active").count(), 2);
+    }
+}
+
+/// While the synchronous standby is away, a commit waits, and the changes of the other host behind it. Neither host is lost by this, also if one
+/// of them goes on some seconds later than the other.
+#[test]
+fn hosts_keep_what_they_hold_while_the_synchronous_standby_is_away() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let standby = server.standby();
+    server.wait_for_standby(true);
+    let url = server.url(&database);
+    let holding = Holding::start(&server, database, &url);
+    standby.crash();
+    // Each host has a change that waits.
+    let statuses = std::thread::scope(|scope| {
+        let adding = [&holding.hosts[0], &holding.hosts[1]].map(|host| scope.spawn(|| add(host, "meanwhile")));
+        sleep(Duration::from_secs(number("KEN_AWAY_S", 28)));
+        let store = Pid::from_raw(holding.hosts[0].pid("store"));
+        kill(store, Signal::SIGSTOP).unwrap();
+        standby.resume();
+        sleep(Duration::from_secs(4));
+        kill(store, Signal::SIGCONT).unwrap();
+        adding.map(|adding| adding.join().unwrap())
+    });
+    println!("the changes meanwhile were answered with {statuses:?}");
+    holding.goes_on(&server);
+}
+
+/// What the standby has got last is older than a host may be silent: the hosts show that they work without waiting for it.
+#[test]
+fn hosts_keep_what_they_hold_when_a_standby_is_promoted_that_was_away() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let standby = server.standby();
+    server.wait_for_standby(true);
+    let url = server.url_of_both(&standby, &database);
+    let holding = Holding::start(&server, database, &url);
+    standby.crash();
+    sleep(Duration::from_secs(14));
+    server.crash();
+    standby.resume();
+    standby.promote();
+    holding.goes_on(&standby);
+}
+
+/// Meanwhile each of them is written to. The copy is a home that has the id of the third host.
+#[test]
+fn of_three_hosts_one_is_lost_one_restarts_and_a_copy_of_one_is_refused() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let (first, mut second, mut third, mut copy) =
+        (scripted_on(&url), scripted_on(&url), scripted_on(&url), scripted_on(&server.url(&server.database())));
+    assert_eq!(copy.down(), Some(0));
+    let active = || hosts(&first).iter().filter(|host| host.state == "active").count();
+    until("all three are seen", || active() == 3);
+    let writing = writers(&first);
+    let others = [(&second, "x"), (&third, "y"), (&third, "z")].map(|(system, name)| Writer::start(system, name));
+    let turns: Vec<String> = [&first, &second, &third]
+        .iter()
+        .flat_map(|system| (0..3).map(|_| send(system, &system.session(), "pause")))
+        .collect();
+    let open = send(&second, &second.session(), "hold");
+    sleep(Duration::from_secs(2));
+    second.cut_power();
+    assert_eq!(third.down(), Some(0));
+    third.up();
+    let unsettled = |id: &String| {
+        server.sql(&database, &format!("SELECT 1 FROM ken.submissions WHERE id = '{id}' AND live = 1")) == "1"
+    };
+    until("the turns of all hosts end", || !turns.iter().any(unsettled));
+    until("the lost host is seen to be away", || active() == 2);
+    let held = || {
+        let sql = format!(
+            "SELECT name FROM ken.submissions JOIN ken.hosts ON host = holder WHERE id = '{open}' AND open = 0 AND active = 1"
+        );
+        !server.sql(&database, &sql).is_empty()
+    };
+    until("the open turn goes on at another host", held);
+    // One of them says so and waits, and the other one works.
+    let settings = |system: &System| system.home().join("ken.toml");
+    std::fs::copy(settings(&third), settings(&copy)).unwrap();
+    std::fs::copy(third.home().join("state/store/host"), copy.home().join("state/store/host")).unwrap();
+    copy.up();
+    let is_refused = |home: &System| {
+        String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
+    };
+    until("one is refused", || [&third, &copy].iter().any(|home| is_refused(home)));
+    let ids: BTreeSet<String> = hosts(&first).into_iter().map(|host| host.id).collect();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert_eq!(copy.down(), Some(0));
+    until("the third host works", || is_ready(&third));
+    second.up();
+    until("all three are seen again", || active() == 3);
+    sleep(Duration::from_millis(500));
+    let written: Vec<Vec<String>> = writing.into_iter().chain(others).map(|writer| writer.end().acknowledged).collect();
+    let counts: Vec<usize> = written.iter().map(Vec::len).collect();
+    let stored = stored(&second);
+    let lost: Vec<_> = written.iter().flatten().filter(|number| !stored.contains_key(*number)).collect();
+    let doubled: Vec<_> = stored.iter().filter(|(_, times)| **times > 1).collect();
+    println!("3 hosts: acknowledged {counts:?}, {} lost, {} doubled", lost.len(), doubled.len());
+    assert!(counts.iter().all(|count| *count > 20) && lost.is_empty() && doubled.is_empty(), "{lost:?} {doubled:?}");
+}
+
+/// The host with the duties sends the traces of all. Each names the host on which the work was done.
+#[test]
+fn traces_name_the_host_that_has_done_the_work() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let collector = Provider::start(vec![Reply::Status(200, Vec::new(), "{}".to_owned())]);
+    let config = format!("[store]\nurl = \"{}\"\n[telemetry]\notlp = \"{}\"\n", server.url(&database), collector.url());
+    let [first, second] = [(); 2].map(|()| Builder::default().config(&config).start());
+    until("the export has begun", || first.call("store", "telemetry.ended", &[])["since"].is_string());
+    for system in [&first, &second, &first, &second] {
+        let session = system.session();
+        system.say(&session, "what is 2+2").expect(200);
+    }
+    let attribute = |of: &Value, name: &str| -> Option<String> {
+        let attributes = of["attributes"].as_array().unwrap();
+        let found = attributes.iter().find(|attribute| attribute["key"] == name)?;
+        found["value"]["stringValue"].as_str().map(str::to_owned)
+    };
+    // The id of each turn, the id and the name of its host.
+    let traced = || -> BTreeSet<String> {
+        let received = collector.received();
+        let resources = received.iter().flat_map(otlp::resources);
+        let of = |resource: Value| {
+            let [id, name] = ["service.instance.id", "host.name"]
+                .map(|name| attribute(&resource["resource"], name).expect("a host"));
+            let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap().clone();
+            let turns: Vec<String> = spans.iter().filter_map(|span| attribute(span, "ken.run.id")).collect();
+            turns.into_iter().map(move |turn| format!("{turn}|{id}|{name}"))
+        };
+        resources.flat_map(of).collect()
+    };
+    until("all traces have come", || traced().len() >= 4);
+    let sql = "SELECT id, holder, name FROM ken.submissions JOIN ken.hosts ON host = holder";
+    assert_eq!(traced(), server.sql(&database, sql).lines().map(str::to_owned).collect());
+    let hosts: BTreeSet<String> =
+        traced().iter().filter_map(|line| line.split('|').nth(1).map(str::to_owned)).collect();
+    println!("4 turns of {} hosts", hosts.len());
+    assert_eq!(hosts.len(), 2, "{hosts:?}");
+}
+
+/// The session works in a folder of the first host.
+#[test]
+fn who_waits_for_a_host_is_told_so() {
+    let Some(server) = Postgres::start(&[]) else {
+        return skip(NO_POSTGRES);
+    };
+    let database = server.database();
+    let url = server.url(&database);
+    let (mut first, second) = (scripted_on(&url), scripted_on(&url));
+    let folder = tempfile::tempdir().unwrap();
+    runs(&first, &["workspace", "trust", folder.path().to_str().unwrap()]);
+    // As the console does.
+    let of = |name: &str, value: Value| {
+        let mut body = json!({"connector": "tui", "actorId": "local-tui", "conversationId": "local-tui"});
+        body[name] = value;
+        body
+    };
+    let session = first.post("/api/chat/sessions", &of("workspace", json!(folder.path()))).expect(201);
+    let session = session.text("/session/id");
+    let say = |system: &System| {
+        let mut body = of("session", json!(session));
+        body["text"] = json!("hello");
+        let mut client = system.client();
+        let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
+        request.json(&body).send().expect(202).text("/submissionId")
+    };
+    let done = say(&first);
+    let state = |id: &str| server.sql(&database, &format!("SELECT state FROM ken.submissions WHERE id = '{id}'"));
+    until("the first turn ends", || state(&done) == "completed");
+    first.cut_power();
+    let turns = [(); 2].map(|()| say(&second));
+    let status = || String::from_utf8(second.ken(&["status"]).stderr).unwrap();
+    until("the status says so", || status().contains("2 turns wait for the host "));
+    let seen = server.sql(
+        &database,
+        "SELECT name, to_char(to_timestamp(renewed_at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS') FROM ken.hosts ORDER BY renewed_at LIMIT 1",
+    );
+    let (name, at) = seen.split_once('|').unwrap();
+    assert!(status().contains(&format!("wait for the host {name}, last seen at {at}")), "{}", status());
+    let waits = format!("the host {name}, which is away; it was last seen at {at}");
+    let why = second.get(&format!("/api/why/{}", turns[0])).expect(200).text("/cause");
+    assert!(why.contains(&waits), "{why}");
+    assert!(runs(&second, &["why", &turns[0]]).contains(at));
+    assert!(runs(&second, &["hosts", "list", "--json"]).contains("\"waiting\":2"));
+    if let Some(program) = chromium() {
+        let browser = Browser::start(&program);
+        let tab = browser.tab(1280, 800, false);
+        tab.open(&format!("{}/#/chat/{session}", second.url()));
+        tab.sees(&waits);
+        tab.picture(&root().join("target/console/waits-for-a-host.png"));
+    }
+    first.up();
+    until("the turns end when the host is back", || turns.iter().all(|turn| state(turn) == "completed"));
+    assert!(!status().contains("wait for the host"));
 }
 
 /// A platform that is asked by two at a time refuses one of them.

@@ -140,6 +140,7 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
             postgres.require_sync(start.config.store.require_sync);
             check_no_file(&file, postgres.name())?;
             postgres.set_notices(start.config.store.notify);
+            postgres.share_folders(start.config.store.shared_workspace);
             let clock = postgres.clock();
             Ok(Part { store: Store::start(postgres, clock)?, database: None })
         }

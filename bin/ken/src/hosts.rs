@@ -65,14 +65,14 @@ pub(crate) fn list(places: &Places, as_json: bool) -> Outcome {
         found.hosts.iter().try_for_each(print_json)?;
     } else {
         print_table(
-            ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "VERSION"],
+            ["HOST", "NAME", "STATE", "DUTIES", "SEEN", "WAITING", "VERSION"],
             found.hosts.iter().map(|host| row(host, now)),
         )?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(host: &HostRecord, now: Timestamp) -> [String; 6] {
+fn row(host: &HostRecord, now: Timestamp) -> [String; 7] {
     let here = if host.here { " (here)" } else { "" };
     let seconds = now.millis().saturating_sub(host.seen_at.millis()).max(0) / 1_000;
     [
@@ -81,6 +81,7 @@ fn row(host: &HostRecord, now: Timestamp) -> [String; 6] {
         host.state.name().to_owned(),
         if host.has_duties { "yes" } else { "-" }.to_owned(),
         format!("{seconds} s ago"),
+        host.waiting.to_string(),
         host.version.clone(),
     ]
 }

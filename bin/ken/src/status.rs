@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ken_types::ops::Nothing;
 use ken_types::ops::approvals::{ApprovalsPending, ListApprovals};
+use ken_types::ops::hosts::{HostState, HostsList};
 use ken_types::ops::kend::{Listener, PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
@@ -21,7 +23,7 @@ const UNKNOWN: u8 = 4;
 
 const STORE: &str = "store";
 /// A part that does not answer must not delay the status of the others for long.
-const APPROVALS_TIMEOUT: Duration = Duration::from_secs(1);
+const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
@@ -60,6 +62,7 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             }
             if args.name.is_none() {
                 note_approvals(places);
+                note_absent_hosts(places);
             }
             let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
             if down.is_empty() {
@@ -96,11 +99,21 @@ fn show_addresses(status: &SystemStatus, as_json: bool) -> Outcome {
 /// Says how many requests wait for a person. Without an answer of the store nothing is said, because the table shows
 /// its state.
 fn note_approvals(places: &Places) {
-    let pending = call::<ApprovalsPending>(places, STORE, &ListApprovals::default(), Some(APPROVALS_TIMEOUT));
+    let pending = call::<ApprovalsPending>(places, STORE, &ListApprovals::default(), Some(NOTE_TIMEOUT));
     let count = pending.map_or(0, |pending| pending.approvals.len() as u64);
     if count > 0 {
         let waiting = format_count(count, "approval waits", "approvals wait");
         print_note(&format!("{waiting} for a decision: `ken approvals` lists what"));
+    }
+}
+
+/// Says how many turns wait for a host that is away.
+fn note_absent_hosts(places: &Places) {
+    let hosts = call::<HostsList>(places, STORE, &Nothing {}, Some(NOTE_TIMEOUT)).unwrap_or_default().hosts;
+    for host in hosts.iter().filter(|host| host.state == HostState::Away && host.waiting > 0) {
+        let turns = format_count(host.waiting, "turn waits", "turns wait");
+        let (name, seen_at) = (&host.name, host.seen_at);
+        print_note(&format!("{turns} for the host {name}, last seen at {seen_at}: `ken hosts rm` ends what waits"));
     }
 }
 

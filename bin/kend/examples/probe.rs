@@ -43,7 +43,9 @@ fn act(name: &str, value: &str) {
         "hang" => loop {
             sleep(Duration::from_secs(3600));
         },
-        "deaf" => ignore_term(),
+        "deaf" => ignore(if value == "ABRT" { Signal::SIGABRT } else { Signal::SIGTERM }),
+        // Reports how an attempt to read a file ended.
+        "read" => print(&format!("STATUS={:?}", std::fs::read(value).err().map(|error| error.kind()))),
         "lines" => (0..value.parse::<u32>().unwrap()).for_each(|line| println!("line {line}")),
         "flood" => flood(value.parse().unwrap()),
         "alive-for" => (0..value.parse::<u32>().unwrap() / 20).for_each(|_| {
@@ -115,10 +117,10 @@ fn descriptors() -> String {
     entries.filter_map(shown).collect()
 }
 
-fn ignore_term() {
+fn ignore(one: Signal) {
     // SAFETY: ignoring a signal runs no code.
     #[allow(unsafe_code)]
-    unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }.unwrap();
+    unsafe { signal(one, SigHandler::SigIgn) }.unwrap();
 }
 
 fn flood(megabytes_a_second: u32) {

@@ -58,6 +58,8 @@ pub(crate) struct Launch {
     /// inherit it.
     pub(crate) secrets: Vec<u8>,
     pub(crate) nofile: u64,
+    pub(crate) address_space: u64,
+    pub(crate) nproc: u64,
     pub(crate) nice: u8,
     pub(crate) new_privileges: bool,
     /// `None` for a part without walls.
@@ -91,6 +93,8 @@ impl Launch {
             env: env.into_iter().map(|pair| text(&pair)).collect::<Result<_, _>>()?,
             secrets,
             nofile: part.nofile,
+            address_space: part.address_space,
+            nproc: part.nproc,
             nice: part.nice,
             new_privileges: part.new_privileges,
             sections: sections(part, &loaded.config),
@@ -119,6 +123,8 @@ impl Launch {
             secrets: Vec::new(),
             // As many files as kend itself may have: the doctor reports the limit.
             nofile: u64::MAX,
+            address_space: 0,
+            nproc: 0,
             nice: 0,
             new_privileges: true,
             walls: None,

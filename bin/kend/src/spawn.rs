@@ -244,13 +244,22 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
 fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
     setrlimit(Resource::RLIMIT_LOCKS, mark, mark)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let files = launch.nofile.min(max);
-    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    lower(Resource::RLIMIT_NOFILE, launch.nofile)?;
+    for (resource, wanted) in [(Resource::RLIMIT_AS, launch.address_space), (Resource::RLIMIT_NPROC, launch.nproc)] {
+        if wanted > 0 {
+            lower(resource, wanted)?;
+        }
+    }
     // SAFETY: a plain system call on this process.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     // SAFETY: as above.
     Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice(own, launch.nice.into())) }).map(drop)
+}
+
+/// Sets a limit, which may not be higher than that of kend.
+fn lower(resource: Resource, wanted: u64) -> Result<(), Errno> {
+    let (_, max) = getrlimit(resource)?;
+    setrlimit(resource, wanted.min(max), wanted.min(max))
 }
 
 /// The nice value of a part: it can be higher than that of kend, but not lower.

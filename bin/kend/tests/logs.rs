@@ -12,21 +12,6 @@ use nix::unistd::mkfifo;
 use serde_json::json;
 
 #[test]
-fn no_line_is_lost_over_restarts() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"lines:20000\", \"hang\"]\n");
-    let kend = home.start();
-    let count = || home.read("state/log/a.log").lines().count();
-    until("the first lines", || count() == 20_000);
-    wait_for_restart();
-    // It is killed right after it has written, when its output may still be in the pipe.
-    kill9(kend.part_pid("a"));
-    until("the second lines", || count() == 40_000);
-    for (index, line) in home.read("state/log/a.log").lines().enumerate() {
-        assert_eq!(line, format!("line {}", index % 20_000));
-    }
-}
-
-#[test]
 fn the_last_lines_and_what_follows_over_a_restart_and_rotations() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:3000\", \"say:end\", \"ready\", \"hang\"]\n");
     let text = home
@@ -58,23 +43,6 @@ fn kend_has_a_log_of_its_own_and_an_unknown_name_has_none() {
     assert!(own.iter().any(|line| line.contains("ready after")), "{own:?}");
     assert_eq!(kend.logs("a"), [""; 0]);
     assert_eq!(kend.call("parts.logs", json!({"name": "b"})).unwrap_err()["code"], "not_found");
-}
-
-#[test]
-fn a_flood_delays_nobody_else_and_its_own_end() {
-    let home = Home::new(
-        "[part.loud]\ncommand = [\"PROBE\", \"ready\", \"flood:100\"]\n[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n",
-    );
-    let kend = home.start();
-    for _ in 0..5 {
-        let done = kend.restart_part("a");
-        assert_eq!(done["state"], "ready");
-    }
-    // Rotation limits the disk space that excessive output can take.
-    let size =
-        |age: &str| std::fs::metadata(home.path(&format!("state/log/loud.log{age}"))).map_or(0, |meta| meta.len());
-    assert!(size("") <= 10 * 1024 * 1024 && size(".6") == 0);
-    assert!(kend.stop().status.success());
 }
 
 #[test]

@@ -4,32 +4,10 @@
 
 mod common;
 
-use common::{Home, is_running, kill9, until, wait_for_restart};
+use common::{Home, is_running, kill9, until};
 
 const FAMILY: &str = "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"child:DIR/children\", \"daemon:DIR/daemons\", \"sleep:100\", \"ready\", \"hang\"]\n\
                       [part.b]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"ready\", \"hang\"]\n";
-
-#[test]
-fn what_a_dead_part_left_behind_is_killed_with_it() {
-    let home = Home::new(FAMILY);
-    let kend = home.start();
-    until("both descendants", || home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1);
-    let (child, daemon) = (home.numbers("children")[0], home.numbers("daemons")[0]);
-    assert!(is_running(child) && is_running(daemon));
-    wait_for_restart();
-    let other = kend.part_pid("b");
-    kill9(kend.part_pid("a"));
-    until("the child in the group is gone", || !is_running(child));
-    until("the one that left the group is gone", || !is_running(daemon));
-    assert_eq!(kend.part_pid("b"), other);
-    until("the next family", || home.numbers("daemons").len() == 2);
-    assert!(is_running(home.numbers("daemons")[1]));
-    // There are no zombies: the only children of kend are its parts and the running daemon.
-    until("only living children", || {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
-        children.split_whitespace().all(|pid| is_running(pid.parse().unwrap()))
-    });
-}
 
 #[test]
 fn a_stopped_system_leaves_nobody() {
@@ -71,26 +49,6 @@ fn parent(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let rest = stat.rsplit(") ").next().unwrap();
     rest.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-#[test]
-fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
-    let home = Home::new(FAMILY);
-    for round in 1..=20 {
-        let mut kend = home.start();
-        until("the daemon", || home.numbers("daemons").len() == round);
-        kend.child.kill().unwrap();
-        kend.child.wait().unwrap();
-        let parts = home.numbers("parts");
-        assert_eq!(parts.len(), 2 * round);
-        until("the parts are gone", || parts.iter().all(|pid| !is_running(*pid)));
-    }
-    // The next kend kills processes that had left their group before it starts anything.
-    let kend = home.start();
-    let mut daemons = home.numbers("daemons");
-    daemons.truncate(20);
-    assert!(daemons.iter().all(|pid| !is_running(*pid)), "two copies at once");
-    drop(kend);
 }
 
 #[test]

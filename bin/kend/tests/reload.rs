@@ -16,60 +16,6 @@ fn with(more: &str) -> String {
 }
 
 #[test]
-fn only_what_changed_is_touched() {
-    let home = Home::new(&with(
-        "[part.changed]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.gone]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
-         [part.reader]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nreads = [\"chat\"]\n",
-    ));
-    let kend = home.start();
-    let before = ["kept", "changed", "reader"].map(|name| kend.part_pid(name));
-    home.configure(&with(
-        "stop_timeout_ms = 5000\n[part.changed]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n\
-         [part.reader]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nreads = [\"chat\"]\n\
-         [part.fresh]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[chat]\nwait_ms = 1\n",
-    ));
-    let done = kend.reload();
-    assert_eq!(
-        done,
-        json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "unchanged": ["kept"]})
-    );
-    kend.call("parts.wait_ready", json!({})).unwrap();
-    until("the removed part is forgotten", || kend.call("parts.status", json!({"name": "gone"})).is_err());
-    assert_eq!(kend.part_pid("kept"), before[0]);
-    assert_ne!(kend.part_pid("changed"), before[1]);
-    assert_ne!(kend.part_pid("reader"), before[2]);
-    assert_eq!(kend.part("changed")["status_text"], "new");
-    assert_eq!(kend.state("fresh"), "ready");
-}
-
-#[test]
-fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
-    let home = Home::new(KEPT);
-    let kend = home.start();
-    let pid = kend.part_pid("kept");
-    for bad in [
-        "[part.kept]\nnonsense = 1\n",
-        "[part.kept",
-        "[part.kept]\ncommand = [\"no-such\"]\n",
-        &with("[limits]\nrate_chat = \"x/minute\"\n"),
-        &with("[model]\nuse = \"nope\"\n"),
-    ] {
-        home.configure(bad);
-        let error = kend.call("kend.reload", json!({})).unwrap_err();
-        assert_eq!(error["code"], "invalid", "{bad}");
-        assert!(error["message"].as_str().unwrap().contains("ken.toml:"), "{error}");
-    }
-    let status = kend.call("parts.status", json!({})).unwrap();
-    assert_eq!(status["config"]["good"], false);
-    assert_eq!(status["config"]["errors"].as_array().unwrap().len(), 1);
-    assert_eq!(kend.part_pid("kept"), pid);
-    home.configure(KEPT);
-    kend.reload();
-    assert_eq!(kend.call("parts.status", json!({})).unwrap()["config"]["good"], true);
-    assert_eq!(kend.part_pid("kept"), pid);
-}
-
-#[test]
 fn a_socket_that_cannot_be_bound_changes_nothing() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();

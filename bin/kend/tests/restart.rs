@@ -32,53 +32,6 @@ fn an_accident_is_repaired_at_once() {
 }
 
 #[test]
-fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/starts\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\n\
-         [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n",
-    );
-    let kend = home.start();
-    let other = kend.part_pid("b");
-    std::fs::write(home.path("bad"), "").unwrap();
-    kill9(kend.part_pid("a"));
-    until("the fourth death", || kend.part("a")["deaths"].as_array().unwrap().len() >= 4);
-    let delays: Vec<u64> = kend
-        .notes("a")
-        .iter()
-        .filter_map(|note| note.split_once("next start in ")?.1.split_once(" ms")?.0.parse().ok())
-        .collect();
-    for (delay, min) in delays.iter().zip([250, 500, 1_000, 2_000]) {
-        assert!((min..=min + min / 10).contains(delay), "{delays:?}");
-    }
-    assert!(delays.len() >= 4, "{delays:?}");
-    let part = kend.part("a");
-    assert_eq!(part["state"], "backoff");
-    assert!(part["retry_in_ms"].as_u64().unwrap() <= 2_200, "{part}");
-    assert_eq!(kend.part_pid("b"), other);
-    // A start requested by a person does not wait for the delay.
-    std::fs::remove_file(home.path("bad")).unwrap();
-    let started = kend.start_part("a");
-    assert_eq!(started["state"], "ready");
-}
-
-#[test]
-fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
-    // The process reads the file before it is ready. After that, only the kill ends it.
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\nlimit = { n = 2, within_ms = 60000 }\n",
-    );
-    let kend = home.start();
-    std::fs::write(home.path("bad"), "").unwrap();
-    kill9(kend.part_pid("a"));
-    kend.until_state("a", "failed");
-    assert!(kend.part("a")["cause"].as_str().unwrap().starts_with("2 starts within 60000 ms"));
-    let waited = kend.call("parts.wait_ready", json!({"timeout_ms": 50})).unwrap_err();
-    assert_eq!(waited["code"], "deadline");
-    std::fs::remove_file(home.path("bad")).unwrap();
-    assert_eq!(kend.start_part("a")["state"], "ready");
-}
-
-#[test]
 fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
     // Four parts, each killed five times after it has been ready for a second.
     let entry = |name: &str| {
@@ -144,21 +97,6 @@ fn held_sockets_refuse_nobody_during_backoff() {
         stream.read_to_string(&mut text).unwrap();
         assert!(!text.is_empty());
     }
-}
-
-#[test]
-fn a_silent_part_is_aborted_and_started_again() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nwatchdog_ms = 150\n\
-         [part.b]\ncommand = [\"PROBE\", \"ready\", \"alive:20\"]\nwatchdog_ms = 5000\n",
-    );
-    let kend = home.start();
-    until("a death", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
-    let part = kend.part("a");
-    assert_eq!(part["last_exit"], "watchdog timeout after 150 ms, signal SIGABRT");
-    assert_eq!(part["deaths"][0]["requested"], false);
-    until("a second start", || kend.part("a")["restarts"].as_u64().unwrap() >= 1);
-    assert_eq!(kend.part("b")["restarts"], 0);
 }
 
 /// A part that the watchdog ended has failed, no matter how long it was ready.
@@ -228,42 +166,6 @@ fn a_report_of_a_stranger_counts_for_nobody() {
 }
 
 #[test]
-fn the_last_sixteen_deaths_are_kept() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
-    let kend = home.start();
-    for _ in 0..18 {
-        kend.restart_part("a");
-    }
-    let part = kend.part("a");
-    assert_eq!(part["restarts"], 18);
-    let deaths = part["deaths"].as_array().unwrap();
-    assert_eq!(deaths.len(), 16);
-    assert!(deaths.iter().all(|death| death["requested"] == true && death["signal"] == 15));
-}
-
-#[test]
-fn an_idle_system_does_not_wake_kend() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.b]\ncommand = [\"PROBE\", \"say:x\", \"ready\", \"hang\"]\n",
-    );
-    let text = home.read("ken.toml").replace("watch = false", "watch = true");
-    std::fs::write(home.path("ken.toml"), text).unwrap();
-    let kend = home.start();
-    let switches = || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", kend.pid())).unwrap();
-        let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap();
-        let texts: Vec<String> = tasks.map(|task| status(task.unwrap())).collect();
-        let lines = texts.iter().flat_map(|text| text.lines());
-        let counts = lines.filter(|line| line.contains("ctxt_switches"));
-        counts.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum::<u64>()
-    };
-    std::thread::sleep(Duration::from_millis(200));
-    let before = switches();
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(switches(), before);
-}
-
-#[test]
 fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
     let home = Home::new(
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"pid:DIR/pid\", \"sleep:1100\", \"stopping\", \"deaf\", \"hang\"]\nstop_timeout_ms = 300\n",
@@ -274,31 +176,6 @@ fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
     let part = kend.part("a");
     assert_eq!(part["deaths"][0]["signal"], 9);
     assert_eq!(part["deaths"][0]["requested"], false);
-}
-
-#[test]
-fn systemd_hears_ready_when_all_have_had_their_chance() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.bad]\ncommand = [\"PROBE\", \"exit:1\"]\n\
-         [part.blocked]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nrequires = [\"bad\"]\n",
-    );
-    let socket = std::os::unix::net::UnixDatagram::bind(home.path("systemd")).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let next_datagram = || {
-        let mut text = [0; 256];
-        let length = socket.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..length]).into_owned()
-    };
-    let mut command = home.command(&[]);
-    let mut child = command.env("NOTIFY_SOCKET", home.path("systemd")).spawn().unwrap();
-    assert_eq!(next_datagram(), "READY=1\n");
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
-    assert!(next_datagram().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(next_datagram(), "READY=1\n");
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert_eq!(next_datagram(), "STOPPING=1\n");
-    assert!(child.wait().unwrap().success());
 }
 
 /// Another process copies the program: a test beside this one that forks while the file is open for writing would keep it from

@@ -67,40 +67,6 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
 }
 
 #[test]
-fn what_requires_another_starts_after_it_and_the_rest_at_once() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"sleep:50\", \"ready\", \"hang\"]\n\
-         [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nrequires = [\"a\"]\n\
-         [part.c]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nafter = [\"b\", \"off\"]\n\
-         [part.d]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
-         [part.off]\ncommand = [\"PROBE\"]\nenabled = false\n",
-    );
-    let kend = home.start();
-    let log = kend.journal();
-    let at = |part: &str, what: &str| {
-        let found = |line: &str| line.contains(&format!("\"part\":\"{part}\"")) && line.contains(what);
-        log.lines().position(found).unwrap_or_else(|| panic!("{part} {what}: {log}"))
-    };
-    assert!(at("a", "ready") < at("b", "started"));
-    assert!(at("b", "ready") < at("c", "started"));
-    assert!(at("d", "started") < at("a", "ready"));
-    assert_eq!(kend.state("off"), "stopped");
-}
-
-#[test]
-fn a_second_kend_names_the_first_and_leaves_it_alone() {
-    let home = Home::new(READY);
-    let kend = home.start();
-    let second = home.run(&["--announce"]);
-    assert!(!second.status.success());
-    assert_eq!(second.stdout, "");
-    assert_eq!(second.stderr.lines().count(), 1);
-    assert!(second.stderr.contains(&format!("pid {}", kend.pid())), "{}", second.stderr);
-    assert_eq!(kend.state("a"), "ready");
-    assert!(kend.stop().status.success());
-}
-
-#[test]
 fn a_taken_port_is_one_line_and_leaves_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -131,31 +97,6 @@ fn an_unwritable_home_and_an_open_secrets_file_are_one_line_each() {
     ended.assert_stderr_contains("secrets.env: has mode 0644");
     ended.assert_stderr_contains("chmod 600");
     assert!(!ended.stderr.contains("very-secret"));
-}
-
-#[test]
-fn check_says_every_error_and_starts_nothing() {
-    let home = Home::new(
-        "[gateway]\nprot = 1\n[part.a]\ncommand = [\"no-such\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"PROBE\"]\nafter = [\"a\"]\n",
-    );
-    home.secrets("no pair\n", 0o600);
-    let all = home.run(&["--check"]);
-    assert_eq!(all.status.code(), Some(2));
-    for line in [
-        "ken.toml:5: gateway.prot: unknown key; did you mean `port`?",
-        "ken.toml:7: part.a.command: no program `no-such`",
-        "part.a.requires: these parts wait for each other: a -> b -> a",
-        "secrets.env:1: not of the form NAME=value",
-    ] {
-        assert!(all.stderr.contains(line), "{line}: {}", all.stderr);
-    }
-    assert_eq!(all.stderr.lines().count(), 4, "{}", all.stderr);
-    home.configure(READY);
-    home.secrets("", 0o600);
-    let good = home.run(&["--check"]);
-    assert!(good.status.success(), "{}", good.stderr);
-    assert_eq!(good.stdout, format!("{}: no errors\n", home.path("ken.toml").display()));
-    assert!(!home.path("run").exists());
 }
 
 /// Anybody who can write the configuration decides what kend runs.
@@ -363,31 +304,4 @@ fn without_announce_kend_keeps_trying() {
     assert!(child.try_wait().unwrap().is_none());
     nix::sys::signal::kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     assert!(child.wait().unwrap().success());
-}
-
-#[test]
-fn privileges_limits_and_signals_of_a_part() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nnofile = 99\nnice = 7\n");
-    let kend = home.start();
-    let pid = kend.part_pid("a");
-    // The nice value is field 19 of /proc/PID/stat, the 17th after the name. kend itself may have been started with a
-    // nice value.
-    let nice = |pid: &str| -> i32 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields = stat.rsplit(')').next().unwrap();
-        fields.split_whitespace().nth(16).unwrap().parse().unwrap()
-    };
-    assert_eq!(nice(&pid.to_string()), nice("self").max(7));
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
-    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    let row = |name: &str| {
-        limits.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    assert!(row("Max open files").starts_with("Max open files 99 99"), "{limits}");
-    assert!(row("Max core file size").starts_with("Max core file size 0 0"), "{limits}");
-    assert_eq!(nix::unistd::getpgid(Some(pid)).unwrap(), pid);
-    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
-    assert_eq!(cwd, home.path("state"));
 }

@@ -19,21 +19,6 @@ const CHAIN: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
                      [part.d]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";
 
 #[test]
-fn parts_end_before_what_they_require() {
-    let home = Home::new(CHAIN);
-    let kend = home.start();
-    assert!(kend.stop().status.success());
-    let log = home.read("state/log/kend.log");
-    let ended: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("ended (signal"))
-        .filter_map(|line| line.split_once("\"part\":\"")?.1.get(..1))
-        .filter(|name| *name != "d")
-        .collect();
-    assert_eq!(ended, ["c", "b", "a"]);
-}
-
-#[test]
 fn parts_end_before_what_they_are_started_after() {
     let home = Home::new(
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
@@ -138,22 +123,6 @@ fn a_signal_reaches_the_process_of_a_part() {
     }
     kend.call("parts.kill", json!({"name": "b", "signal": "usr1"})).unwrap();
     until("its end", || kend.part("b")["last_exit"] == "signal SIGUSR1");
-}
-
-#[test]
-fn a_stubborn_part_is_killed_and_named() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"deaf\", \"pid:DIR/pid\", \"child:DIR/pid\", \"sleep:50\", \"ready\", \"hang\"]\nstop_timeout_ms = 100\n",
-    );
-    let kend = home.start();
-    until("the child", || home.numbers("pid").len() == 2);
-    let ended = kend.stop();
-    assert!(ended.status.success());
-    ended.assert_stderr_contains("a did not end within its time; killed: ");
-    for pid in home.numbers("pid") {
-        ended.assert_stderr_contains(&format!("{pid} (probe)"));
-        until("gone", || !is_running(pid));
-    }
 }
 
 #[test]

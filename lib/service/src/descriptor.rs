@@ -1,5 +1,4 @@
-//! Takes ownership of descriptors that the parent process has passed. This is the only file of the crate that needs
-//! `unsafe`.
+//! Takes ownership of descriptors that the parent process has passed.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 

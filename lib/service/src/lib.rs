@@ -10,6 +10,7 @@ mod descriptor;
 mod guard;
 mod hmac;
 mod log;
+mod memory;
 mod options;
 mod run;
 mod secrets;

@@ -214,11 +214,13 @@ pub struct Store {
     pub require_sync: bool,
     /// Whether hosts that share the database tell each other of changes. If not, each of them looks once a second.
     pub notify: bool,
+    /// Whether the folders of sessions are at the same paths on all hosts, so that any of them can work there.
+    pub shared_workspace: bool,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { url: String::new(), require_sync: false, notify: true }
+        Store { url: String::new(), require_sync: false, notify: true, shared_workspace: false }
     }
 }
 
@@ -641,6 +643,10 @@ pub struct Part {
     pub limit: Limit,
     /// The limit on open files (`RLIMIT_NOFILE`).
     pub nofile: u64,
+    /// The limit on its address space in bytes (`RLIMIT_AS`); 0 for that of kend.
+    pub address_space: u64,
+    /// The limit on the processes and threads of its user (`RLIMIT_NPROC`), which does not hold for root; 0 for that of kend.
+    pub nproc: u64,
     /// The nice value of its processes, 0 to 19. Processes with a higher value get less processor time.
     pub nice: u8,
     /// Whether programs that the part runs may gain privileges, for instance by a setuid bit. A part that may has no walls.
@@ -723,6 +729,8 @@ impl Default for Part {
             watchdog_ms: 0,
             limit: Limit::default(),
             nofile: 4096,
+            address_space: 0,
+            nproc: 0,
             nice: 0,
             new_privileges: false,
             walls: Walls::default(),

@@ -20,7 +20,7 @@ use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
 use serde_json::Value;
 
-use otlp::Span;
+use otlp::{OfHost, Span};
 use poster::{Poster, decoded_headers};
 use spans::Spans;
 
@@ -132,16 +132,19 @@ impl Exporter {
     }
 
     async fn send_all(&self, runs: &[EndedRun]) -> Result<(), Error> {
-        let (mut spans, mut count) = (Vec::new(), 0);
+        let (mut hosts, mut length, mut count): (Vec<OfHost>, _, _) = (Vec::new(), 0, 0);
         for (at, run) in runs.iter().enumerate() {
-            spans.extend(self.spans(run).await?);
+            let spans = self.spans(run).await?;
+            length += spans.len();
             count += 1;
+            add(&mut hosts, run, spans);
             let next = runs.get(at + 1);
             let is_apart = next.is_none_or(|next| next.ended_at > run.ended_at);
-            if !is_apart || (spans.len() < BATCH && next.is_some()) {
+            if !is_apart || (length < BATCH && next.is_some()) {
                 continue;
             }
-            let lost = match self.send(std::mem::take(&mut spans)).await? {
+            length = 0;
+            let lost = match self.send(std::mem::take(&mut hosts)).await? {
                 BatchOutcome::Taken => 0,
                 BatchOutcome::Refused(status) => {
                     let protocol = self.poster.protocol().name();
@@ -191,14 +194,22 @@ impl Exporter {
         Ok(spans.end())
     }
 
-    async fn send(&self, spans: Vec<Span>) -> Result<BatchOutcome, Error> {
-        let status = self.poster.post(&spans).await?;
+    async fn send(&self, hosts: Vec<OfHost>) -> Result<BatchOutcome, Error> {
+        let status = self.poster.post(&hosts).await?;
         match status {
             200..300 => Ok(BatchOutcome::Taken),
             // The OTLP specification lists these statuses as retryable.
             429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
             status => Ok(BatchOutcome::Refused(status)),
         }
+    }
+}
+
+/// Adds the spans of a run to those of its host.
+fn add(hosts: &mut Vec<OfHost>, run: &EndedRun, spans: Vec<Span>) {
+    match hosts.iter_mut().find(|(host, _)| *host == run.host) {
+        Some((_, known)) => known.extend(spans),
+        None => hosts.push((run.host.clone(), spans)),
     }
 }
 

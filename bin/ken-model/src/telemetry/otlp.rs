@@ -4,6 +4,7 @@
 
 use ken_types::Timestamp;
 use ken_types::config::OtlpProtocol;
+use ken_types::ops::telemetry::RunHost;
 use serde_json::{Value, json};
 
 const NAME: &str = "ken";
@@ -51,28 +52,45 @@ impl Attribute {
     }
 }
 
+/// The spans of one host; `None` if the system has only this one.
+pub(super) type OfHost = (Option<RunHost>, Vec<Span>);
+
 /// Returns the content type and the body of a request with these spans.
-pub(super) fn request(protocol: OtlpProtocol, spans: &[Span]) -> (&'static str, Vec<u8>) {
+pub(super) fn request(protocol: OtlpProtocol, hosts: &[OfHost]) -> (&'static str, Vec<u8>) {
     match protocol {
-        OtlpProtocol::Protobuf => ("application/x-protobuf", binary(spans).0),
-        OtlpProtocol::Json => ("application/json", document(spans).to_string().into_bytes()),
+        OtlpProtocol::Protobuf => ("application/x-protobuf", Message::default().each(1, hosts, resource_spans).0),
+        OtlpProtocol::Json => {
+            let hosts: Vec<Value> = hosts.iter().map(resource_value).collect();
+            ("application/json", json!({"resourceSpans": hosts}).to_string().into_bytes())
+        }
     }
 }
 
-fn resource() -> [Attribute; 2] {
+/// One host sends the spans of all, so each resource is the host that did the work.
+fn resource(host: Option<&RunHost>) -> Vec<Attribute> {
+    let name = host.map_or_else(own_name, |host| host.name.clone());
+    let named = [("host.name", name), ("service.instance.id", host.map(|host| host.id.clone()))];
     [Attribute::text("service.name", NAME), Attribute::text("service.version", VERSION)]
+        .into_iter()
+        .chain(named.into_iter().filter_map(|(key, value)| value.map(|value| Attribute::text(key, value))))
+        .collect()
+}
+
+fn own_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 fn nanoseconds(at: Timestamp) -> u64 {
     u64::try_from(at.millis()).unwrap_or_default().saturating_mul(1_000_000)
 }
 
-fn document(spans: &[Span]) -> Value {
+fn resource_value((host, spans): &OfHost) -> Value {
     let spans: Vec<Value> = spans.iter().map(span_value).collect();
-    json!({"resourceSpans": [{
-        "resource": {"attributes": resource().iter().map(attribute_value).collect::<Vec<_>>()},
+    json!({
+        "resource": {"attributes": resource(host.as_ref()).iter().map(attribute_value).collect::<Vec<_>>()},
         "scopeSpans": [{"scope": {"name": NAME, "version": VERSION}, "spans": spans}],
-    }]})
+    })
 }
 
 /// The ids are hexadecimal and 64-bit numbers are strings, as the JSON form of OTLP demands.
@@ -105,12 +123,11 @@ fn attribute_value(attribute: &Attribute) -> Value {
     json!({"key": attribute.key, "value": value})
 }
 
-fn binary(spans: &[Span]) -> Message {
+fn resource_spans((host, spans): &OfHost) -> Message {
     let scope = Message::default().bytes(1, NAME).bytes(2, VERSION);
     let scope_spans = Message::default().bytes(1, scope).each(2, spans, span_message);
-    let resource = Message::default().each(1, &resource(), attribute_message);
-    let resource_spans = Message::default().bytes(1, resource).bytes(2, scope_spans);
-    Message::default().bytes(1, resource_spans)
+    let resource = Message::default().each(1, &resource(host.as_ref()), attribute_message);
+    Message::default().bytes(1, resource).bytes(2, scope_spans)
 }
 
 fn span_message(span: &Span) -> Message {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ken_types::{Error, config::OtlpProtocol, uri};
 
-use super::otlp::{self, Span};
+use super::otlp::{self, OfHost};
 use crate::http::{self, Http};
 
 /// How long a collector may send nothing. Nobody waits for it, and a batch that is given up is sent again, so it gets
@@ -32,8 +32,8 @@ impl Poster {
     }
 
     /// Sends spans and returns the status of the response. Dropping the future ends the request.
-    pub(super) async fn post(&self, spans: &[Span]) -> Result<u16, Error> {
-        let (content_type, body) = otlp::request(self.protocol, spans);
+    pub(super) async fn post(&self, hosts: &[OfHost]) -> Result<u16, Error> {
+        let (content_type, body) = otlp::request(self.protocol, hosts);
         let mut headers = self.headers.clone();
         headers.push(("content-type".to_owned(), content_type.to_owned()));
         let connection = self.http.connection();

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::tables::OtherHost;
+
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
     hosts: HashMap<String, Known>,
@@ -40,9 +42,9 @@ impl Elsewhere {
 
     /// Compares the last transactions of the other hosts with what is known. With `is_patient`, the notice of a transaction has time until the
     /// next look.
-    pub(crate) fn look(&mut self, batches: &[(String, i64)], is_patient: bool) -> Seen {
-        self.hosts.retain(|host, _| batches.iter().any(|(other, _)| other == host));
-        let seen = batches.iter().map(|(host, batch)| self.look_at(host, *batch, is_patient));
+    pub(crate) fn look(&mut self, others: &[OtherHost], is_patient: bool) -> Seen {
+        self.hosts.retain(|host, _| others.iter().any(|other| other.host == *host));
+        let seen = others.iter().map(|other| self.look_at(&other.host, other.batch, is_patient));
         seen.max().unwrap_or(Seen::Nothing)
     }
 
@@ -72,7 +74,9 @@ mod tests {
     #[test]
     fn a_lost_notice_is_found_by_the_next_one_or_by_the_second_look() {
         let mut known = Elsewhere::default();
-        let look = |known: &mut Elsewhere, batch: i64, is_patient| known.look(&[("a".to_owned(), batch)], is_patient);
+        let look = |known: &mut Elsewhere, batch: i64, is_patient| {
+            known.look(&[OtherHost { host: "a".to_owned(), batch, renewed_at: 0 }], is_patient)
+        };
         assert_eq!(look(&mut known, 5, true), Seen::Missed, "a new host");
         assert_eq!(look(&mut known, 5, true), Seen::Nothing);
         assert!(!known.hear("a", 6, 8));

@@ -12,6 +12,8 @@ use crate::tables::OldLease;
 
 /// How long a holder has to renew its lease after a restart of the store, in milliseconds.
 const RESTART_GRACE_MS: i64 = 500;
+/// How long a holder has to renew its lease when changes can be stored again. It tries at least once a second meanwhile.
+const FAILURE_GRACE_MS: i64 = 5_000;
 /// How long a holder has to end a submission after it was asked to abort it, in milliseconds. After that, another holder can claim the
 /// submission.
 const ABORT_TIMEOUT_MS: i64 = 10_000;
@@ -131,6 +133,18 @@ impl Leases {
         {
             held.connection = None;
             held.silent_at = 0;
+        }
+    }
+
+    /// Gives all holders some time. Called after nothing could be stored for a while, and so no lease renewed and no submission ended. What
+    /// they hold would otherwise begin again, perhaps on another host.
+    pub(crate) fn spare(&mut self, now: i64) {
+        let by = now + FAILURE_GRACE_MS;
+        for held in self.held.values_mut() {
+            held.silent_at = held.silent_at.max(by);
+            if let Abort::Sent(at) = &mut held.abort {
+                *at = by.max(*at);
+            }
         }
     }
 
@@ -270,6 +284,26 @@ mod tests {
         assert_eq!(leases.next_due(), Some(200 + LEASE_MS));
         leases.set_time_left(&lease_of(1), 0, 200);
         assert_eq!(leases.next_due(), Some(200 + LEASE_MS.min(CLOSE_TIMEOUT_MS)));
+    }
+
+    #[test]
+    fn a_holder_has_some_time_after_nothing_could_be_stored() {
+        let mut leases = Leases::default();
+        for name in ["one", "two"] {
+            leases.add_claimed(&claim(name, 3_600_000, None), 7, 0);
+        }
+        leases.request_abort(&id("two"));
+        assert_eq!(leases.take_aborts(7, 0).len(), 1);
+        leases.mark_lost(&lease_of(1));
+        let after = LEASE_MS + 60_000;
+        leases.spare(after);
+        assert!(leases.due(after + FAILURE_GRACE_MS - 1).is_empty());
+        assert_eq!(leases.due(after + FAILURE_GRACE_MS).len(), 2);
+        // It takes no time away.
+        leases.add_renewed(lease_of(1), 8, after);
+        leases.spare(after);
+        leases.set_time_left(&lease_of(1), 3_600_000, after);
+        assert_eq!(leases.due(after + LEASE_MS - 1).len(), 1, "the abort");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod elsewhere;
 pub(crate) mod leases;
 pub(crate) mod queue;
 pub(crate) mod readers;
+mod silence;
 pub(crate) mod thread;
 pub(crate) mod watch;
 pub(crate) mod writer;

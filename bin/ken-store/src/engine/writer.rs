@@ -25,10 +25,11 @@ use crate::engine::clock::Clock;
 use crate::engine::elsewhere::{Elsewhere, Seen};
 use crate::engine::leases::{CheckReason, Leases};
 use crate::engine::queue::{Pushed, Queue};
+use crate::engine::silence::Silence;
 use crate::engine::thread;
 use crate::engine::watch::{Condition, News, Topic, Watch, mark, stopping};
 use crate::ops::{background, leases, schedules, system};
-use crate::tables::{self, Backend, Begun, Hear, Notice, Tables};
+use crate::tables::{self, Backend, Begun, Hear, Notice, OtherHost, Tables};
 
 /// The maximum number of queued requests.
 const QUEUE: usize = 1_024;
@@ -60,8 +61,6 @@ const STEPS: usize = 64;
 const BACKGROUND_INTERVAL_MS: i64 = 600_000;
 /// The interval at which a host shows the others that it works, and looks at them, in milliseconds.
 const TEND_INTERVAL_MS: i64 = 1_000;
-/// How long a host may have waited for the others when it ends the activity of a silent one.
-const MAX_EXPIRY_WAIT: Duration = Duration::from_secs(1);
 /// What other hosts are told besides topics: work that can be claimed, an abort, and background work.
 const TURNS: u64 = mark("claimable", "turns");
 const RUNS: u64 = mark("claimable", "runs");
@@ -349,6 +348,8 @@ struct BatchWriter {
     idle_at: i64,
     /// After a failure, the time at which the next attempt is made.
     retry_at: i64,
+    /// Whether nothing could be stored since some time, and holders could therefore not renew their leases.
+    stores_nothing: bool,
     /// How long the last batch took.
     last_took: Duration,
     /// Why what is remembered of the tables has to be read again, if it has.
@@ -356,6 +357,7 @@ struct BatchWriter {
     is_remote: bool,
     /// What is known of other hosts, and whether they tell of their changes.
     elsewhere: Elsewhere,
+    silence: Silence,
     hears: bool,
     /// Whether other hosts may have asked for aborts of what is held here.
     aborts: bool,
@@ -457,10 +459,12 @@ impl BatchWriter {
             changed_at: i64::MIN,
             idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
+            stores_nothing: false,
             last_took: Duration::MAX,
             stale: is_remote.then_some(Begun::AfterOthers),
             is_remote,
             elsewhere: Elsewhere::default(),
+            silence: Silence::default(),
             hears: false,
             aborts: false,
             has_duties: !is_remote,
@@ -517,7 +521,8 @@ impl BatchWriter {
 
     fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
         let now = self.clock.elapsed_ms();
-        let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
+        let can_check = now >= self.retry_at && !self.stores_nothing;
+        let due = if can_check { self.leases.due(now) } else { Vec::new() };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty() && !self.aborts;
         let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
         if !batch.jobs.is_empty() {
@@ -877,10 +882,11 @@ impl BatchWriter {
         self.watch.hear(None);
     }
 
-    /// Shows other hosts that this one works, and looks at them.
+    /// Shows other hosts that this one works, and looks at them. It does so also while changes fail: they may wait for another host, which
+    /// waits for a standby.
     fn tend(&mut self) {
         let now = self.clock.elapsed_ms();
-        if now < self.tend_at.max(self.retry_at) {
+        if now < self.tend_at {
             return;
         }
         self.tend_at = now + TEND_INTERVAL_MS;
@@ -889,7 +895,7 @@ impl BatchWriter {
             Ok(None) => return,
             Err(error) => return self.has_failed(&error),
         };
-        match self.elsewhere.look(&tended.batches, self.hears) {
+        match self.elsewhere.look(&tended.others, self.hears) {
             Seen::Nothing => {}
             // Its notice may still come. But the work of a host that does not get to it must not wait for one.
             Seen::Some => self.maybe_open = ClaimableWork::all(),
@@ -900,18 +906,18 @@ impl BatchWriter {
             self.watch.hear(None);
         }
         self.has_duties = tended.has_duties;
-        if tended.is_due || self.takes_over {
-            self.take_over();
+        let silent = self.silence.look(&tended.others, self.clock.elapsed_ms());
+        let is_due = tended.are_duties_free || self.takes_over || !silent.is_empty();
+        if is_due && now >= self.retry_at {
+            self.take_over(&silent);
         }
     }
 
     /// Ends the activity of hosts that are silent, and releases what they held.
-    fn take_over(&mut self) {
+    fn take_over(&mut self, silent: &[OtherHost]) {
         let mut batch = Batch::at(self.clock.now(), 0);
-        match self.release_orphans(&mut batch) {
-            // A host that has kept this one waiting, because its commit waited for a standby, could not show that it works. It can now.
-            Ok(waited) if waited > MAX_EXPIRY_WAIT => self.database.rollback(),
-            Ok(_) => {
+        match self.release_orphans(silent, &mut batch) {
+            Ok(()) => {
                 self.takes_over = false;
                 self.apply(&mut batch);
             }
@@ -919,18 +925,10 @@ impl BatchWriter {
         }
     }
 
-    /// Returns how long this had to wait for other hosts. If it was too long, nothing is done.
-    fn release_orphans(&mut self, batch: &mut Batch) -> Result<Duration, Error> {
-        let begun = Instant::now();
+    fn release_orphans(&mut self, silent: &[OtherHost], batch: &mut Batch) -> Result<(), Error> {
         self.begin()?;
-        // The answer comes when it is the turn of this host.
-        self.database.tables().has_duties()?;
-        let waited = begun.elapsed();
-        if waited > MAX_EXPIRY_WAIT {
-            return Ok(waited);
-        }
         batch.change.now = self.clock.now();
-        self.database.tables().expire_hosts()?;
+        self.database.tables().expire_hosts(silent)?;
         for lease in self.database.tables().orphaned_leases()? {
             let effects_before = batch.change.effects.len();
             self.database.savepoint()?;
@@ -946,8 +944,7 @@ impl BatchWriter {
         }
         // A host may have ended before a step of a run that it had announced.
         batch.change.push(Effect::ScheduleRuns);
-        self.commit(batch)?;
-        Ok(waited)
+        self.commit(batch)
     }
 
     fn deliver(&self, pending: PendingClaim, claims: Claims) {
@@ -974,7 +971,11 @@ impl BatchWriter {
 
     /// Records that a transaction has been committed.
     fn has_written(&mut self) {
-        self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
+        let now = self.clock.elapsed_ms();
+        self.idle_at = now + IDLE_MS;
+        if std::mem::take(&mut self.stores_nothing) {
+            self.leases.spare(now);
+        }
         self.watch.set_condition(Condition::Working);
     }
 
@@ -982,6 +983,7 @@ impl BatchWriter {
     fn has_failed(&mut self, error: &Error) {
         self.database.rollback();
         if error.code == Code::Unavailable {
+            self.stores_nothing = true;
             self.watch.set_condition(Condition::Failing(error.clone()));
         }
         self.retry_at = self.clock.elapsed_ms() + RETRY_MS;

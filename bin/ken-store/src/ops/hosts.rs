@@ -99,6 +99,7 @@ mod tests {
             state: HostState::Away,
             has_duties: false,
             seen_at: Timestamp::from_millis(0),
+            waiting: 0,
             here: false,
         };
         let hosts = || vec![host("ab12", "desk"), host("ab34", "desk"), host("cd56", "laptop")];

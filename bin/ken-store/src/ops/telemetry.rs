@@ -288,7 +288,9 @@ impl Read for TelemetryEnded {
         if !tables.has_duties()? {
             return Ok(Ended { since: Some(since), runs: Vec::new(), waiting: 0 });
         }
-        let until = Timestamp::now().plus_millis(-SETTLING_MS);
+        // The time of a server counts for all hosts.
+        let now = tables.hosts()?.server_time.unwrap_or_else(Timestamp::now);
+        let until = now.plus_millis(-SETTLING_MS);
         let (rows, all) = tables.ended(since, until, MAX_EXPORTED)?;
         let runs = rows.iter().filter_map(|row| ended_run(tables, row).transpose());
         let runs = runs.collect::<Result<Vec<EndedRun>, Error>>()?;
@@ -309,6 +311,7 @@ fn ended_run(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<EndedRun>, 
         stream: row.stream.clone(),
         recorded_from: if of_workflow { Offset::Start } else { Offset::end(row.submission.recorded_from) },
         ended_at,
+        host: tables.host_of(row.submission.key)?,
     }))
 }
 
@@ -464,8 +467,9 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
             if found.open
                 && let Some(host) = tables.absent_home(found.stream)? =>
         {
-            let place = format!("its session works in a folder of the host {host}, which is away");
-            (found.state.name(), format!("It waits: {place}. `ken hosts rm` ends it."))
+            let place = format!("its session works in a folder of the host {}, which is away", host.name);
+            let cause = format!("It waits: {place}; it was last seen at {}. `ken hosts rm` ends it.", host.seen_at);
+            (found.state.name(), cause)
         }
         State::Queued => ("queued", "It waits for its turn.".to_owned()),
         State::Running if found.abort => ("running", "It is being aborted.".to_owned()),

@@ -1,9 +1,30 @@
 //! The hosts that share a database on a server.
 
-use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{Hosts, ServerHealth};
 use ken_types::ops::store::Lease;
+use ken_types::ops::telemetry::RunHost;
+use ken_types::{Error, Timestamp};
+
+/// How long a host works without showing the others that it does, in milliseconds.
+pub const HOST_LEASE_MS: i64 = 10_000;
+
+/// Another host that works, as its row is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHost {
+    pub host: String,
+    /// The number of its last transaction.
+    pub batch: i64,
+    /// The time of the server when the row was renewed.
+    pub renewed_at: i64,
+}
+
+/// A host that does not work at the moment.
+#[derive(Debug)]
+pub struct AbsentHost {
+    pub name: String,
+    pub seen_at: Timestamp,
+}
 
 /// The hosts that use the database. A file has none.
 pub trait HostTable {
@@ -12,15 +33,17 @@ pub trait HostTable {
     fn remove_host(&self, id: &str) -> Result<(), Error>;
     /// Returns the submissions that have not ended of the sessions that are bound to a folder of a host, in their order.
     fn bound_to(&self, host: &str) -> Result<Vec<SubmissionId>, Error>;
-    /// Returns the name of the host with the folder of a session, if that host does not work at the moment.
-    fn absent_home(&self, stream: i64) -> Result<Option<String>, Error>;
+    /// Returns the host with the folder of a session, if that host does not work at the moment.
+    fn absent_home(&self, stream: i64) -> Result<Option<AbsentHost>, Error>;
+    /// Returns the host that has worked on a submission last.
+    fn host_of(&self, submission: i64) -> Result<Option<RunHost>, Error>;
     /// Makes the host of a session that of another one, whose folder it has.
     fn copy_home(&self, from: i64, to: i64) -> Result<(), Error>;
     /// Returns whether this host has the duties of which each has one holder: those that only one program may do at a time.
     fn has_duties(&self) -> Result<bool, Error>;
-    /// Ends the activity of hosts that were silent for too long, so that they can write no more. If none has the duties then, this host
-    /// takes them.
-    fn expire_hosts(&self) -> Result<(), Error>;
+    /// Ends the activity of hosts that were silent for too long, so that they can write no more, unless they have shown since that they work.
+    /// If none has the duties then, this host takes them.
+    fn expire_hosts(&self, silent: &[OtherHost]) -> Result<(), Error>;
     /// Returns the leases whose holders belong to no host that works.
     fn orphaned_leases(&self) -> Result<Vec<Lease>, Error>;
     /// Returns how the server is. A file has none.

@@ -94,10 +94,10 @@ pub enum Begun {
 #[derive(Debug)]
 pub struct Tended {
     pub has_duties: bool,
-    /// Whether there is something to take over: a host is silent, or none has the duties.
-    pub is_due: bool,
-    /// The other hosts that work, each with the number of its last transaction.
-    pub batches: Vec<(String, i64)>,
+    /// Whether no host has the duties.
+    pub are_duties_free: bool,
+    /// The other hosts that work.
+    pub others: Vec<OtherHost>,
 }
 
 /// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each

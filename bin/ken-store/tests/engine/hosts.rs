@@ -20,8 +20,12 @@ struct Two {
 }
 
 fn open(url: &str, state: &std::path::Path, notify: bool) -> Store {
+    open_with(url, state, |backend| backend.set_notices(notify))
+}
+
+fn open_with(url: &str, state: &std::path::Path, set: impl FnOnce(&mut Postgres)) -> Store {
     let mut backend = Postgres::open(url, state).unwrap();
-    backend.set_notices(notify);
+    set(&mut backend);
     let clock = backend.clock();
     reached(Store::start(backend, clock).unwrap())
 }
@@ -41,7 +45,8 @@ impl Two {
         Two { first, second: open(&url, state.path(), notify), _state: state }
     }
 
-    /// Ends the first host as the loss of its machine does: nothing of it is written any more, and it is silent.
+    /// Ends the first host as the loss of its machine does: nothing of it is written any more. It is seen to be away at once, and taken for
+    /// lost when the other one has seen nothing of it for long enough.
     fn lose_first(&mut self) {
         self.first.store = None;
         let old = "UPDATE ken.hosts SET renewed_at = renewed_at - 20000 WHERE leads = 1";
@@ -283,7 +288,7 @@ async fn the_duties_of_a_lost_host_go_to_another_one() {
     let mut two = Two::new(true);
     assert!(!duties(&two.second).await);
     two.lose_first();
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(20);
     while !duties(&two.second).await {
         assert!(Instant::now() < until, "nobody has the duties");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -325,12 +330,14 @@ async fn a_session_with_a_folder_waits_for_its_host() {
     let held = claims(&two.first, 1, 0).await.claims;
     assert_eq!(held.iter().map(|claim| claim.lease.submission_id.as_str()).collect::<Vec<_>>(), ["s1", "s3"]);
     two.lose_first();
-    assert!(claims(&two.second, 2, 3_000).await.claims.is_empty());
+    assert!(claims(&two.second, 2, 13_000).await.claims.is_empty());
     let why = async |id: &str| two.second.read::<EventsWhy>(ByWork { id: id.into() }).await.unwrap();
     let waits = why("s1").await;
-    assert!(waits.cause.contains("is away") && waits.status == "running", "{waits:?}");
+    assert!(waits.cause.contains("is away; it was last seen at 2") && waits.status == "running", "{waits:?}");
     // Whoever knows that it does not come back has its turns end.
-    let lost = hosts(&two.second).await.into_iter().find(|host| !host.here).unwrap().id;
+    let lost = hosts(&two.second).await.into_iter().find(|host| !host.here).unwrap();
+    assert_eq!(lost.waiting, 3);
+    let lost = lost.id;
     two.second.write::<HostsRemove>(RemoveHost { host: lost }).await.unwrap();
     for id in ["s1", "s2", "s3"] {
         let ended = why(id).await;
@@ -341,6 +348,19 @@ async fn a_session_with_a_folder_waits_for_its_host() {
     let accept = two.first.accept_of("a", "text", Target::Selector("tui-1".into()), action);
     two.second.write::<ChatAccept>(accept).await.unwrap();
     assert_eq!(claims(&two.second, 2, 0).await.claims.len(), 1);
+}
+
+/// Where all hosts have the folders, any of them works on such a session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_a_shared_folder_works_on_any_host() {
+    let Two { first, second, _state } = Two::new(true);
+    drop(second);
+    let second = open_with(&url(&first, true), _state.path(), |backend| backend.share_folders(true));
+    let bound = FreshSession { workspace: Some("/srv/site".into()), ..fresh("tui-1") };
+    first.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: bound }).await.unwrap();
+    first.prompt("tui-1", "s1").await;
+    let held = claims(&second, 2, 2_000).await.claims;
+    assert_eq!(held.iter().map(|claim| claim.lease.submission_id.as_str()).collect::<Vec<_>>(), ["s1"]);
 }
 
 /// The server ends a transaction that stands idle, before the others give up.

@@ -63,6 +63,9 @@ pub struct HostRecord {
     /// Whether it has the duties that only one host may have.
     pub has_duties: bool,
     pub seen_at: Timestamp,
+    /// How many turns wait for it while it is away, because their sessions work in folders of it.
+    #[serde(default)]
+    pub waiting: u64,
     /// Whether it is the one that answers.
     pub here: bool,
 }

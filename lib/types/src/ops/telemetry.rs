@@ -56,6 +56,17 @@ pub struct EndedRun {
     pub stream: String,
     pub recorded_from: Offset,
     pub ended_at: Timestamp,
+    /// The host that worked on it last, if several share a database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<RunHost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RunHost {
+    pub id: String,
+    /// The name of the machine, if the host was not removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -4,7 +4,11 @@
 //!
 //! The second statement of such a transaction changes the row of its host under the number of its activity, the epoch. A host that was silent
 //! for too long finds another epoch there, and writes nothing: another host has ended its activity and released what its agents held, in one
-//! transaction. The clock of the server decides how old a row is. One of the hosts leads: it has the duties that only one may have.
+//! transaction. One of the hosts leads: it has the duties that only one may have.
+//!
+//! Who is silent is decided by what a host has seen itself ([`Silence`](crate::engine::silence::Silence)), and not by the times in the rows:
+//! a commit that waits for a standby shows its time only when it ends, and after a promotion the times are those of the last row that the
+//! standby got.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,6 +21,7 @@ use std::time::Duration;
 use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{HostRecord, HostState, Hosts, ServerHealth};
 use ken_types::ops::store::Lease;
+use ken_types::ops::telemetry::RunHost;
 use ken_types::{Error, Timestamp, hex};
 
 use super::fault::lost_place;
@@ -24,10 +29,8 @@ use super::session::{Session, WRITE};
 use super::{Database, health};
 use crate::tables::columns::{count, time};
 use crate::tables::sql::{Row, Sql, all, first, params};
-use crate::tables::{HostTable, Tended};
+use crate::tables::{AbsentHost, HOST_LEASE_MS, HostTable, OtherHost, Tended};
 
-/// How long a host works without renewing its row, in milliseconds.
-pub(super) const LEASE_MS: i64 = 10_000;
 /// Makes changes wait for those of other hosts: "KEN2". The limit is longer than the server lets a transaction stand idle, so that a host which
 /// was stopped in the middle of one does not fail the changes of the others.
 const ONE_AT_A_TIME: &str = "SET LOCAL lock_timeout = '6s'; SELECT pg_advisory_xact_lock(1262833202)";
@@ -125,7 +128,8 @@ impl Host {
     }
 
     fn join_in(&self, session: &mut Session) -> Result<Joined, Error> {
-        let sql = format!("SELECT 1 FROM hosts WHERE host = $1 AND active = 1 AND renewed_at > {NOW} - {LEASE_MS}");
+        let sql =
+            format!("SELECT 1 FROM hosts WHERE host = $1 AND active = 1 AND renewed_at > {NOW} - {HOST_LEASE_MS}");
         let is_taken = session.first(&sql, params![&*self.id], |_| Ok(()))?.is_some();
         if is_taken && !self.owns_id {
             let message = format!(
@@ -162,17 +166,20 @@ impl Host {
         session.queue(&sql, params![&*self.id, self.epoch, self.batch])
     }
 
-    /// Renews the row of this host, and looks at the others, with one statement and without a transaction. It does not wait for a standby,
-    /// because nothing rests on it. Returns also the time of the server.
+    /// Renews the row of this host, and looks at the others, with one statement and without a transaction. Returns also the time of the server.
+    ///
+    /// It does not wait for a standby. While a standby is away the host could not show otherwise that it works. What a promotion can lose of
+    /// it is that this host was seen, and nobody judges by what was seen before one. Nor does it wait for a transaction of its own that still
+    /// waits for the standby, after this host has given the answer up.
     pub(super) fn tend(&mut self, session: &mut Session) -> Result<(Tended, Timestamp), Error> {
         let sql = format!(
-            "WITH own AS (UPDATE ken.hosts SET renewed_at = {NOW} WHERE host = $1 AND epoch = $2 AND active = 1
-                          RETURNING leads, renewed_at),
+            "WITH limits AS MATERIALIZED
+                 (SELECT set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '1s', true)),
+               own AS (UPDATE ken.hosts SET renewed_at = {NOW} FROM limits WHERE host = $1 AND epoch = $2 AND active = 1
+                       RETURNING leads, renewed_at),
                others AS (SELECT * FROM ken.hosts WHERE host <> $1)
-             SELECT leads, renewed_at, (SELECT string_agg(host || ' ' || batch, ',') FROM others WHERE active = 1) AS batches,
-               (SELECT count(*) FROM others WHERE active = 1 AND renewed_at <= own.renewed_at - {LEASE_MS}) AS silent,
-               leads + (SELECT count(*) FROM others WHERE others.leads = 1) AS leaders,
-               set_config('synchronous_commit', 'local', true)
+             SELECT leads, renewed_at, leads + (SELECT count(*) FROM others WHERE others.leads = 1) AS leaders,
+               (SELECT string_agg(concat_ws(' ', host, batch, others.renewed_at), ',') FROM others WHERE active = 1) AS others
              FROM own"
         );
         let tended =
@@ -212,23 +219,27 @@ impl Host {
 }
 
 fn tended(row: &dyn Row) -> Result<Tended, Error> {
-    let batches: Option<String> = row.get("batches")?;
-    let batch = |text: &str| {
-        let (host, batch) = text.split_once(' ')?;
-        Some((host.to_owned(), batch.parse().ok()?))
-    };
+    let others: Option<String> = row.get("others")?;
     Ok(Tended {
         has_duties: row.get("leads")?,
-        is_due: count(row, "silent")? > 0 || count(row, "leaders")? == 0,
-        batches: batches.unwrap_or_default().split(',').filter_map(batch).collect(),
+        are_duties_free: count(row, "leaders")? == 0,
+        others: others.unwrap_or_default().split(',').filter_map(other).collect(),
     })
+}
+
+fn other(text: &str) -> Option<OtherHost> {
+    let mut words = text.split(' ');
+    let (host, batch, renewed_at) = (words.next()?.to_owned(), words.next()?, words.next()?);
+    Some(OtherHost { host, batch: batch.parse().ok()?, renewed_at: renewed_at.parse().ok()? })
 }
 
 impl HostTable for Database {
     fn hosts(&self) -> Result<Hosts, Error> {
         let sql = format!(
-            "SELECT host, name, version, active, leads, renewed_at, {NOW} AS now FROM hosts
-             ORDER BY active DESC, leads DESC, renewed_at DESC"
+            "SELECT host, name, version, active, leads, renewed_at, {NOW} AS now,
+               (SELECT count(*) FROM submissions AS s JOIN sessions AS b USING (stream)
+                WHERE s.live = 1 AND b.workspace IS NOT NULL AND b.home = hosts.host) AS bound
+             FROM hosts ORDER BY active DESC, leads DESC, renewed_at DESC"
         );
         let mut server_time = None;
         let hosts = all(self, &sql, params![], |row| {
@@ -244,24 +255,37 @@ impl HostTable for Database {
     }
 
     fn remove_host(&self, id: &str) -> Result<(), Error> {
-        let sql = format!("DELETE FROM hosts WHERE host = ?1 AND renewed_at <= {NOW} - {LEASE_MS}");
+        let sql = format!("DELETE FROM hosts WHERE host = ?1 AND renewed_at <= {NOW} - {HOST_LEASE_MS}");
         self.execute(&sql, params![id])?;
         self.execute("UPDATE sessions SET home = NULL WHERE home = ?1", params![id])
     }
 
     fn bound_to(&self, host: &str) -> Result<Vec<SubmissionId>, Error> {
+        if self.shares_folders {
+            return Ok(Vec::new());
+        }
         let sql = "SELECT s.id FROM submissions AS s JOIN sessions AS b USING (stream)
                    WHERE s.live = 1 AND b.workspace IS NOT NULL AND b.home = ?1 ORDER BY s.submission";
         all(self, sql, params![host], |row| Ok(SubmissionId(row.get(0)?)))
     }
 
-    fn absent_home(&self, stream: i64) -> Result<Option<String>, Error> {
+    fn absent_home(&self, stream: i64) -> Result<Option<AbsentHost>, Error> {
+        if self.shares_folders {
+            return Ok(None);
+        }
         let sql = format!(
-            "SELECT coalesce(h.name, b.home) AS name FROM sessions AS b LEFT JOIN hosts AS h ON h.host = b.home
-             WHERE stream = ?1 AND workspace IS NOT NULL AND home IS NOT NULL
-               AND (active IS DISTINCT FROM 1 OR renewed_at <= {NOW} - {LEASE_MS})"
+            "SELECT hosts.name, renewed_at FROM sessions JOIN hosts ON host = home WHERE stream = ?1 AND workspace IS NOT NULL
+               AND (active = 0 OR renewed_at <= {NOW} - {HOST_LEASE_MS})"
         );
-        first(self, &sql, params![stream], |row| row.get("name"))
+        first(self, &sql, params![stream], |row| {
+            Ok(AbsentHost { name: row.get("name")?, seen_at: time(row, "renewed_at")? })
+        })
+    }
+
+    fn host_of(&self, submission: i64) -> Result<Option<RunHost>, Error> {
+        let sql = "SELECT holder, name FROM submissions LEFT JOIN hosts ON host = holder
+                   WHERE submission = ?1 AND holder IS NOT NULL";
+        first(self, sql, params![submission], |row| Ok(RunHost { id: row.get("holder")?, name: row.get("name")? }))
     }
 
     fn copy_home(&self, from: i64, to: i64) -> Result<(), Error> {
@@ -274,13 +298,13 @@ impl HostTable for Database {
         Ok(first(self, sql, params![&*self.host], |_| Ok(()))?.is_some())
     }
 
-    fn expire_hosts(&self) -> Result<(), Error> {
-        let sql = format!(
-            "UPDATE hosts SET active = 0, leads = 0, epoch = epoch + 1
-             WHERE host <> ?1 AND active = 1 AND renewed_at <= {NOW} - {LEASE_MS} RETURNING name"
-        );
-        for name in all(self, &sql, params![&*self.host], |row| row.get::<String>("name"))? {
-            tracing::warn!("the host {name} is silent: its work goes on elsewhere");
+    fn expire_hosts(&self, silent: &[OtherHost]) -> Result<(), Error> {
+        let sql = "UPDATE hosts SET active = 0, leads = 0, epoch = epoch + 1
+                   WHERE host = ?1 AND active = 1 AND renewed_at = ?2 RETURNING name";
+        for OtherHost { host, renewed_at, .. } in silent {
+            if let Some(name) = first(self, sql, params![host, renewed_at], |row| row.get::<String>("name"))? {
+                tracing::warn!("the host {name} is silent: its work goes on elsewhere");
+            }
         }
         let sql = "UPDATE hosts SET leads = 1 WHERE host = ?1 AND NOT EXISTS (SELECT 1 FROM hosts WHERE leads = 1)";
         self.execute(sql, params![&*self.host])
@@ -298,11 +322,13 @@ impl HostTable for Database {
 impl Database {
     fn record(&self, row: &dyn Row, now: Timestamp) -> Result<HostRecord, Error> {
         let (id, seen_at): (String, Timestamp) = (row.get("host")?, time(row, "renewed_at")?);
-        let is_active = row.get("active")? && now.millis() - seen_at.millis() < LEASE_MS;
+        let is_active = row.get("active")? && now.millis() - seen_at.millis() < HOST_LEASE_MS;
         let state = if is_active { HostState::Active } else { HostState::Away };
         let here = *id == *self.host;
         let has_duties = is_active && row.get("leads")?;
-        Ok(HostRecord { id, name: row.get("name")?, version: row.get("version")?, state, has_duties, seen_at, here })
+        let waiting = if is_active || self.shares_folders { 0 } else { count(row, "bound")? };
+        let (name, version) = (row.get("name")?, row.get("version")?);
+        Ok(HostRecord { id, name, version, state, has_duties, seen_at, waiting, here })
     }
 }
 

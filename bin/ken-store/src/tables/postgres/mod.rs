@@ -45,6 +45,10 @@ use timeline::Newest;
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(12);
 const OUTCOME_PAUSE: Duration = Duration::from_millis(200);
 
+/// The condition that a submission has the folder of its session on this host, or needs none.
+const HAS_FOLDER: &str = " AND NOT EXISTS (SELECT 1 FROM sessions AS b WHERE b.stream = s.stream
+   AND b.workspace IS NOT NULL AND b.home <> current_setting('ken.host'))";
+
 /// Why the store does not use the database, if it does not: it has not reached it yet, or this host works no more.
 type Standing = Arc<Mutex<Option<Error>>>;
 
@@ -56,6 +60,8 @@ pub struct Postgres {
     clock: Arc<ServerClock>,
     /// Whether other hosts are told of changes.
     has_notices: bool,
+    /// Whether the folders of sessions are on all hosts.
+    shares_folders: bool,
     announcer: Option<Sender<Announcement>>,
     has_writer: bool,
 }
@@ -67,12 +73,18 @@ impl Postgres {
         let unknown = Error::unavailable(format!("{}: not connected yet", server.name));
         let standing = Arc::new(Mutex::new(Some(unknown)));
         let (host, clock) = (Host::of(state)?, Arc::default());
-        Ok(Postgres { server, host, standing, clock, has_notices: true, announcer: None, has_writer: false })
+        let (has_notices, shares_folders) = (true, false);
+        Ok(Postgres { server, host, standing, clock, has_notices, shares_folders, announcer: None, has_writer: false })
     }
 
     /// Sets whether hosts tell each other of changes. Without this each looks once a second.
     pub fn set_notices(&mut self, are_on: bool) {
         self.has_notices = are_on;
+    }
+
+    /// Sets whether the folders of sessions are on all hosts, so that each can work there. Otherwise the host that has begun a session does.
+    pub fn share_folders(&mut self, are_shared: bool) {
+        self.shares_folders = are_shared;
     }
 
     /// Returns the clock of the server, by which the clocks of the hosts need not agree.
@@ -110,7 +122,7 @@ impl Postgres {
     pub fn read_whole(url: &str, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<String, Error> {
         let server = Server::of(url)?;
         let name = server.name.to_string();
-        let mut database = Database { session: RefCell::new(Session::new(server)?), host: Arc::default() };
+        let mut database = Database::new(server, Arc::default(), false)?;
         database.session.get_mut().connect()?;
         schema::check_present(database.session.get_mut())?;
         database.read(work)?;
@@ -118,8 +130,7 @@ impl Postgres {
     }
 
     fn database(&self) -> Result<Database, Error> {
-        let session = RefCell::new(Session::new(self.server.clone())?);
-        Ok(Database { session, host: self.host.id() })
+        Database::new(self.server.clone(), self.host.id(), self.shares_folders)
     }
 }
 
@@ -161,6 +172,7 @@ pub(crate) struct Database {
     session: RefCell<Session>,
     /// The id of this host.
     host: Arc<str>,
+    shares_folders: bool,
 }
 
 impl Tables for Database {
@@ -353,6 +365,10 @@ impl Writer for PostgresWriter {
 }
 
 impl Database {
+    fn new(server: Server, host: Arc<str>, shares_folders: bool) -> Result<Database, Error> {
+        Ok(Database { session: RefCell::new(Session::new(server)?), host, shares_folders })
+    }
+
     fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error> {
         let session = self.session.get_mut();
         session.connect()?;
@@ -418,8 +434,7 @@ impl Sql for Database {
               JOIN sessions AS s ON s.stream = t.stream JOIN scopes ON scopes.scope = s.scope",
             hold_here: ", holder = current_setting('ken.host')",
             is_held_here: " AND holder = current_setting('ken.host')",
-            is_done_here: " AND NOT EXISTS (SELECT 1 FROM sessions AS b WHERE b.stream = s.stream
-                AND b.workspace IS NOT NULL AND b.home <> current_setting('ken.host'))",
+            is_done_here: if self.shares_folders { "" } else { HAS_FOLDER },
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use ken_types::Error;
 
-use super::hosts::{LEASE_MS, NOW};
+use super::hosts::NOW;
 use super::session::Session;
+use crate::tables::HOST_LEASE_MS;
 use crate::tables::sql::{Row, params};
 
 /// The oldest release of the server, as it gives its number.
@@ -146,7 +147,7 @@ fn apply(session: &mut Session, host: &str) -> Result<usize, Error> {
 
 /// Fails while another host works with the older schema.
 fn check_alone(session: &mut Session, host: &str) -> Result<(), Error> {
-    let sql = format!("SELECT name FROM ken.hosts WHERE host <> $1 AND renewed_at > {NOW} - {LEASE_MS} LIMIT 1");
+    let sql = format!("SELECT name FROM ken.hosts WHERE host <> $1 AND renewed_at > {NOW} - {HOST_LEASE_MS} LIMIT 1");
     match session.first(&sql, params![host], |row| row.get::<String>("name"))? {
         None => Ok(()),
         Some(name) => {

@@ -24,12 +24,13 @@ use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{Hosts, ServerHealth};
 use ken_types::ops::store::Lease;
+use ken_types::ops::telemetry::RunHost;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, params_from_iter};
 use serde_json::Map;
 
 use crate::tables::sql::{Column, Content, Dialect, Parameters, Portion, Row, See, Sql, Value, first, params, unique};
-use crate::tables::{Backend, Begun, HostTable, Reader, Tables, Writer};
+use crate::tables::{AbsentHost, Backend, Begun, HostTable, OtherHost, Reader, Tables, Writer};
 use checkpoints::Checkpoints;
 use files::{Acknowledged, Moved, OpenFiles};
 use open::{ChangeNumber, Opened};
@@ -324,7 +325,11 @@ impl HostTable for Database {
         Ok(Vec::new())
     }
 
-    fn absent_home(&self, _: i64) -> Result<Option<String>, Error> {
+    fn absent_home(&self, _: i64) -> Result<Option<AbsentHost>, Error> {
+        Ok(None)
+    }
+
+    fn host_of(&self, _: i64) -> Result<Option<RunHost>, Error> {
         Ok(None)
     }
 
@@ -336,7 +341,7 @@ impl HostTable for Database {
         Ok(true)
     }
 
-    fn expire_hosts(&self) -> Result<(), Error> {
+    fn expire_hosts(&self, _: &[OtherHost]) -> Result<(), Error> {
         Ok(())
     }
 
