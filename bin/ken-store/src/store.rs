@@ -138,10 +138,12 @@ impl Store {
         ops::submissions::check_history(&args)?;
         let memory_args = args.clone();
         let history = move |tables: &dyn Tables| ops::submissions::history_and_knowledge(tables, &args);
-        if memory_args.search.is_none() {
-            return self.readers.read(false, history).await;
-        }
         let remembered = move |tables: &dyn Tables| ops::submissions::remembered(tables, &memory_args);
+        // A second transaction costs more than it saves when the threads have enough to do.
+        if self.readers.waiting() > 0 {
+            let both = move |tables: &dyn Tables| Ok(History { remembered: remembered(tables)?, ..history(tables)? });
+            return self.readers.read(false, both).await;
+        }
         let (remembered, history) =
             tokio::try_join!(self.readers.read(false, remembered), self.readers.read(false, history))?;
         Ok(History { remembered, ..history })

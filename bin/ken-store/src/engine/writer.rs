@@ -757,7 +757,11 @@ impl BatchWriter {
                     *maybe_open.of(pending.work) = false;
                     left.push_back(pending);
                 }
-                Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
+                // A claim that gets less than it can take has got all there is: the next one needs no transaction to find nothing.
+                Ok(claims) => {
+                    *maybe_open.of(pending.work) = claims.len() >= pending.max as usize;
+                    batch.claims.push((pending, Claims { claims, aborts: Vec::new() }));
+                }
                 // All of them continue to wait.
                 Err(error) => {
                     self.pending.push_front(pending);

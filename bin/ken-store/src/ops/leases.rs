@@ -47,7 +47,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         taken.state = State::Running;
         if kind.recorded_from_claim {
             taken.recorded_from = log.entries;
-            turns::publish_status(tables, &taken, change)?;
+            turns::publish_status(&log, &taken, change);
         }
     }
     tables.take_submission(&taken, verdict.is_some(), change.now)?;

@@ -7,7 +7,7 @@ use crate::ops::Read;
 use crate::ops::search::candidates;
 use crate::rules::terms::Query;
 use crate::rules::{check, scope_words};
-use crate::tables::{Index, SubmissionRow, Tables};
+use crate::tables::{Index, LogRow, PromptRow, Tables};
 
 /// The maximum number of exchanges with some of the words that are examined if few exchanges contain all words.
 const MAX_EXAMINED: u32 = 24;
@@ -42,16 +42,17 @@ pub(super) fn of_instance(tables: &dyn Tables, instance: Option<&str>) -> Result
 }
 
 /// Indexes a settled exchange. One without an actor is not indexed.
-pub(super) fn index(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
-    if let Some(event) = tables.event(found.event)?
-        && let Some(scope) = &event.scope
-    {
-        let log = tables.log_by_key(found.stream)?;
-        let scope = scope.of_memory(log.instance());
-        let scope_word = scope_word(&scope, &scope.conversation_id);
-        tables.index_exchange(found.key, &scope_word, &event.text, answer)?;
-    }
-    Ok(())
+pub(super) fn index(
+    tables: &dyn Tables,
+    submission: i64,
+    log: &LogRow,
+    prompt: &PromptRow,
+    answer: &str,
+) -> Result<(), Error> {
+    let Some(scope) = &prompt.scope else { return Ok(()) };
+    let scope = scope.of_memory(log.instance());
+    let scope_word = scope_word(&scope, &scope.conversation_id);
+    tables.index_exchange(submission, &scope_word, &prompt.text, answer)
 }
 
 fn scope_word(scope: &Scope, conversation: &str) -> String {

@@ -74,7 +74,10 @@ pub(crate) fn index_again(from: &dyn Tables, to: &dyn Tables) -> Result<(), Erro
         if let [Cell::Text(answer), Cell::Whole(submission)] = row.as_slice()
             && remembered.contains(submission)
         {
-            memory::index(to, &to.submission_by_key(*submission)?, answer)?;
+            let found = to.submission_by_key(*submission)?;
+            if let Some(prompt) = to.event(found.event)? {
+                memory::index(to, found.key, &to.log_by_key(found.stream)?, &prompt, answer)?;
+            }
         }
         Ok(())
     })

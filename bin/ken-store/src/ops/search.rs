@@ -16,7 +16,11 @@ pub(super) fn candidates(
     scope_words: Option<&[String]>,
     (full, part): (u32, u32),
 ) -> Result<(Vec<i64>, Weights), Error> {
-    let weights = weigh(tables, index, query)?;
+    let size = tables.index_size(index)?;
+    let weights = weigh(tables, index, query, size)?;
+    if size == 0 {
+        return Ok((Vec::new(), weights));
+    }
     let words = rarest_words(query, &weights);
     let mut hits = tables.matching(index, &words, true, scope_words, full)?;
     if words.len() > 1 && hits.len() < full as usize {
@@ -27,8 +31,7 @@ pub(super) fn candidates(
     Ok((hits, weights))
 }
 
-fn weigh(tables: &dyn Tables, index: Index, query: &Query) -> Result<Weights, Error> {
-    let size = tables.index_size(index)?;
+fn weigh(tables: &dyn Tables, index: Index, query: &Query, size: u64) -> Result<Weights, Error> {
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
     let holders = match size {
         0 => vec![0; words.len()],

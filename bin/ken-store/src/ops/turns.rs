@@ -85,7 +85,7 @@ pub(super) fn add_events(
     tables.set_next_index(found.key, first_index + events.len() as u64)?;
     blobs::refer_to_outputs(tables, found.key, fresh)?;
     follow_outside(tables, found, fresh)?;
-    follow_approvals(tables, found, fresh, change)
+    follow_approvals(tables, found, log, fresh, change)
 }
 
 /// Returns the mark of the lines around outside text in the prompts of a submission. Nobody who does not know the key can guess it: it is
@@ -123,6 +123,7 @@ fn follow_outside(tables: &dyn Tables, found: &SubmissionRow, fresh: &[Box<RawVa
 fn follow_approvals(
     tables: &dyn Tables,
     found: &SubmissionRow,
+    log: &LogRow,
     fresh: &[Box<RawValue>],
     change: &mut Change,
 ) -> Result<(), Error> {
@@ -147,7 +148,7 @@ fn follow_approvals(
     let next = with_approvals(found, open, change.now);
     tables.set_waiting(&next)?;
     if next.state != found.state {
-        publish_status(tables, &next, change)?;
+        publish_status(log, &next, change);
     }
     change.push(Effect::Status(Arc::new(SubmissionStatus {
         submission_id: next.id,
@@ -162,15 +163,13 @@ fn follow_approvals(
 }
 
 /// Reports to consoles that a submission runs or waits for a decision.
-pub(super) fn publish_status(tables: &dyn Tables, found: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
-    let log = tables.log_by_key(found.stream)?;
+pub(super) fn publish_status(log: &LogRow, found: &SubmissionRow, change: &mut Change) {
     let kind = match found.state {
         State::Waiting => "submission.waiting",
         _ => "submission.running",
     };
     change.publish(kind, SubmissionFields::of(log.instance(), &found.id));
-    update_schedule_runs(&log, change);
-    Ok(())
+    update_schedule_runs(log, change);
 }
 
 /// Has the run of a schedule updated whose submission has begun or ended.
@@ -247,11 +246,11 @@ pub(super) fn finish(
     tables.settle_submission(found.key, state)?;
     approvals::cancel_of(tables, found.key, change)?;
     let text = ending.result.map(|result| result.text.clone());
+    let prompt = if found.kind == SubmissionKind::Prompt { tables.event(found.event)? } else { None };
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
-            let prompt = tables.event(found.event)?;
             let (mut summary, mut sent) = (Fold::default(), doors::Sent::of(prompt.as_ref(), found));
-            let mut exchange = exchanges::fold(tables, found, log, prompt, &mut |event| {
+            let mut exchange = exchanges::fold(tables, found, log, prompt.clone(), &mut |event| {
                 summary.add_event(event);
                 sent.iter_mut().for_each(|sent| sent.add_event(event));
             })?;
@@ -284,8 +283,8 @@ pub(super) fn finish(
         ended_at: log.entries,
         settled_at: change.now,
     })?;
-    if found.kind == SubmissionKind::Prompt && !found.hidden && !answer.is_empty() {
-        memory::index(tables, found, &answer)?;
+    if let Some(prompt) = prompt.filter(|_| !found.hidden && !answer.is_empty()) {
+        memory::index(tables, found.key, log, &prompt, &answer)?;
     }
     outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
