@@ -276,6 +276,18 @@ fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
     assert_eq!(add(&first, "again"), 201);
 }
 
+/// Gives a home the id of another one, as a copy of that home has it.
+fn copy_home(from: &System, to: &System) {
+    for name in ["host", "host.inode"] {
+        let place = |system: &System| system.home().join("state/store").join(name);
+        std::fs::copy(place(from), place(to)).unwrap();
+    }
+}
+
+fn is_a_copy(home: &System) -> bool {
+    String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
+}
+
 /// Two hosts that each work on a turn without an end, and what tells of it.
 struct Holding {
     hosts: [System; 2],
@@ -395,19 +407,14 @@ fn of_three_hosts_one_is_lost_one_restarts_and_a_copy_of_one_is_refused() {
         !server.sql(&database, &sql).is_empty()
     };
     until("the open turn goes on at another host", held);
-    // One of them says so and waits, and the other one works.
-    let settings = |system: &System| system.home().join("ken.toml");
-    std::fs::copy(settings(&third), settings(&copy)).unwrap();
-    std::fs::copy(third.home().join("state/store/host"), copy.home().join("state/store/host")).unwrap();
+    copy_home(&third, &copy);
+    std::fs::copy(third.home().join("ken.toml"), copy.home().join("ken.toml")).unwrap();
     copy.up();
-    let is_refused = |home: &System| {
-        String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
-    };
-    until("one is refused", || [&third, &copy].iter().any(|home| is_refused(home)));
+    until("the copy is refused", || is_a_copy(&copy));
+    assert!(is_ready(&third) && add(&copy, "by the copy") == 503);
     let ids: BTreeSet<String> = hosts(&first).into_iter().map(|host| host.id).collect();
     assert_eq!(ids.len(), 3, "{ids:?}");
     assert_eq!(copy.down(), Some(0));
-    until("the third host works", || is_ready(&third));
     second.up();
     until("all three are seen again", || active() == 3);
     sleep(Duration::from_millis(500));
@@ -560,8 +567,7 @@ fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
         return skip(NO_POSTGRES);
     };
     let url = server.url(&server.database());
-    let first = home_on(&url);
-    let mut second = home_on(&url);
+    let (mut first, mut second) = (home_on(&url), home_on(&url));
     until("the second host is seen", || hosts(&first).len() == 2);
     let seen = hosts(&first);
     assert!(seen.iter().all(|host| host.state == "active"), "{seen:?}");
@@ -578,15 +584,13 @@ fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
     until("it is away", || hosts(&first).iter().any(|host| host.state == "away"));
     assert_eq!(runs(&first, &["hosts", "rm", &other[..8]]).trim(), other);
     assert_eq!(hosts(&first).len(), 1);
-    // A copy of a home has the id of the home.
-    let id = |system: &System| system.home().join("state/store/host");
-    std::fs::copy(id(&first), id(&second)).unwrap();
+    copy_home(&first, &second);
     second.up();
-    until("both are named", || {
-        [&first, &second].iter().any(|home| {
-            String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
-        })
-    });
-    second.down();
-    until("the first home works", || is_ready(&first));
+    until("the copy is refused", || is_a_copy(&second));
+    assert!(is_ready(&first));
+    // It is a home like any other once the first one is gone.
+    assert_eq!(first.down(), Some(0));
+    until("the copy works", || is_ready(&second));
+    second.kill("store");
+    until("it works again", || is_ready(&second));
 }
