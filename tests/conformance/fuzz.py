@@ -34,7 +34,7 @@ def fuzz(out, name, url, *options):
     command += [f"{url}/openapi.json", "--no-color", "--seed", SEED, "--workers", "2"]
     # The phase "coverage" fails in itself on Python 3.11: "AST constructor recursion depth mismatch".
     command += ["--phases", "fuzzing,stateful", "--max-examples", str(CASES), "--max-time", str(SECONDS)]
-    command += ["--request-timeout", "20", "--exclude-checks", ",".join(NOT_CHECKED), *NOT_CALLED, *options]
+    command += ["--request-timeout", "40", "--exclude-checks", ",".join(NOT_CHECKED), *NOT_CALLED, *options]
     log = out / f"{name}.log"
     with open(log, "w") as to:
         code = subprocess.run(command, stdout=to, stderr=to, cwd=out).returncode
