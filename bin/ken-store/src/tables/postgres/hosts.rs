@@ -90,13 +90,12 @@ impl Host {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong(std::io::Error::other("it is no id; remove it, and the host gets a new one")));
         }
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned();
         let inode = file.metadata().map_err(wrong)?.ino();
         let noted = noted_inode(&state.join(INODE_FILE));
         let unnoted = (noted != Some(inode)).then(|| (state.join(INODE_FILE), inode));
         let owns_id = noted.is_none_or(|noted| noted == inode);
-        Ok(Host { id: id.into(), name, epoch: None, batch: 0, _lock: Arc::new(file), owns_id, unnoted })
+        let (id, name, _lock) = (id.into(), name_of_machine(), Arc::new(file));
+        Ok(Host { id, name, epoch: None, batch: 0, _lock, owns_id, unnoted })
     }
 
     pub(super) fn id(&self) -> Arc<str> {
@@ -348,6 +347,11 @@ impl Database {
         let (name, version) = (row.get("name")?, row.get("version")?);
         Ok(HostRecord { id, name, version, state, has_duties, seen_at, waiting, here })
     }
+}
+
+fn name_of_machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned()
 }
 
 /// Returns the inode that was noted. A text that cannot be read is none.
