@@ -46,7 +46,7 @@ run: toolchain
 	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
-# compute, so at least six of them run at a time. Mostly they wait for the disk, so where root may mount one and half of the memory is enough,
+# compute, so at least six of them run at a time. Mostly they wait for the disk, so where root may mount one and 8 GB of memory are free,
 # their folders are on a file system in memory, which ends with them. A process that is killed loses as much or as little there.
 IN_MEMORY := unshare --mount sh -c 'mkdir -p /tmp/ken-tests && mount -t tmpfs -o mode=1777 tmpfs /tmp/ken-tests && TMPDIR=/tmp/ken-tests exec "$$@"' sh
 test: toolchain

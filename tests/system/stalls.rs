@@ -398,9 +398,9 @@ fn a_slow_disk_under_load() {
         std::fs::write(slow.with_extension("new"), seconds.to_string()).unwrap();
         std::fs::rename(slow.with_extension("new"), &slow).unwrap();
     };
-    // The delayed sync is that of the message itself, and its caller waits for a shorter time.
-    delay(4);
-    let reported = say("wait=2", None, "slow").expect(504);
+    // The delayed sync is that of the message itself, and takes longer than the ten seconds that a change is waited for.
+    delay(12);
+    let reported = say("wait=5", None, "slow").expect(504);
     assert_eq!((reported.at("/code"), reported.at("/outcome")), (json!("deadline"), json!("unknown")));
     assert!(reported.text("/eventId").starts_with("tui:"));
     // A caller that waits for the result is answered.
@@ -408,7 +408,6 @@ fn a_slow_disk_under_load() {
     say("wait=60", None, "waited").expect(200);
     assert_eq!(chats(&system, &session), count(["slow".to_owned(), "waited".to_owned()]));
     let load = Load::start(&system, 1);
-    // The first delay exceeds the ten seconds that a change is allowed to wait before it begins.
     for seconds in [12, 4] {
         std::thread::sleep(Duration::from_millis(500));
         delay(seconds);
