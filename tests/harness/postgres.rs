@@ -296,8 +296,13 @@ impl Postgres {
 
     /// Creates an empty database and returns its name.
     pub fn database(&self) -> String {
+        self.copy_of("template1")
+    }
+
+    /// Creates a database with all that is in another one, to which nobody is connected, and returns its name.
+    pub fn copy_of(&self, database: &str) -> String {
         let name = format!("ken{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {database}"));
         name
     }
 
