@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::provider::{Provider, Reply};
 use ken_tests::{
-    Answer, Browser, Builder, Client, Postgres, Stream, System, chromium, number, otlp, root, scripted_builder, skip,
-    until,
+    Answer, Browser, Builder, Client, Postgres, Stream, System, chromium, number, otlp, root, scripted_builder, until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
