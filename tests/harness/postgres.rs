@@ -77,8 +77,16 @@ fn own_folder() -> PathBuf {
     folder
 }
 
+/// Returns a port that no one listens on, below those that the kernel gives to connections: it would give one away while its server is down.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + number % 20_000).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 const PROGRAMS: [&str; 5] = ["pg_ctl", "initdb", "postgres", "pg_basebackup", "pg_rewind"];
