@@ -150,7 +150,6 @@ fn check_walls(loaded: &Loaded) -> Result<(), Failure> {
     Err(Failure { code: Code::Unavailable, lines })
 }
 
-/// Prints which configuration was checked.
 fn print_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
     let line = match loaded.source.path() {
         Some(path) => format!("{}: no errors", path.display()),

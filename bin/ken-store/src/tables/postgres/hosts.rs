@@ -42,7 +42,6 @@ const FILE: &str = "host";
 /// The file beside it with its inode. That of a copy is another one, whether a home was copied or restored.
 const INODE_FILE: &str = "host.inode";
 
-/// This host.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     id: Arc<str>,
