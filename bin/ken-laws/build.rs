@@ -18,7 +18,6 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Pairs of the hash of a word and the number of a phrase that contains it.
 type Starts = BTreeSet<(u64, usize)>;
 
-/// The entry of a word.
 #[derive(Default, Clone)]
 struct Word {
     classes: u128,

@@ -27,6 +27,8 @@ use serde::Serialize;
 const PROMPTS: u64 = 200;
 /// How long the idle system is watched.
 const IDLE: Duration = Duration::from_secs(10);
+/// The server counts the transactions of a connection that has become idle up to 10 seconds later, those of the start among them.
+const COUNTED: Duration = Duration::from_secs(12);
 
 fn main() {
     title("a store on a PostgreSQL server");
@@ -156,6 +158,7 @@ fn idle(server: &Postgres, database: &str) {
         let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         server.sql(database, sql).parse().unwrap()
     };
+    std::thread::sleep(COUNTED);
     let before = count();
     std::thread::sleep(IDLE);
     // The two questions are transactions too.

@@ -347,11 +347,11 @@ all() {
     holds "it brings back what was lost" backup_brings_back
 
     holds "a sandbox has all walls under the unit" says '"processes":true,"mounts":true,"loopback":true,"ownProc":true' probe probe-walls /usr/bin/ken-sandbox --walls
-    escape=$(ls -t "$tree"/target/debug/deps/escape-* 2>/dev/null | grep -v '\.d$' | head -n 1 || true)
+    escape=$(ls -t "$tree"/target/debug/deps/sandbox-* 2>/dev/null | grep -v '\.d$' | head -n 1 || true)
     if [ -n "$escape" ]; then
-        holds "nothing gets out of the sandbox under the unit" probe probe-escape "$escape"
+        holds "nothing gets out of the sandbox under the unit" probe probe-escape "$escape" escape::
     else
-        echo "  left out: the sandbox's tests are not built (cargo test -p ken-sandbox --test escape --no-run)"
+        echo "  left out: the sandbox's tests are not built (cargo test --workspace --test sandbox --no-run)"
     fi
     for language in node go java; do holds "tests in $language run" tests_run $language; done
     holds "an MCP server starts in its sandbox" mcp_server_is_seen

@@ -15,6 +15,7 @@ from pathlib import Path
 from system import counted, holds, ken
 
 CASES, SECONDS = int(os.environ.get("KEN_CASES", "40")), int(os.environ.get("KEN_FUZZ_SECONDS", "300"))
+SEED = os.environ.get("KEN_SEED", "1")
 
 # What schemathesis takes for a failure, and why it is none.
 NOT_CHECKED = [
@@ -29,10 +30,11 @@ LIMITS = ["EXECUTE", "PROTOCOLS", "TEMPLATES", "SESSION", "METRICS"]
 
 
 def fuzz(out, name, url, *options):
-    command = [out / "bin/schemathesis", "run", f"{url}/openapi.json", "--no-color", "--seed", "1", "--workers", "2"]
+    command = [out / "bin/schemathesis", "--config-file", Path(__file__).with_name("schemathesis.toml").absolute(), "run"]
+    command += [f"{url}/openapi.json", "--no-color", "--seed", SEED, "--workers", "2"]
     # The phase "coverage" fails in itself on Python 3.11: "AST constructor recursion depth mismatch".
     command += ["--phases", "fuzzing,stateful", "--max-examples", str(CASES), "--max-time", str(SECONDS)]
-    command += ["--request-timeout", "20", "--exclude-checks", ",".join(NOT_CHECKED), *NOT_CALLED, *options]
+    command += ["--request-timeout", "40", "--exclude-checks", ",".join(NOT_CHECKED), *NOT_CALLED, *options]
     log = out / f"{name}.log"
     with open(log, "w") as to:
         code = subprocess.run(command, stdout=to, stderr=to, cwd=out).returncode

@@ -15,6 +15,9 @@ use tempfile::TempDir;
 
 /// How long a page may take for anything; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time between two looks at a page. For each, the browser lays out the whole page, which takes longer than what is waited for if it is
+/// asked too often.
+const PAUSE: Duration = Duration::from_millis(40);
 
 /// The browser of the system, from Debian's package `chromium`.
 pub fn chromium() -> Option<PathBuf> {
@@ -168,7 +171,7 @@ impl Tab {
             != true
         {
             assert!(begun.elapsed() < PATIENCE, "never: {expression}\n{}", self.text());
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::sleep(PAUSE);
         }
         begun.elapsed()
     }
@@ -180,7 +183,7 @@ impl Tab {
         let safe = format!("(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()");
         while self.eval(&safe) != value {
             assert!(begun.elapsed() < PATIENCE, "{expression}: {} and not {value}", self.eval(expression));
-            std::thread::sleep(Duration::from_millis(15));
+            std::thread::sleep(PAUSE);
         }
     }
 

@@ -7,9 +7,11 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::disk::SmallDisk;
+use crate::skip::skip;
 use nix::unistd::{Gid, Uid, User, geteuid};
 
 /// The reason for which tests are skipped without a server. `.ci/run` accepts it only if it could not install one.
@@ -75,8 +77,16 @@ fn own_folder() -> PathBuf {
     folder
 }
 
+/// Returns a port that no one listens on, below those that the kernel gives to connections: it would give one away while its server is down.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + number % 20_000).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 const PROGRAMS: [&str; 5] = ["pg_ctl", "initdb", "postgres", "pg_basebackup", "pg_rewind"];
@@ -108,11 +118,18 @@ fn ordinary_user() -> Option<(Uid, Gid)> {
     geteuid().is_root().then(nobody).map(|user| (user.uid, user.gid))
 }
 
-impl Postgres {
-    /// Starts a server with additional settings (`name=value`). Returns `None` if the programs are not installed.
-    pub fn start(settings: &[&str]) -> Option<Postgres> {
-        let server = Postgres::new(settings)?;
-        let made = as_ordinary(&server.programs.join("initdb"))
+/// The files of a server without databases, from which each server of a program begins: making them takes several times as long as a copy.
+struct Empty {
+    data: PathBuf,
+    _guard: (Child, ChildStdin),
+}
+
+fn empty(programs: &Path) -> &'static Empty {
+    static EMPTY: OnceLock<Empty> = OnceLock::new();
+    EMPTY.get_or_init(|| {
+        let folder = own_folder();
+        let empty = Empty { data: folder.join("data"), _guard: guard(GUARD, &folder, &programs.join("pg_ctl")) };
+        let made = as_ordinary(&programs.join("initdb"))
             // pg_rewind needs the checksums.
             .args([
                 "--data-checksums",
@@ -123,13 +140,28 @@ impl Postgres {
                 "--no-sync",
                 "--pgdata",
             ])
-            .arg(server.data())
+            .arg(&empty.data)
             .stdout(Stdio::null())
             .status();
         assert!(made.unwrap().success(), "initdb failed");
         // In the file, because pg_rewind starts the server itself, and then needs the log from before the crash.
-        let file = OpenOptions::new().append(true).open(server.data().join("postgresql.conf"));
+        let file = OpenOptions::new().append(true).open(empty.data.join("postgresql.conf"));
         writeln!(file.unwrap(), "wal_keep_size = 512MB").unwrap();
+        empty
+    })
+}
+
+impl Postgres {
+    /// Starts a server with additional settings (`name=value`). If the programs are not installed, says that the test is skipped, and returns
+    /// `None`.
+    pub fn start(settings: &[&str]) -> Option<Postgres> {
+        let Some(server) = Postgres::new(settings) else {
+            skip(NO_POSTGRES);
+            return None;
+        };
+        let copied =
+            as_ordinary(Path::new("cp")).arg("-a").arg(&empty(&server.programs).data).arg(server.data()).status();
+        assert!(copied.unwrap().success(), "the files of an empty server are not copied");
         server.resume();
         Some(server)
     }
@@ -152,6 +184,14 @@ impl Postgres {
         }
         self.sql("postgres", &format!("CREATE TABLESPACE small LOCATION '{}'", space.display()));
         Some(disk)
+    }
+
+    /// Starts a server whose commits wait for its standby, and the standby.
+    pub fn with_standby() -> Option<(Postgres, Postgres)> {
+        let server = Postgres::start(&[])?;
+        let standby = server.standby();
+        server.wait_for_standby(true);
+        Some((server, standby))
     }
 
     /// Starts a standby of this server, to which it sends what it writes.
@@ -264,8 +304,13 @@ impl Postgres {
 
     /// Creates an empty database and returns its name.
     pub fn database(&self) -> String {
+        self.copy_of("template1")
+    }
+
+    /// Creates a database with all that is in another one, to which nobody is connected, and returns its name.
+    pub fn copy_of(&self, database: &str) -> String {
         let name = format!("ken{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql("postgres", &format!("CREATE DATABASE {name}"));
+        self.sql("postgres", &format!("CREATE DATABASE {name} TEMPLATE {database}"));
         name
     }
 

@@ -629,17 +629,17 @@ fn a_long_conversation_opens_at_its_end_and_is_read_back_to_its_beginning() {
     let Some(browser) = browser() else { return };
     let system = started();
     let session = system.session();
-    for number in 0..260 {
+    for number in 0..208 {
         system.say(&session, &format!("message {number}")).expect(200);
     }
     let tab = browser.tab(WIDE.0, WIDE.1, false);
     tab.open(&format!("{}/#/chat/{session}", system.url()));
-    let opened = tab.sees("message 259");
+    let opened = tab.sees("message 207");
     tab.is("document.querySelectorAll('.turn').length", 30);
     let log = "document.querySelector('.turns')";
     tab.wait(&format!("({log}.scrollTop = 0, document.body.innerText.includes('message 0\\n\\n'))"));
     tab.is("document.querySelectorAll('.turn').length", 200);
-    println!("a conversation of 260 exchanges opens in {opened:?}");
+    println!("a conversation of 208 exchanges opens in {opened:?}");
     // What comes meanwhile is there when the person goes to the end, and a message goes there.
     system.say(&session, "from elsewhere").expect(200);
     tab.eval(&format!("void ({log}.scrollTop = {log}.scrollHeight)"));

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Builder, Client, Cut, NO_POSTGRES, Postgres, Relay, System, skip, until};
+use ken_tests::{Builder, Client, Cut, Postgres, Relay, System, until};
 use serde_json::{Value, json};
 
 use super::database_server::{home_on, is_ready, nothing_is_lost_or_doubled, runs, writers};
@@ -44,9 +44,7 @@ fn finds(system: &System, id: &str) -> Option<String> {
 /// what has become of it, so that every change is acknowledged exactly if it was made.
 #[test]
 fn a_connection_that_is_cut_at_its_commit_loses_and_doubles_nothing() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let relay = Relay::before(&server);
     let system = home_on(&relay.url(&server.database()));
     let writers = writers(&system);
@@ -66,9 +64,7 @@ fn a_connection_that_is_cut_at_its_commit_loses_and_doubles_nothing() {
 /// The second host has a clock that is an hour ahead. The clock of the server decides who works, and every slot of a schedule has one record.
 #[test]
 fn hosts_whose_clocks_are_an_hour_apart_take_over_in_time_and_record_each_slot_once() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let mut first = home_on(&url);
@@ -110,12 +106,8 @@ fn hosts_whose_clocks_are_an_hour_apart_take_over_in_time_and_record_each_slot_o
 /// The URL names the old primary first. It lets clients in and can be written, but it was replaced.
 #[test]
 fn an_old_primary_that_the_url_names_first_is_passed_over() {
-    let Some(first) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some((first, second)) = Postgres::with_standby() else { return };
     let database = first.database();
-    let second = first.standby();
-    first.wait_for_standby(true);
     let system = home_on(&first.url_of_both(&second, &database));
     assert_eq!(add(&system, "on the first"), 201);
     first.crash();
@@ -146,9 +138,7 @@ fn refused(system: &System) -> String {
 
 #[test]
 fn two_urls_that_differ_are_an_error_and_a_password_alone_makes_no_difference() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let (database, other) = (server.database(), server.database());
     let mut system = home_on(&server.url(&database));
     assert_eq!(system.down(), Some(0));
@@ -169,9 +159,7 @@ fn two_urls_that_differ_are_an_error_and_a_password_alone_makes_no_difference() 
 
 #[test]
 fn an_asynchronous_standby_is_reported_and_refused_where_a_synchronous_one_is_required() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let (database, strict) = (server.database(), server.database());
     let system = home_on(&server.url(&database));
     assert_eq!(finds(&system, "standby-asynchronous"), None, "there is no standby");
@@ -219,9 +207,7 @@ impl Drop for Open {
 
 #[test]
 fn dead_rows_and_the_oldest_transaction_of_the_server_are_known() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let system = home_on(&server.url(&database));
     let health = || system.call("store", "hosts.server", &[]);

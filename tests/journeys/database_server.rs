@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Builder, Client, NO_POOLER, NO_POSTGRES, Pooler, Postgres, System, binary, number, skip, until};
+use ken_tests::{Builder, Client, NO_POOLER, Pooler, Postgres, System, binary, number, skip, until};
 use serde_json::json;
 
 pub(crate) fn home_on(url: &str) -> System {
@@ -122,9 +122,7 @@ pub(crate) fn is_ready(system: &System) -> bool {
 
 #[test]
 fn nothing_is_lost_or_doubled_when_the_store_and_the_server_are_killed() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let mut system = home_on(&server.url(&server.database()));
     let session = system.session();
     system.say(&session, "what is 2+2").expect(200);
@@ -150,9 +148,7 @@ fn nothing_is_lost_or_doubled_when_the_store_and_the_server_are_killed() {
 
 #[test]
 fn a_server_that_is_away_is_named_and_waited_for() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     server.crash();
     let system = home_on(&server.socket_url(&database));
@@ -174,12 +170,8 @@ fn a_server_that_is_away_is_named_and_waited_for() {
 /// end an old one comes back as a primary, and is refused.
 #[test]
 fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
-    let Some(first) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some((first, second)) = Postgres::with_standby() else { return };
     let database = first.database();
-    let second = first.standby();
-    first.wait_for_standby(true);
     let system = home_on(&first.url_of_both(&second, &database));
     let writers = writers(&system);
     let (mut primary, mut standby) = (&first, &second);
@@ -218,12 +210,8 @@ fn nothing_is_lost_or_doubled_when_a_standby_is_promoted() {
 /// While the synchronous standby is away, a commit waits. A server whose wait is cancelled says so in a warning, which is no acknowledgement.
 #[test]
 fn what_is_not_on_the_synchronous_standby_is_not_acknowledged() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some((server, standby)) = Postgres::with_standby() else { return };
     let database = server.database();
-    let standby = server.standby();
-    server.wait_for_standby(true);
     let system = home_on(&server.url(&database));
     let add = |title: &str| {
         let mut client = Client::connect(system.address());
@@ -255,9 +243,7 @@ fn what_is_not_on_the_synchronous_standby_is_not_acknowledged() {
 
 #[test]
 fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let Some(pooler) = Pooler::start(&server) else {
         return skip(NO_POOLER);
     };
@@ -282,9 +268,7 @@ fn a_pooler_that_gives_each_transaction_another_connection_does_no_harm() {
 
 #[test]
 fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let (database, unused) = (server.database(), server.database());
     let mut system = home_on(&server.url(&database));
     let session = system.session();
@@ -319,9 +303,7 @@ fn a_database_is_checked_and_a_home_with_two_stores_does_not_start() {
 
 #[test]
 fn a_command_that_waits_for_the_server_says_so() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let system = home_on(&server.url(&database));
     runs(&system, &["sessions"]);
@@ -342,9 +324,7 @@ fn a_full_disk_of_the_server_is_named_and_waited_for() {
     if !nix::unistd::geteuid().is_root() {
         return skip("needs root");
     }
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let Some(disk) = server.small_disk("32m") else {
         return skip("namespaces are not allowed here");
     };

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
 use ken_tests::provider::{Provider, Reply};
 use ken_tests::{
-    Answer, Browser, Builder, Client, NO_POSTGRES, Postgres, Stream, System, chromium, number, otlp, root,
-    scripted_builder, skip, until,
+    Answer, Browser, Builder, Client, Postgres, Stream, System, chromium, number, otlp, root, scripted_builder, until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -55,9 +54,7 @@ fn send(system: &System, session: &str, text: &str) -> String {
 
 #[test]
 fn two_homes_share_sessions_streams_and_knowledge() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let url = server.url(&server.database());
     let (first, second) = (home_on(&url), home_on(&url));
     until("both hosts are seen", || hosts(&first).iter().filter(|host| host.state == "active").count() == 2);
@@ -78,9 +75,7 @@ fn two_homes_share_sessions_streams_and_knowledge() {
 
 #[test]
 fn a_reader_on_one_host_sees_at_once_what_is_written_on_the_other() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let url = server.url(&server.database());
     let (first, second) = (home_on(&url), home_on(&url));
     let mut client = first.client();
@@ -105,9 +100,7 @@ fn a_reader_on_one_host_sees_at_once_what_is_written_on_the_other() {
 /// Both gateways get the same request at the same time. `KEN_PAIRS=10000` is the long form.
 #[test]
 fn a_request_that_two_gateways_get_has_one_effect() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let (first, second) = (home_on(&url), home_on(&url));
@@ -145,9 +138,7 @@ fn a_request_that_two_gateways_get_has_one_effect() {
 
 #[test]
 fn two_schedulers_make_one_record_for_each_slot() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let first = home_on(&url);
@@ -187,9 +178,7 @@ fn two_schedulers_make_one_record_for_each_slot() {
 /// The first store is stopped and not killed: it does not know that its time is over.
 #[test]
 fn a_store_that_was_stopped_for_too_long_has_lost_its_leases() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let first = scripted_on(&url);
@@ -238,9 +227,7 @@ fn a_store_that_was_stopped_for_too_long_has_lost_its_leases() {
 /// All processes of a home end at once while both are written to.
 #[test]
 fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let (mut first, second) = (scripted_on(&url), scripted_on(&url));
@@ -274,6 +261,18 @@ fn nothing_is_lost_or_doubled_when_a_host_is_lost() {
     first.up();
     until("the lost host is back", || is_ready(&first));
     assert_eq!(add(&first, "again"), 201);
+}
+
+/// Gives a home the id of another one, as a copy of that home has it.
+fn copy_home(from: &System, to: &System) {
+    for name in ["host", "host.inode"] {
+        let place = |system: &System| system.home().join("state/store").join(name);
+        std::fs::copy(place(from), place(to)).unwrap();
+    }
+}
+
+fn is_a_copy(home: &System) -> bool {
+    String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
 }
 
 /// Two hosts that each work on a turn without an end, and what tells of it.
@@ -316,9 +315,7 @@ impl Holding {
 /// of them goes on some seconds later than the other.
 #[test]
 fn hosts_keep_what_they_hold_while_the_synchronous_standby_is_away() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let standby = server.standby();
     server.wait_for_standby(true);
@@ -343,9 +340,7 @@ fn hosts_keep_what_they_hold_while_the_synchronous_standby_is_away() {
 /// What the standby has got last is older than a host may be silent: the hosts show that they work without waiting for it.
 #[test]
 fn hosts_keep_what_they_hold_when_a_standby_is_promoted_that_was_away() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let standby = server.standby();
     server.wait_for_standby(true);
@@ -362,9 +357,7 @@ fn hosts_keep_what_they_hold_when_a_standby_is_promoted_that_was_away() {
 /// Meanwhile each of them is written to. The copy is a home that has the id of the third host.
 #[test]
 fn of_three_hosts_one_is_lost_one_restarts_and_a_copy_of_one_is_refused() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let (first, mut second, mut third, mut copy) =
@@ -395,19 +388,14 @@ fn of_three_hosts_one_is_lost_one_restarts_and_a_copy_of_one_is_refused() {
         !server.sql(&database, &sql).is_empty()
     };
     until("the open turn goes on at another host", held);
-    // One of them says so and waits, and the other one works.
-    let settings = |system: &System| system.home().join("ken.toml");
-    std::fs::copy(settings(&third), settings(&copy)).unwrap();
-    std::fs::copy(third.home().join("state/store/host"), copy.home().join("state/store/host")).unwrap();
+    copy_home(&third, &copy);
+    std::fs::copy(third.home().join("ken.toml"), copy.home().join("ken.toml")).unwrap();
     copy.up();
-    let is_refused = |home: &System| {
-        String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
-    };
-    until("one is refused", || [&third, &copy].iter().any(|home| is_refused(home)));
+    until("the copy is refused", || is_a_copy(&copy));
+    assert!(is_ready(&third) && add(&copy, "by the copy") == 503);
     let ids: BTreeSet<String> = hosts(&first).into_iter().map(|host| host.id).collect();
     assert_eq!(ids.len(), 3, "{ids:?}");
     assert_eq!(copy.down(), Some(0));
-    until("the third host works", || is_ready(&third));
     second.up();
     until("all three are seen again", || active() == 3);
     sleep(Duration::from_millis(500));
@@ -423,9 +411,7 @@ fn of_three_hosts_one_is_lost_one_restarts_and_a_copy_of_one_is_refused() {
 /// The host with the duties sends the traces of all. Each names the host on which the work was done.
 #[test]
 fn traces_name_the_host_that_has_done_the_work() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let collector = Provider::start(vec![Reply::Status(200, Vec::new(), "{}".to_owned())]);
     let config = format!("[store]\nurl = \"{}\"\n[telemetry]\notlp = \"{}\"\n", server.url(&database), collector.url());
@@ -465,9 +451,7 @@ fn traces_name_the_host_that_has_done_the_work() {
 /// The session works in a folder of the first host.
 #[test]
 fn who_waits_for_a_host_is_told_so() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let database = server.database();
     let url = server.url(&database);
     let (mut first, second) = (scripted_on(&url), scripted_on(&url));
@@ -521,9 +505,7 @@ fn who_waits_for_a_host_is_told_so() {
 /// A platform that is asked by two at a time refuses one of them.
 #[test]
 fn one_host_asks_the_messaging_platform_and_another_one_goes_on_when_it_is_lost() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let url = server.url(&server.database());
     let platform = BotApi::start();
     let home = || {
@@ -556,12 +538,9 @@ fn one_host_asks_the_messaging_platform_and_another_one_goes_on_when_it_is_lost(
 
 #[test]
 fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
-    let Some(server) = Postgres::start(&[]) else {
-        return skip(NO_POSTGRES);
-    };
+    let Some(server) = Postgres::start(&[]) else { return };
     let url = server.url(&server.database());
-    let first = home_on(&url);
-    let mut second = home_on(&url);
+    let (mut first, mut second) = (home_on(&url), home_on(&url));
     until("the second host is seen", || hosts(&first).len() == 2);
     let seen = hosts(&first);
     assert!(seen.iter().all(|host| host.state == "active"), "{seen:?}");
@@ -578,15 +557,13 @@ fn hosts_are_listed_and_forgotten_and_a_copy_of_a_home_is_named() {
     until("it is away", || hosts(&first).iter().any(|host| host.state == "away"));
     assert_eq!(runs(&first, &["hosts", "rm", &other[..8]]).trim(), other);
     assert_eq!(hosts(&first).len(), 1);
-    // A copy of a home has the id of the home.
-    let id = |system: &System| system.home().join("state/store/host");
-    std::fs::copy(id(&first), id(&second)).unwrap();
+    copy_home(&first, &second);
     second.up();
-    until("both are named", || {
-        [&first, &second].iter().any(|home| {
-            String::from_utf8(home.ken(&["status"]).stderr).unwrap().contains("one home is a copy of the other")
-        })
-    });
-    second.down();
-    until("the first home works", || is_ready(&first));
+    until("the copy is refused", || is_a_copy(&second));
+    assert!(is_ready(&first));
+    // It is a home like any other once the first one is gone.
+    assert_eq!(first.down(), Some(0));
+    until("the copy works", || is_ready(&second));
+    second.kill("store");
+    until("it works again", || is_ready(&second));
 }

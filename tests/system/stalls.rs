@@ -333,17 +333,23 @@ fn parts_hang_under_load() {
     load.check(&system).expect_clean();
 }
 
-/// The source of a library that delays one sync of the disk by 12 s if the file that `SLOW_SYNC` names exists, and
-/// removes this file.
+/// The source of a library that delays one sync of the disk by the seconds in the file that `SLOW_SYNC` names, if it exists, and removes this
+/// file.
 const SLOW_SYNC: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static void stall(void) {
-    const char *file = getenv("SLOW_SYNC");
-    if (file && unlink(file) == 0) sleep(12);
+    const char *name = getenv("SLOW_SYNC");
+    FILE *file = name ? fopen(name, "r") : NULL;
+    if (!file) return;
+    unsigned seconds = 0;
+    int known = fscanf(file, "%u", &seconds);
+    fclose(file);
+    if (unlink(name) == 0 && known == 1) sleep(seconds);
 }
 
 int fdatasync(int fd) {
@@ -387,20 +393,25 @@ fn a_slow_disk_under_load() {
         let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
         request.json(&tui(&[("session", json!(session)), ("text", json!(text))])).send()
     };
-    // The delayed sync is that of the message itself, and its caller waits for a shorter time.
-    std::fs::write(&slow, "").unwrap();
+    // Renamed, so that no sync finds a file without its number.
+    let delay = |seconds: u64| {
+        std::fs::write(slow.with_extension("new"), seconds.to_string()).unwrap();
+        std::fs::rename(slow.with_extension("new"), &slow).unwrap();
+    };
+    // The delayed sync is that of the message itself, and takes longer than the ten seconds that a change is waited for.
+    delay(12);
     let reported = say("wait=5", None, "slow").expect(504);
     assert_eq!((reported.at("/code"), reported.at("/outcome")), (json!("deadline"), json!("unknown")));
     assert!(reported.text("/eventId").starts_with("tui:"));
     // A caller that waits for the result is answered.
-    std::fs::write(&slow, "").unwrap();
+    delay(4);
     say("wait=60", None, "waited").expect(200);
     assert_eq!(chats(&system, &session), count(["slow".to_owned(), "waited".to_owned()]));
     let load = Load::start(&system, 1);
-    for _ in 0..2 {
+    for seconds in [12, 4] {
         std::thread::sleep(Duration::from_millis(500));
-        std::fs::write(&slow, "").unwrap();
-        std::thread::sleep(Duration::from_secs(13));
+        delay(seconds);
+        std::thread::sleep(Duration::from_secs(seconds + 1));
     }
     load.check(&system).expect_clean();
 }

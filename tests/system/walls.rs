@@ -397,7 +397,9 @@ fn walls_that_are_required_and_missing_keep_it_from_starting() {
 #[test]
 fn no_installed_program_has_the_probe() {
     let folder = binary("ken").parent().unwrap().to_owned();
-    let has_it = |path: &Path| fs::read(path).unwrap().windows(13).any(|text| text == b"service.probe");
+    // grep is a hundred times as fast as a loop over the bytes in a build without optimisation.
+    let has_it =
+        |path: &Path| Command::new("grep").args(["-qF", "service.probe"]).arg(path).status().unwrap().success();
     let programs = fs::read_dir(root().join("bin")).unwrap().map(|entry| folder.join(entry.unwrap().file_name()));
     let programs: Vec<_> = programs.filter(|program| program.exists()).collect();
     assert!(programs.len() > 20, "{programs:?}");

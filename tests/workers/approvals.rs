@@ -4,21 +4,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ken_tests::wire_tap::{Side, WireTap};
-use ken_tests::{Answer, Builder, Client, System, run_with_input};
+use ken_tests::{Answer, Builder, Client, System, run_with_input, until};
 use serde_json::{Value, json};
 
 const PENDING: &str = "/api/approvals/pending";
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Waits until the condition holds.
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A model script: for a prompt with one of these words, it calls `gated` once with this word as the argument.
 fn script(words: &[String]) -> Vec<Value> {

@@ -91,20 +91,10 @@ fn accepted(system: System, ken: &Value) -> System {
 
 #[track_caller]
 fn until_ready(system: &System) {
-    until_within_a_minute("the tools are offered and the server runs", || {
+    until("the tools are offered and the server runs", || {
         let called = call(system, "echo", &json!({"text": "ready?"}));
         called["is_error"] == false
     });
-}
-
-/// Waits up to a minute for a condition, because a busy machine can take long to start a server.
-#[track_caller]
-fn until_within_a_minute(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < end, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Calls a tool as the operator. An error of ken-tools is returned as the reply.
@@ -155,9 +145,9 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Before it is accepted, the server runs, but none of its tools is offered.
-    until_within_a_minute("it is named as new", || problems(&system).contains("nobody has accepted the 24 tools"));
+    until("it is named as new", || problems(&system).contains("nobody has accepted the 24 tools"));
     assert_eq!(names(&system), [""; 0]);
-    until_within_a_minute("ken status tells it", || {
+    until("ken status tells it", || {
         let status = system.ken(&["status"]);
         String::from_utf8_lossy(&status.stderr).contains("nobody has accepted")
     });
@@ -336,7 +326,7 @@ fn a_server_that_ends_or_stands_still_affects_only_its_own_calls() {
     let ended = "ended while the call was under way (it has ended). Whether it took effect is unknown.\nBetween";
     fails(&system, &[("die", ended), ("freeze", "did not answer within 2 s")]);
     // A server that does not answer a ping is ended and started again.
-    until_within_a_minute("it is ended", || {
+    until("it is ended", || {
         let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
         log.contains("it does not answer any more")
     });
@@ -345,7 +335,7 @@ fn a_server_that_ends_or_stands_still_affects_only_its_own_calls() {
     system.kill("tools");
     until_ready(&system);
     // An idempotent call is repeated once, on the restarted server.
-    until_within_a_minute("it is called again", || {
+    until("it is called again", || {
         _ = std::fs::remove_file(scratch(&system).join("calls"));
         let called = call(&system, "die_once", &json!({}));
         called["is_error"] == false && result_text(&called).contains("alive again") && calls(&system, "die_once") == 2
@@ -356,7 +346,7 @@ fn a_server_that_ends_or_stands_still_affects_only_its_own_calls() {
 fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let system = ready(&[], &json!({}));
     call(&system, "change", &json!({}));
-    until_within_a_minute("the change is seen", || names(&system).is_empty());
+    until("the change is seen", || names(&system).is_empty());
     let problem = problems(&system);
     assert!(problem.contains("has changed its tools (echo is described otherwise)"), "{problem}");
     let called = call(&system, "echo", &json!({"text": "x"}));
@@ -378,22 +368,22 @@ fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let command = text.split("ken accept double --digest ").nth(1).unwrap();
     let accepted = system.ken(&["accept", "double", "--digest", command.trim()]);
     assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
-    until_within_a_minute("the changed tools are offered", || names(&system).len() > 1);
+    until("the changed tools are offered", || names(&system).len() > 1);
     // The acceptance of the changed list is not one of the list before.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();
     system.kill("tools");
-    until_within_a_minute("the list before is refused", || names(&system).is_empty());
+    until("the list before is refused", || names(&system).is_empty());
     assert_eq!(system.ken(&["accept", "--yes", "double"]).status.code(), Some(0));
     until_ready(&system);
     call(&system, "change", &json!({}));
-    until_within_a_minute("the change is seen", || names(&system).is_empty());
+    until("the change is seen", || names(&system).is_empty());
     // When the server again offers exactly the tools that were accepted, they are used again, also after a restart of
     // ken-tools.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();
     system.kill("tools");
     until_ready(&system);
     call(&system, "change", &json!({}));
-    until_within_a_minute("the change is seen", || names(&system).is_empty());
+    until("the change is seen", || names(&system).is_empty());
     accept(&system, "double");
     until_ready(&system);
 }
@@ -434,7 +424,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
         &read_file,
         r#"the sandbox does not let it reach the network; if it may, put "ken": {"touch":{"network":true}} into the entry "x_unreachable""#,
     ];
-    until_within_a_minute("all are named", || {
+    until("all are named", || {
         let problems = problems(&system).replace("\\\"", "\"");
         wanted.iter().all(|text| problems.contains(text))
     });
@@ -444,7 +434,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     assert!(String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"), "{status:?}");
     // Without the file there are no servers.
     std::fs::remove_file(system.home().join("mcp.json")).unwrap();
-    until_within_a_minute("nothing is wrong", || problems(&system) == "null");
+    until("nothing is wrong", || problems(&system) == "null");
 }
 
 #[test]
@@ -464,12 +454,12 @@ fn tools_that_are_left_out_are_named_once() {
          with_dots_and-more (mcp__first__with_dots_and-more)",
         "there are 256 tools already, so these of the MCP server second are left out: ",
     ];
-    until_within_a_minute("all are named", || {
+    until("all are named", || {
         let problems = problems(&system);
         wanted.iter().all(|text| problems.contains(text))
     });
     assert_eq!(listed(&system)["tools"].as_array().unwrap().len(), 256);
-    until_within_a_minute("ken status names them", || {
+    until("ken status names them", || {
         let status = system.ken(&["status"]);
         let printed = String::from_utf8_lossy(&status.stderr).into_owned();
         wanted.iter().all(|text| printed.contains(text))
@@ -523,7 +513,7 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
         tools.iter().find(|tool| tool["name"] == name).map(|tool| tool["approval"].clone())
     };
     // The annotations of the server have an effect only because its entry allows it.
-    until_within_a_minute("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
+    until("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
     system.post("/agents/orchestrator/free?wait=result", &json!({"message": "echo"})).expect(200);
     let (address, body) = (system.address(), json!({"message": "add"}));
@@ -594,9 +584,7 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
         }),
     );
     accept(&system, "remote");
-    until_within_a_minute("it answers", || {
-        call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false
-    });
+    until("it answers", || call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false);
     let sum = call_of(&system, "remote", "add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
     let huge = call_of(&system, "remote", "huge", &json!({}));
@@ -604,7 +592,7 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
         result_text(&huge)
             .contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as ")
     );
-    until_within_a_minute("the others are named", || {
+    until("the others are named", || {
         let problems = problems(&system);
         problems.contains("the server answers 401") && problems.contains("the server cannot be reached")
     });
@@ -630,7 +618,7 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     );
     accept(&system, "remote");
     let echo = || call_of(&system, "remote", "echo", &json!({"text": "x"}));
-    until_within_a_minute("it answers", || echo()["is_error"] == false);
+    until("it answers", || echo()["is_error"] == false);
     // A server that was restarted answers 400 to the session of its predecessor. The call is made once nevertheless.
     drop(server);
     let (_server, _) = Http::start(&system, &port);
@@ -649,7 +637,7 @@ fn a_session_that_the_server_has_forgotten_is_begun_again_once() {
     let forgotten = echo();
     assert!(result_text(&forgotten).contains("has forgotten its session. The call was not made."), "{forgotten}");
     std::fs::remove_file(scratch(&system).join("forget")).unwrap();
-    until_within_a_minute("it answers again", || echo()["is_error"] == false);
+    until("it answers again", || echo()["is_error"] == false);
     assert_eq!(calls(&system, "initialize"), sessions + 2);
 }
 

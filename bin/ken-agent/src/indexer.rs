@@ -26,7 +26,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(120);
 /// vectors fails.
 const PART_PAUSE: Duration = Duration::from_secs(1);
 const PROVIDER_PAUSE: Duration = Duration::from_secs(30);
-/// The tool that reads files.
 const READ_TOOL: &str = "read_documents";
 
 /// A text for which every working model returns a vector.

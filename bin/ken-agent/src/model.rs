@@ -32,7 +32,6 @@ pub(crate) trait Reply: Send {
     /// Returns the next delta, or `None` at the end. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Option<Result<Delta, Error>>> + Send;
 
-    /// Returns how the answer ended.
     fn end(self) -> impl Future<Output = Result<Generated, ModelError>> + Send;
 }
 
@@ -41,7 +40,6 @@ pub(crate) trait Reply: Send {
 pub(crate) enum ModelError {
     /// ken-model died. After its restart, the same call can be repeated.
     Died,
-    /// The provider failed.
     Failed(Error),
 }
 

@@ -55,7 +55,6 @@ pub(crate) trait Tools: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Returns the tools of an agent.
     fn list(&self, agent: &str) -> Vec<ToolSpec>;
 
     /// Whether the tool is a built-in tool of the agent. Such a tool starts no process, and its calls cannot be
@@ -207,7 +206,6 @@ pub(crate) trait Policy: Send + Sync {
     }
 }
 
-/// A call that is to be run.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestedCall {
     pub(crate) caller: Caller,
@@ -259,7 +257,6 @@ pub(crate) trait Workers: Send + Sync {
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>>;
 }
 
-/// A task for a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// The id of the call that gave the task.

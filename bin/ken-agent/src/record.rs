@@ -21,7 +21,6 @@ use crate::store::{CALL_TIMEOUT, Store, WireStore};
 /// The maximum number of past exchanges in a record.
 const MAX_EXCHANGES: u32 = 100;
 
-/// The sources of a record.
 pub(crate) struct RecordSources {
     pub(crate) pool: Pool,
     pub(crate) model: WireModel,

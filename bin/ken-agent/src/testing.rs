@@ -50,7 +50,6 @@ pub(crate) fn claim(text: &str) -> Claim {
     }
 }
 
-/// A store with one stream.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryStore {
     pub(crate) kept: Arc<Mutex<Kept>>,
@@ -375,7 +374,6 @@ pub(crate) fn ports(tools: &TestTools) -> Ports {
     }
 }
 
-/// Returns ports with workers that call this model.
 pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Ports {
     let model = model.clone();
     Ports { workers: Arc::new(ModelWorkers { model }), ..ports(tools) }

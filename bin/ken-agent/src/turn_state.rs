@@ -48,14 +48,12 @@ pub(crate) const MAX_REPEATS: u32 = 5;
 pub(crate) struct TurnState {
     /// The agent whose state this is.
     pub(crate) session: SessionName,
-    /// The index of the next event.
     pub(crate) next_index: u64,
     /// The timestamp of the newest event. Later events must not have an earlier one.
     pub(crate) last_timestamp: Timestamp,
     pub(crate) operation: Option<Operation>,
     pub(crate) agent: Span,
     pub(crate) compacting: Compacting,
-    /// The open turn.
     pub(crate) turn: Option<Turn>,
     /// How the last turn of the conversation, or of the compaction, ended.
     pub(crate) last_stop: Option<StopReason>,
@@ -179,7 +177,6 @@ fn report(body: &Body) -> Value {
 }
 
 impl TurnState {
-    /// Creates the state of a worker that begins.
     pub(crate) fn of_worker(session: SessionName) -> TurnState {
         TurnState { session, ..TurnState::default() }
     }

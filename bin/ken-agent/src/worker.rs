@@ -16,7 +16,6 @@ use crate::ports::{Events, Pending, Ports, Task, Workers};
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::Plan;
 
-/// Workers that call a model.
 pub(crate) struct ModelWorkers<M> {
     pub(crate) model: M,
 }

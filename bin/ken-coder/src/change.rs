@@ -34,7 +34,6 @@ pub(crate) enum Content {
     Stored,
 }
 
-/// One file of a change.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     /// `None` if the file does not exist.

@@ -515,7 +515,6 @@ const TESTS: [(&str, &[&str]); 6] = [
 ];
 
 impl Test {
-    /// Returns the command that runs the tests.
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
         let argv = run_confined(settings, Access::Read, || {
             let tree = Tree::open(settings)?;

@@ -22,7 +22,6 @@ use crate::snapshot::recover;
 use crate::tree::Tree;
 use crate::unseen;
 
-/// The outcome of a change.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangeResult {
     /// The id of the run, for `ken undo` and `ken diff`.

@@ -46,7 +46,6 @@ impl Repositories {
         Ok(found)
     }
 
-    /// Stores the indexes in the journal.
     pub(crate) fn keep_indexes(&self, settings: &Settings, journal: &Journal) -> Result<(), Error> {
         run_confined(settings, Access::Write, || {
             let tree = Tree::open(settings)?;

@@ -52,7 +52,6 @@ pub(crate) struct Record {
     /// The time at which it began, in RFC 3339.
     pub(crate) at: String,
     pub(crate) files: Vec<Entry>,
-    /// The folders that it created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) folders: Vec<RelPath>,
     /// The folders that a running command can change. `files` then lists all files in them. Empty for other changes.

@@ -178,7 +178,6 @@ pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
 /// Where a repository is published or fetched from.
 #[derive(Debug, Clone)]
 pub(crate) enum Remote<'a> {
-    /// A folder of the workspace.
     Folder(RelPath),
     /// A server that the rule of the repository names.
     Server(Network<'a>),

@@ -1,7 +1,6 @@
 //! Unified diffs, as `diff -u` and git write them. Every context line and every removed line must match exactly. If
 //! they are not at the given position, they must occur at exactly one other place.
 
-/// The changes of a patch to one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FilePatch {
     /// `None` if the file is new.

@@ -88,7 +88,6 @@ struct Found {
     has_shallow: bool,
 }
 
-/// A call of git.
 #[derive(Debug, Default)]
 pub(crate) struct GitCall<'c> {
     pub(crate) words: Vec<String>,
@@ -111,7 +110,6 @@ impl GitCall<'_> {
     }
 }
 
-/// The output of git.
 pub(crate) struct Output {
     pub(crate) status: i32,
     pub(crate) text: String,

@@ -75,7 +75,6 @@ impl Ignored {
         Arc::new(Ignored { tree: None, state: Mutex::new(state) })
     }
 
-    /// Returns the patterns that were read.
     pub(crate) fn patterns(&self) -> Patterns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).patterns.clone()
     }

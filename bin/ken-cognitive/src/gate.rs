@@ -20,7 +20,6 @@ pub(crate) struct Access {
     pub(crate) group: Option<Group>,
 }
 
-/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     /// `None` if no key was required.

@@ -24,7 +24,6 @@ pub(crate) enum Role {
     Admin,
 }
 
-/// The owner of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Owner {
     pub(crate) user_id: Arc<str>,

@@ -15,7 +15,6 @@ use crate::window::Window;
 /// The caller for whom a request is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Payer {
-    /// The digest of a key.
     Key([u8; 32]),
     /// The address of a caller without a key, or its network; see [`ken_http::caller_of`].
     Address(IpAddr),

@@ -9,7 +9,6 @@ use ken_types::Error;
 
 use crate::keys::{Owner, Role};
 
-/// All sessions.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Kept>);
 

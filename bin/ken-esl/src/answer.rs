@@ -197,7 +197,6 @@ mod tests {
     /// The messages on which the model of danger was trained.
     const MESSAGES: &str = include_str!("../../../tools/train-esl/data/risk.tsv");
 
-    /// Returns the answer and its summary.
     fn answers(text: &str, risk: &Risk) -> (Value, String) {
         let reading = &Reading::of(&Table::shipped(), &mut WordSums::default(), text);
         let state = State { text, reading, risk };

@@ -32,7 +32,6 @@ pub enum Family {
     Neutral,
 }
 
-/// The number of families.
 pub const FAMILIES: usize = 7;
 
 /// An emotion. Its number is its index in [`EMOTIONS`].

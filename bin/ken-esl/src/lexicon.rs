@@ -6,7 +6,6 @@ use crate::emotion::{EMOTIONS, by_name};
 use crate::math::mix;
 use crate::token::Token;
 
-/// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// A word for the emotion with this number.
@@ -170,7 +169,6 @@ fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
     None
 }
 
-/// Returns the entry of a key.
 pub fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
     slots[place(slots, key)?].entry()
 }

@@ -169,7 +169,6 @@ impl<'a> Model<'a> {
         Risk { score, level, evidence: if level == Level::None { Vec::new() } else { strongest(worst.features) } }
     }
 
-    /// Returns the score of a set of features.
     fn score(&self, features: &[Feature]) -> f32 {
         let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
         self.bias + sum as f32 * self.unit / (features.len().max(MIN_FEATURES) as f32).sqrt()

@@ -80,7 +80,6 @@ impl Sum {
 pub type Hidden = [f32; WIDTH];
 
 impl Table<'_> {
-    /// Returns the compiled-in table.
     pub fn shipped() -> Table<'static> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);

@@ -15,7 +15,6 @@ use crate::app::Gateway;
 use crate::probe::PROBE_TIMEOUT;
 use crate::turn::no_model;
 
-/// The timeout of a call to a part.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// GET /health: 200 as long as the gateway answers.

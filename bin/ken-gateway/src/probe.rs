@@ -8,7 +8,6 @@ use ken_types::ops::store::StoreProbe;
 use ken_wire::Pool;
 use tokio::sync::Mutex;
 
-/// The timeout of a write probe.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the outcome of a probe is used.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -20,7 +20,6 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to wait before the next attempt while the store restarts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The result of waiting.
 #[derive(Debug)]
 pub(crate) enum Waited {
     Settled(Box<SubmissionStatus>),

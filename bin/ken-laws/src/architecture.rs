@@ -166,12 +166,10 @@ pub(crate) fn examine_text(
     is_english.then(|| examine_links(scan, claims, repetition, findings)).flatten()
 }
 
-/// A finding over a whole sentence.
 fn whole(feature: usize, index: usize, sentence: &Sentence) -> Finding {
     Finding { feature, sentence: index, start: sentence.start, end: sentence.end }
 }
 
-/// A finding over one word.
 fn word(feature: usize, index: usize, token: &Token) -> Finding {
     Finding { feature, sentence: index, start: token.start, end: token.end }
 }

@@ -22,7 +22,6 @@ pub(crate) struct Claim {
     pub(crate) unlisted: usize,
     quoted: usize,
     pub(crate) markers: usize,
-    /// The number of hedges.
     pub(crate) hedges: usize,
     /// Whether a verb can carry a main clause.
     pub(crate) finite: bool,

@@ -206,7 +206,6 @@ impl Builder {
         builder.build(tokens, clause)
     }
 
-    /// Reads a command.
     fn read_command(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let polite = |index: &usize| matches!(at(tokens, *index).hash, THEN | PLEASE | AND);
         let first = clause.clone().find(|index| !polite(index))?;

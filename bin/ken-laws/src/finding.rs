@@ -50,7 +50,6 @@ impl Findings {
         self.list.push(finding);
     }
 
-    /// Removes a feature from a sentence.
     pub(crate) fn remove(&mut self, sentence: usize, feature: usize) {
         if let Some(features) = self.features.get_mut(sentence).filter(|features| **features & (1 << feature) != 0) {
             *features &= !(1 << feature);
@@ -58,7 +57,6 @@ impl Findings {
         }
     }
 
-    /// Whether the sentence has the feature.
     pub(crate) fn has(&self, sentence: usize, feature: usize) -> bool {
         self.features_of(sentence) & (1 << feature) != 0
     }

@@ -25,7 +25,6 @@ const WHOLE: [&str; 2] = ["text", "response"];
 const PARTS: [&str; 4] = ["explanation", "reason", "summary", "issues"];
 /// A field that is judged only if the answer has no issues, because tools repeat their warnings among the issues.
 const WARNINGS: &str = "warnings";
-/// Fields with context.
 const CONTEXT: [&str; 2] = ["context", "facts"];
 /// The field with the sources of the document's text.
 const SOURCES: &str = "sources";

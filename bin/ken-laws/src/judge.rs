@@ -48,7 +48,6 @@ pub(crate) enum Unread {
 }
 
 impl Judgement {
-    /// The number of sentences with a feature.
     pub(crate) fn sentences_with(&self, feature: usize) -> usize {
         self.findings.features.iter().filter(|set| **set & (1 << feature) != 0).count()
     }

@@ -1,12 +1,10 @@
 //! The layout of lines: list items, headings and indentation.
 
-/// The beginning of a line.
 pub(crate) struct Line {
     pub(crate) is_blank: bool,
     /// Whether it begins with a capital letter or a digit.
     pub(crate) is_capital: bool,
     pub(crate) is_heading: bool,
-    /// The number of a numbered item.
     pub(crate) number: Option<u16>,
     /// The number of blanks before the text, at most 16.
     pub(crate) indent: usize,

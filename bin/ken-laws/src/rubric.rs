@@ -114,7 +114,6 @@ pub(crate) fn points_as_text(tenths: i32) -> Option<&'static str> {
 /// A set of features, one bit each.
 pub(crate) type Set = u64;
 
-/// The defects of a law.
 pub(crate) fn violations_of(law: Law) -> Set {
     VIOLATIONS[law as usize]
 }

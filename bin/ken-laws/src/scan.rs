@@ -6,7 +6,6 @@ use crate::lexicon::{self as lex, NO_LETTERS, extend, hash, look_up, stem_of};
 use crate::line::Line;
 use crate::token::{ADDRESS, CAPITAL, CAPITALS, CLOCK, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, YEAR};
 
-/// How a sentence ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Period,

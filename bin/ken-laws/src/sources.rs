@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::judge::is_english;
 
-/// One source.
 #[derive(Clone)]
 pub(crate) struct Source {
     /// Its `id`, its index among the sources, or its file.

@@ -39,7 +39,6 @@ pub(crate) const CAPITAL: u32 = 1 << 1;
 pub(crate) const CLOCK: u32 = 1 << 2;
 /// An integer from 1000 to 2100 without a comma, which is probably a year.
 pub(crate) const YEAR: u32 = 1 << 3;
-/// A web address.
 pub(crate) const ADDRESS: u32 = 1 << 4;
 /// The word ends in s, and is probably a plural.
 pub(crate) const PLURAL: u32 = 1 << 5;
@@ -49,7 +48,6 @@ pub(crate) const QUOTED: u32 = 1 << 6;
 pub(crate) const PAST_SHAPED: u32 = 1 << 8;
 /// The token is a mark of punctuation that ends a clause.
 const ENDS: u32 = 1 << 7;
-/// The token is a colon.
 pub(crate) const COLON: u32 = 1 << 9;
 
 impl Token {
@@ -80,7 +78,6 @@ impl Token {
         self.classes & classes != 0
     }
 
-    /// Whether the token has one of the marks.
     pub(crate) fn has(&self, marks: u32) -> bool {
         self.marks & marks != 0
     }

@@ -230,7 +230,6 @@ pub(crate) fn refuse(id: &Value, code: i64, message: &str) -> io::Result<()> {
     write(&serde_json::json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
 }
 
-/// Writes a message as one line.
 fn write(message: &Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(format!("{message}\n").as_bytes())?;

@@ -20,7 +20,6 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_IDLE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallOutcome {
     /// `ok:true`, with the result.

@@ -16,7 +16,6 @@ const RATE_PAUSE_S: u64 = 5;
 /// The error of a piece whose outcome a crash has left unknown.
 pub(crate) const OUTCOME_UNKNOWN: &str = "the connector ended while the message was on its way";
 
-/// A piece of a message.
 pub(crate) struct Piece<'a> {
     pub(crate) message: &'a PutMessage,
     pub(crate) text: &'a str,

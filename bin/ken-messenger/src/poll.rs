@@ -14,7 +14,6 @@ use crate::api::{Api, CALL_TIMEOUT, CallOutcome};
 use crate::app::{App, READ_TIMEOUT, RETRY_PAUSE, is_retryable};
 use crate::receive::take;
 
-/// Kinds of updates that are asked for.
 pub(crate) const UPDATE_KINDS: [&str; 5] =
     ["message", "edited_message", "channel_post", "business_message", "callback_query"];
 /// How long the platform waits for an update, in seconds, and how long to wait for its answer.

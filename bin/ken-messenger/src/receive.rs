@@ -263,7 +263,6 @@ fn plain_name(name: &str) -> String {
     name.chars().filter(kept).take(64).collect()
 }
 
-/// A fresh code.
 fn code() -> Result<String, Error> {
     let mut code = String::with_capacity(CODE_LENGTH);
     while code.len() < CODE_LENGTH {

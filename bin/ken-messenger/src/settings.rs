@@ -17,7 +17,6 @@ pub(crate) enum Mode {
     Poll,
 }
 
-/// The settings from the environment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     /// `None` turns the connector off.

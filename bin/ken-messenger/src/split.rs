@@ -47,7 +47,6 @@ pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// A place to cut at.
 struct Cut {
     at: usize,
     /// The fence that is open there.
@@ -61,12 +60,10 @@ struct Cut {
 struct Fence {
     /// Three or more backticks or tildes.
     marker: String,
-    /// The line that opened it.
     line: String,
 }
 
 impl Fence {
-    /// The fence that a line opens.
     fn opened_by(line: &str) -> Option<Fence> {
         let text = line.trim();
         let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;

@@ -18,7 +18,6 @@ use crate::generate::generate;
 use crate::provider::{DeltaSink, Pending, Provider, Rates};
 use crate::usage::{delta_bytes, request_tokens};
 
-/// The timeout of a call to the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of attempts to settle a call while the store is unavailable, and the pause between two of them.
 const MAX_ATTEMPTS: u32 = 600;

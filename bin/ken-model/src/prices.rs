@@ -132,7 +132,6 @@ pub(crate) fn rates(model: &Model) -> Rates {
     Rates { input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6, output: prices.output / 1e6 }
 }
 
-/// Returns the cost of a call.
 pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
     let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     let prices = &model.prices;

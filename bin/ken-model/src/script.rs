@@ -157,7 +157,6 @@ impl Class {
     }
 }
 
-/// The replay of a line.
 struct Replay<'a> {
     sink: &'a dyn DeltaSink,
     /// The text that was already sent before a crash. It is not sent again, and its pauses are left out.

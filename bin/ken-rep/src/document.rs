@@ -122,7 +122,6 @@ pub(crate) fn statements<'t>(
     wordings.iter().enumerate().map(one).collect()
 }
 
-/// The fields of a document.
 const FIELDS: [&str; 9] = [
     "reasoning_type",
     "facts",

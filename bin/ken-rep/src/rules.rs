@@ -129,7 +129,6 @@ impl Serialize for Rules<'_> {
     }
 }
 
-/// The premises of the rule with this index.
 struct Premises<'r>(&'r Rules<'r>, usize);
 
 impl Serialize for Premises<'_> {

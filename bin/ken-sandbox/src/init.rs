@@ -17,7 +17,6 @@ use crate::{mounts, namespace, process};
 /// What init sets up around the command.
 pub(crate) struct Setup {
     pub(crate) plan: mounts::Plan,
-    /// The version of Landlock.
     pub(crate) landlock: i32,
     /// Whether to end after the walls have been reported, without a command.
     pub(crate) report_only: bool,

@@ -28,7 +28,6 @@ const DNS: u16 = 53;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// What may be reached.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     public: bool,

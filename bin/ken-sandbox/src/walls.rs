@@ -8,7 +8,6 @@ use crate::cli::Refusal;
 /// What has been set up around a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Walls {
-    /// The version of Landlock.
     pub(crate) landlock: i32,
     /// A PID namespace: no process outside has a number, and the end of its first process ends all of them.
     pub(crate) processes: bool,
@@ -66,7 +65,6 @@ pub(crate) fn needs_read_only(landlock: i32) -> bool {
     landlock < TRUNCATION
 }
 
-/// The version of Landlock that the kernel has.
 pub(crate) fn landlock_version() -> Result<i32, Refusal> {
     match kernel::landlock() {
         Ok(version @ 1..) => Ok(version),

@@ -21,7 +21,6 @@ use crate::preview;
 use crate::record::fire_of;
 use crate::timing::Timing;
 
-/// The timeout of one call of the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of the call that asks the messaging connector which users its settings admit.
 const CONNECTOR_TIMEOUT: Duration = Duration::from_secs(2);

@@ -319,7 +319,6 @@ impl Store {
         Ok(page)
     }
 
-    /// Returns the sizes of the database.
     pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
         self.readers.read(true, |tables| tables.sizes()).await
     }

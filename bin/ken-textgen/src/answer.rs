@@ -82,12 +82,10 @@ impl Tag {
     }
 }
 
-/// JSON on one line.
 pub(crate) fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default() + "\n" // texts and numbers always serialise
 }
 
-/// Indented JSON.
 pub(crate) fn indented(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

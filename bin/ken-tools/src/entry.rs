@@ -67,10 +67,8 @@ struct File {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OutputFormat {
-    /// One JSON document.
     #[default]
     Json,
-    /// Plain text.
     Text,
 }
 

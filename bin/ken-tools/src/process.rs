@@ -24,7 +24,6 @@ const MAX_ERRORS_BYTES: usize = 4 * 1024;
 /// How much longer than the tool's timeout the sandbox can take. It is more than the time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A tool that has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
     /// Standard output, not redacted. A tool can repeat secrets of this part, so code that shows this text must redact

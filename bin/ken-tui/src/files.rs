@@ -38,7 +38,6 @@ impl Files {
         private().append(true).open(self.folder.join(name))
     }
 
-    /// Returns the history of prompts.
     pub(crate) fn history(&self) -> History {
         History::below(&self.state)
     }

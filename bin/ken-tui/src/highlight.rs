@@ -45,7 +45,6 @@ pub(crate) type Lines = Vec<Vec<Span<'static>>>;
 /// The colours of a code block.
 pub(crate) enum Colours {
     Known(Lines),
-    /// The language is unknown.
     Unknown,
     /// They are still being computed; see [`in_background`].
     Later,

@@ -10,7 +10,6 @@ const MAX_PASTE_BYTES: usize = 2 * 1024 * 1024;
 /// The maximum length of a control sequence, in bytes.
 const MAX_SEQUENCE_BYTES: usize = 64;
 
-/// An event from the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Key(Input),
@@ -238,7 +237,6 @@ fn of_number(number: u32) -> Option<Key> {
     }
 }
 
-/// Returns the key for a character code.
 fn of_code(code: u32) -> Option<Key> {
     match code {
         9 => Some(Key::Tab),

@@ -18,7 +18,6 @@ const MAX_BYTES: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// A rendered text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rendered {
     pub(crate) lines: Vec<Line<'static>>,

@@ -166,7 +166,6 @@ pub(crate) enum Effect {
     Notify(&'static str),
     /// Opens the editor (VISUAL or EDITOR) with a text.
     Edit(String),
-    /// Reads a file to attach.
     ReadFile(String),
     /// Lists the files of the current folder.
     ListFiles,

@@ -217,7 +217,6 @@ impl Net {
     }
 }
 
-/// Opens the requested session.
 pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
     let identity = Identity::local();
     match selector {

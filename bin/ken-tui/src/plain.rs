@@ -145,7 +145,6 @@ impl Plain {
         self.follow(&turn)
     }
 
-    /// Sends a line and prints the result.
     fn send_line(&mut self, prompt: &Prompt) -> Result<(), Error> {
         let accepted = self.gateway.chat(prompt)?;
         if let Some(turn) = accepted.turn() {

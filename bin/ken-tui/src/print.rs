@@ -25,7 +25,6 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// How long standard input may be silent before its end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A question and the session for it.
 #[derive(Debug)]
 pub(crate) struct Question {
     /// The words of the command line. Standard input stands before them.

@@ -26,7 +26,6 @@ const MAX_ROBOTS: usize = 64;
 const REDIRECTS: usize = 5;
 const URL_BYTES: usize = 2_048;
 
-/// A page that was fetched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {

@@ -20,7 +20,6 @@ pub(crate) fn queries(question: &str, named: &[String], max: usize) -> Vec<Strin
     planned
 }
 
-/// Returns the key words of the question.
 fn key_words(question: &str) -> String {
     let telling = words(question).filter(|word| !is_filler(&word.text.to_lowercase()));
     telling.map(|word| word.text).collect::<Vec<_>>().join(" ")

@@ -61,7 +61,6 @@ pub(crate) enum WebFetch {
     Never,
 }
 
-/// The budget of a depth.
 struct Budget {
     searches: usize,
     /// The number of results per search.

@@ -58,7 +58,6 @@ pub(crate) fn run(globals: &Globals, args: &Complete, ken: clap::Command) -> Out
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the values and what each one is.
 fn values(places: &Places, value: Value) -> Result<Vec<(String, String)>, Error> {
     let limit = Some(TIMEOUT);
     match value {

@@ -34,7 +34,6 @@ pub(crate) fn is_guarded() -> bool {
     !RAW.load(Ordering::Relaxed) && io::stdout().is_terminal()
 }
 
-/// Prints a line.
 pub(crate) fn print_line(line: &str) -> Result<(), Error> {
     print_text(&format!("{line}\n"))
 }
@@ -69,7 +68,6 @@ pub(crate) fn wants_colour() -> bool {
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
-/// Prints a value as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let line = serde_json::to_string(value).map_err(|error| Error::internal(error.to_string()))?;
     print_line(&line)

@@ -228,7 +228,6 @@ struct Found {
     record: Option<Value>,
 }
 
-/// Returns the session that a word names.
 fn named(gateway: &mut Gateway, word: &str) -> Result<Found, Error> {
     match find(gateway, None, word) {
         Ok(record) => Ok(Found { id: field(&record, "sessionId").to_owned(), record: Some(record) }),

@@ -63,7 +63,6 @@ pub(crate) fn run(globals: &Globals, args: &Workspace) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for a new session.
 pub(crate) fn of_new_session(globals: &Globals, named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let places = match globals.url {
         Some(_) => None,

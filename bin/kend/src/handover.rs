@@ -172,7 +172,6 @@ impl Handover {
     }
 }
 
-/// The progress of an upgrade.
 #[derive(Default)]
 pub(crate) struct Upgrade {
     /// The path of this program when it was started. By now another program may be there.

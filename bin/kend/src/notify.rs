@@ -22,7 +22,6 @@ pub(crate) struct Notify {
     socket: UnixDatagram,
 }
 
-/// One report of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) ready: bool,

@@ -69,7 +69,6 @@ pub(crate) struct Spawned {
     pub(crate) programs: Programs,
 }
 
-/// The process of a part.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     /// The mark that all its descendants inherit (spawn.rs).
@@ -465,7 +464,6 @@ impl Part {
         }
     }
 
-    /// Returns the next deadline of this part.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Backoff { until } => Some(*until),

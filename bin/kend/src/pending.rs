@@ -26,7 +26,6 @@ pub(crate) enum Pending {
         cursor: Option<Cursor>,
         follow: bool,
     },
-    /// The end of a command.
     Command {
         number: u64,
         kind: Kind,

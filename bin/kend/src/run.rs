@@ -150,7 +150,6 @@ fn check_walls(loaded: &Loaded) -> Result<(), Failure> {
     Err(Failure { code: Code::Unavailable, lines })
 }
 
-/// Prints which configuration was checked.
 fn print_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
     let line = match loaded.source.path() {
         Some(path) => format!("{}: no errors", path.display()),
@@ -497,6 +496,8 @@ impl Loop {
         if !self.reported_ready && system.is_settled() {
             self.reported_ready = true;
             notify_systemd(&[NotifyState::Ready]);
+            // From here on kend waits most of the time.
+            ken_trim::trim();
         }
         if system.announcing && system.is_ready() {
             system.announcing = false;

@@ -170,7 +170,6 @@ impl Sockets {
     }
 }
 
-/// Returns the sockets that the configuration names.
 fn named(config: &Config) -> impl Iterator<Item = (Key, &Socket)> {
     config.part.iter().flat_map(|(name, part)| {
         let sockets = part.sockets.iter();

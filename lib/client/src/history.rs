@@ -83,7 +83,6 @@ impl History {
         if lines.len() < count { self.write(&lines) } else { Ok(()) }
     }
 
-    /// Returns the lines that can be read.
     fn lines(&self) -> io::Result<Vec<Line>> {
         let lines = BufReader::new(File::open(self.path())?).lines().map_while(Result::ok);
         Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())

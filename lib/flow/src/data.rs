@@ -56,7 +56,6 @@ impl Data {
         self.fields.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether the input is an object.
     pub(crate) fn is_object(&self) -> bool {
         self.tree.get().is_none_or(Value::is_object)
     }

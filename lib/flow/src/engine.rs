@@ -91,7 +91,6 @@ impl Engine {
     }
 }
 
-/// A run in progress.
 struct Run<'a> {
     engine: &'a Engine,
     definition: &'a Definition,
@@ -375,7 +374,6 @@ impl From<Error> for RunError {
     }
 }
 
-/// How a run ended.
 struct Ended {
     status: Status,
     error: Option<Error>,

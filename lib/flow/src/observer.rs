@@ -26,7 +26,6 @@ pub trait Observer: Send + Sync {
         Box::pin(ready(Ok(())))
     }
 
-    /// A step has ended.
     fn ended<'a>(&'a self, _step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }

@@ -53,7 +53,6 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
     }
 }
 
-/// How the program ended.
 struct End {
     status: ExitStatus,
     output: Vec<u8>,

@@ -167,7 +167,6 @@ impl Drop for Process {
     }
 }
 
-/// Kills the process group of a child.
 pub(crate) fn kill_group(child: &Child) {
     // The process id, which is the group's, cannot be reused before the child has been waited for.
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());

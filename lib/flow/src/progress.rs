@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::observer::Recorded;
 
-/// A step that has run.
 #[derive(Clone)]
 pub(crate) struct StepResult {
     /// The step's id and protocol.

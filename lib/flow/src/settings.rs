@@ -82,7 +82,6 @@ impl Settings {
     }
 }
 
-/// An environment variable that is set.
 struct Variable {
     name: &'static str,
     value: String,

@@ -15,7 +15,6 @@ pub(crate) struct LazyTimeout {
 }
 
 impl LazyTimeout {
-    /// Ends the wait.
     pub(crate) fn end(&mut self) {
         self.since = None;
     }

@@ -15,7 +15,6 @@ const FEW_CONNECTIONS: usize = 16;
 /// One of this many places is reserved for callers with few connections.
 const RESERVED: usize = 8;
 
-/// The places of one listener.
 #[derive(Debug)]
 pub(crate) struct Places {
     limit: usize,
@@ -31,7 +30,6 @@ struct OpenConnections {
     last_number: u64,
 }
 
-/// The state of a connection.
 #[derive(Debug, Default)]
 struct ConnectionState {
     /// `BUSY`, `CLOSED`, or the count when it became idle.

@@ -2,7 +2,6 @@
 
 use tokio::sync::watch;
 
-/// The phases of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Running,

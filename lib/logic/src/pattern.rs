@@ -30,7 +30,6 @@ fn is_variable(word: &str) -> bool {
         .is_some_and(|first| first.is_alphanumeric() || first == '_')
 }
 
-/// Returns whether a wording contains a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
     // Most wordings are short and contain no variable, so a loop without an early exit is faster.
     wording.bytes().fold(false, |has, byte| has | (byte == b'?')) && wording.split_whitespace().any(is_variable)

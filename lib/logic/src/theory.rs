@@ -31,7 +31,6 @@ pub struct Theory<'a> {
     last: Option<(&'a str, Literal)>,
 }
 
-/// The wordings of a rule with variables.
 pub(crate) struct VariableRule<'a> {
     pub(crate) id: RuleId,
     pub(crate) premises: Vec<&'a str>,

@@ -1,4 +1,5 @@
-//! Takes ownership of descriptors that the parent process has passed.
+//! Takes ownership of descriptors that the parent process has passed. This is the only file of the crate that needs
+//! `unsafe`.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 

@@ -12,7 +12,6 @@ const MAX_WORDS: usize = 100;
 /// The maximum number of places in the passage that are followed for one word. The limit bounds the time for repeated words.
 const MAX_PLACES: usize = 8;
 
-/// Returns whether the passage carries the sentence.
 pub(crate) fn is_carried(sentence: &Reading, passage: &Reading) -> bool {
     let (ours, theirs) = (said(sentence), said(passage));
     if ours.is_empty() || ours.len().max(theirs.len()) > MAX_WORDS {

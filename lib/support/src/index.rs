@@ -27,7 +27,6 @@ pub(crate) struct Index<'a> {
     postings: Vec<Vec<u32>>,
 }
 
-/// A sentence of the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sentence {
     pub(crate) span: Span,

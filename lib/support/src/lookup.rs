@@ -521,7 +521,6 @@ impl Separator {
     }
 }
 
-/// The separator of a table.
 fn separator_of(text: &str, lines: &[Span]) -> Option<Separator> {
     let sampled: Vec<&str> = lines.iter().take(SAMPLE).map(|line| line.of(text)).collect();
     let chars = ['\t', ',', ';', '|'].map(Separator::Char);

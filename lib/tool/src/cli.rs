@@ -84,7 +84,6 @@ pub(crate) fn parse<P: FromArgMatches>(
     }
 }
 
-/// The usage line.
 pub(crate) fn usage<F: Filter>() -> String {
     command::<F>().render_usage().to_string()
 }

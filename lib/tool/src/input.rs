@@ -10,7 +10,6 @@ use crate::{Code, Error, Filter, MAX_INPUT, Need};
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// One source of input.
 pub(crate) enum Source<'a> {
     Inline(&'a str),
     /// The value of `--file`, or a FILE argument.

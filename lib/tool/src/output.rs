@@ -85,7 +85,6 @@ impl Output {
         self.block.clear();
     }
 
-    /// Appends bytes.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if BLOCK - self.block.len() < bytes.len() {

@@ -58,7 +58,6 @@ impl Allowed {
         Ok(allowed)
     }
 
-    /// Adds a host with its port.
     pub fn with_host(mut self, host: &str, port: u16) -> Allowed {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         self.hosts.push((host, port));

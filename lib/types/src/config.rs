@@ -748,7 +748,6 @@ pub enum Ready {
     Start,
 }
 
-/// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Socket {

@@ -594,7 +594,6 @@ fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::
     if *amount == 0.0 { serializer.serialize_u8(0) } else { serializer.serialize_f64(*amount) }
 }
 
-/// The model that answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelName {
     pub provider: String,

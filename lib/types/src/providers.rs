@@ -99,7 +99,6 @@ pub const KNOWN_PROVIDERS: [KnownProvider; 13] = [
 /// Names that mean engines of ken-model and no provider.
 pub const RESERVED_NAMES: [&str; 3] = ["rules", "script", "local"];
 
-/// Returns the known provider with this name.
 pub fn known_provider(name: &str) -> Option<KnownProvider> {
     KNOWN_PROVIDERS.into_iter().find(|known| known.name == name)
 }

@@ -6,7 +6,6 @@ use crate::Error;
 /// The maximum size of an event's data. A larger event is an error.
 const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
 
-/// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
     /// The event's name. Empty if the stream gives none.

@@ -67,7 +67,6 @@ pub(crate) struct RawCall {
     pub(crate) out: mpsc::Sender<Vec<u8>>,
 }
 
-/// The final line of a call.
 pub(crate) type FinalLine = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + Send>>;
 type Start<S> = Box<dyn Fn(Arc<S>, RawCall, &str) -> Result<FinalLine, Error> + Send + Sync>;
 

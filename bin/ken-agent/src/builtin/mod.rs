@@ -37,7 +37,6 @@ pub(crate) struct Parts {
 /// Runs a tool for a caller with these arguments. The model is shown the error.
 type Run = fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>>;
 
-/// One tool.
 pub(crate) struct Builtin {
     pub(crate) spec: ToolSpec,
     /// The agents that may call it.

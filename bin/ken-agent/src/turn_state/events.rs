@@ -257,7 +257,6 @@ fn recorded(result: TurnResult) -> Value {
     recorded
 }
 
-/// How a message of the model ended.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageEnd {
     pub(crate) reason: StopReason,

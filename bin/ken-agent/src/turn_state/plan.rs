@@ -12,7 +12,6 @@ use crate::governance::Requirement;
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) kind: SubmissionKind,
-    /// The kind of operation in the events.
     pub(crate) operation: OperationKind,
     /// The number of the claim, starting at 1.
     pub(crate) attempt: u32,

@@ -60,11 +60,9 @@ pub(crate) struct Call {
     pub(crate) repeated: Option<String>,
 }
 
-/// A task of a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) agent: String,
-    /// The state of the worker.
     pub(crate) worker: Box<TurnState>,
     /// The result or the error message. `None` until the task has ended.
     pub(crate) result: Option<Result<Value, String>>,

@@ -47,9 +47,7 @@ pub(super) enum Work {
 pub(super) struct Event {
     pub(super) work: Work,
     pub(super) session: Option<SessionId>,
-    /// The key of the call.
     pub(super) key: Option<String>,
-    /// The id of the request.
     pub(super) request: Value,
 }
 

@@ -11,7 +11,6 @@ pub(super) const INVALID_PARAMS: i64 = -32_602;
 const INTERNAL_ERROR: i64 = -32_603;
 const PARSE_ERROR: i64 = -32_700;
 
-/// A message of a client.
 #[derive(Debug)]
 pub(super) enum Message {
     Request(Call),
@@ -91,7 +90,6 @@ pub(super) fn told(error: &Error) -> String {
     format!("{place}{}{hint}", error.message)
 }
 
-/// Returns the reply with a result.
 pub(super) fn reply(id: &Value, result: Value) -> Value {
     serde_json::json!({"jsonrpc": "2.0", "id": id, "result": result})
 }

@@ -279,7 +279,6 @@ pub(super) fn what(status: Option<&SubmissionStatus>) -> String {
     }
 }
 
-/// Stops work.
 pub(super) async fn stop(gateway: &Gateway, client: &Client, begun: &Begun) {
     let stopped = match (&begun.work, &begun.session) {
         (Work::Run(run), _) => {

@@ -54,7 +54,6 @@ impl Drop for FollowedStream {
 /// Followed streams, by name and id.
 type ByStream = HashMap<(String, u64), Weak<FollowedStream>>;
 
-/// All followed streams.
 #[derive(Debug)]
 pub(crate) struct FollowedStreams {
     store: Pool,

@@ -13,7 +13,6 @@ use crate::store::{CALL_TIMEOUT, Store};
 /// How long to wait before the next attempt while the store restarts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads one page.
 pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
     let time = CALL_TIMEOUT + Duration::from_millis(args.wait_ms);
     let page = store.call::<StreamsRead>(args, time).await;

@@ -207,7 +207,6 @@ fn produced(response: Response, epoch: u64, seq: u64) -> Result<Response, Failur
     response.text_header("producer-epoch", &epoch.to_string())?.text_header("producer-seq", &seq.to_string())
 }
 
-/// Adds headers to a failure.
 fn with_headers<const N: usize>(failure: Failure, headers: [(&'static str, &str); N]) -> Result<Failure, Failure> {
     headers.into_iter().try_fold(failure, |failure, (name, value)| {
         Ok(failure.header(HeaderName::from_static(name), header_value(value)?))

@@ -6,7 +6,6 @@ use ken_types::{Error, Offset};
 
 use super::subject::Subject;
 
-/// The parameters of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) offset: Offset,

@@ -54,7 +54,6 @@ pub(super) enum Line {
     End(End),
 }
 
-/// How a text ended.
 #[derive(Debug, Deserialize)]
 pub(super) struct End {
     pub(super) stop_reason: String,

@@ -19,7 +19,6 @@ pub(super) const API: &str = "anthropic-messages";
 /// Marks a thought that the provider sends encrypted. It is sent back unchanged.
 const REDACTED_PREFIX: &str = "redacted:";
 
-/// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     let conversation = conversation(request);

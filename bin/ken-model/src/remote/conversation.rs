@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::sources;
 
-/// One entry of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Entry<'a> {
     User(Vec<Part<'a>>),
@@ -31,7 +30,6 @@ pub(super) enum Part<'a> {
     },
 }
 
-/// A message of an assistant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AssistantMessage<'a> {
     /// The wire format in which it was received.

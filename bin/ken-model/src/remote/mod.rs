@@ -60,7 +60,6 @@ pub(crate) struct Endpoint {
     /// The address, without a slash at its end.
     base: String,
     key: Option<String>,
-    /// The name of the key that is missing.
     missing_key: Option<String>,
     /// Whether it is the service of the company that defined the format.
     is_origin: bool,

@@ -16,7 +16,6 @@ use ken_types::sse::Event;
 /// The name of this format, which is `api` in messages.
 pub(super) const API: &str = "openai-chat";
 
-/// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
     let mut messages = vec![json!({"role": "system", "content": request.system})];
     let conversation = conversation(request);

@@ -22,7 +22,6 @@ const NEAR_BEST: f64 = 0.75;
 const MAX_SENTENCES: usize = 3;
 const MAX_ALIKE_SENTENCES: usize = 10;
 
-/// The origin of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Origin<'a> {
     /// A knowledge entry, or the answer of a past turn.

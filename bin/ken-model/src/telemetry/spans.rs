@@ -30,7 +30,6 @@ pub(super) struct Spans<'a> {
     provider: Option<String>,
     workflow: Option<String>,
     session: Option<String>,
-    /// The name of the error.
     error: Option<String>,
 }
 

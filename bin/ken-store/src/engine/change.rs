@@ -50,8 +50,10 @@ pub enum Effect {
     /// The submission must be aborted by its holder.
     AbortRequested(SubmissionId),
     /// The holder has renewed the lease on this connection.
-    Renewed { lease: Lease, connection: ConnectionId },
-    /// The lease has ended.
+    Renewed {
+        lease: Lease,
+        connection: ConnectionId,
+    },
     LeaseEnded(Lease),
     /// A run of a schedule may have to be admitted, or its submission has begun or ended.
     ScheduleRuns,

@@ -14,7 +14,6 @@ pub trait Clock: Send + Sync {
     fn elapsed_ms(&self) -> i64;
 }
 
-/// The system's clocks.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,

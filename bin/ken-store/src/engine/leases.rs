@@ -20,7 +20,6 @@ const ABORT_TIMEOUT_MS: i64 = 10_000;
 /// How long a holder has to end a submission that has used up its time, in milliseconds.
 const CLOSE_TIMEOUT_MS: i64 = 30_000;
 
-/// The leases that are held.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     held: HashMap<SubmissionId, HeldLease>,

@@ -193,7 +193,6 @@ impl Watch {
     }
 }
 
-/// A subscription to one topic.
 pub(crate) struct Subscription {
     watch: Arc<Watch>,
     topic: Topic,

@@ -67,7 +67,6 @@ const RUNS: u64 = mark("claimable", "runs");
 const ABORT: u64 = mark("abort", "");
 const BACKGROUND: u64 = mark("background", "");
 
-/// A request to the writer.
 pub(crate) enum WriterRequest {
     Write(Box<dyn Job>),
     Claim(PendingClaim),
@@ -400,7 +399,6 @@ struct Batch {
     change: Change,
     /// The claims that this transaction has answered, and the work that it gave to each.
     claims: Vec<(PendingClaim, Claims)>,
-    /// Connections that have ended.
     gone: Vec<ConnectionId>,
     /// Leases whose submissions have time left, each with that time in milliseconds.
     time_left: Vec<(Lease, i64)>,

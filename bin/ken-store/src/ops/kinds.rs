@@ -11,7 +11,6 @@ type Permits = fn(&dyn Tables) -> Result<usize, Error>;
 type HandOut = fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
 type Close = fn(&dyn Tables, &SubmissionRow, LogRow, EndReason, &mut Change) -> Result<(), Error>;
 
-/// The properties of a kind.
 pub(super) struct Kind {
     kind: SubmissionKind,
     /// The kind of work under which these submissions are claimed.

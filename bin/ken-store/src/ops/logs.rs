@@ -31,7 +31,6 @@ pub(super) fn of_instance(tables: &dyn Tables, instance: &str, now: Timestamp) -
     }
 }
 
-/// Creates the stream of a new run.
 pub(super) fn of_run(tables: &dyn Tables, id: &RunId, now: Timestamp) -> Result<LogRow, Error> {
     tables.insert_log(&stream_names::of_run(id.as_str()), LogKind::Run, now)
 }

@@ -32,7 +32,6 @@ fn default(tables: &dyn Tables) -> Result<Memory, Error> {
     Ok(stored.and_then(|name| Memory::named(&name)).unwrap_or_default())
 }
 
-/// Returns what an instance remembers.
 pub(super) fn of_instance(tables: &dyn Tables, instance: Option<&str>) -> Result<Memory, Error> {
     let session = instance.map(|instance| tables.session(instance)).transpose()?.flatten();
     match session.and_then(|session| session.memory) {

@@ -70,7 +70,6 @@ fn standing(tables: &dyn Tables, sender: &str, chat: &str, message: &IncomingMes
     })
 }
 
-/// The decision on an update.
 #[derive(Debug, Clone, Copy)]
 enum UpdateDecision<'a> {
     /// The update is a message whose sender may write in its chat.

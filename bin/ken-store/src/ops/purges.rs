@@ -131,7 +131,6 @@ fn set_pass(tables: &dyn Tables, pass: Pass) -> Result<(), Error> {
     tables.set_stored_value(PASS, &record::write(&pass)?)
 }
 
-/// Has a pass follow.
 fn ask_for_pass(tables: &dyn Tables) -> Result<(), Error> {
     match current_pass(tables)? {
         None => set_pass(tables, Pass::default()),

@@ -76,7 +76,6 @@ fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Resul
     Ok(Some(found.id))
 }
 
-/// Ends a queued submission as aborted.
 fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(queued.stream)?;
     turns::close(tables, queued, log, EndReason::Abort, change)
@@ -101,7 +100,6 @@ pub(super) fn stop(
     Ok(Some(found.id.clone()))
 }
 
-/// Stops all submissions of an instance.
 pub(super) fn stop_all(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Vec<SubmissionId>, Error> {
     let mut stopped = Vec::from_iter(abort_running(tables, stream, change)?);
     for waiting in tables.queued(stream)? {

@@ -171,7 +171,6 @@ impl Write for RunsEnd {
     }
 }
 
-/// How a run ends.
 enum Ended {
     Completed(Value),
     Failed(Outcome, Failure),

@@ -178,7 +178,6 @@ fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     })
 }
 
-/// Returns the status of a submission.
 pub(crate) fn status(tables: &dyn Tables, args: &WaitSubmission) -> Result<SubmissionStatus, Error> {
     let found = tables.submission_status(&args.submission_id)?;
     found.ok_or_else(|| turns::unknown(&args.submission_id))

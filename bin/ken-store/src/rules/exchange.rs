@@ -57,7 +57,6 @@ fn status<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error
     })
 }
 
-/// The prompt of an exchange.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prompt {
@@ -90,7 +89,6 @@ pub struct Assistant {
     /// The sources that the text names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sources: Vec<CitedSource>,
-    /// How the sources support its sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sentences: Vec<SupportedSentence>,
 }
@@ -110,7 +108,6 @@ enum Kind {
     Tool,
     Task,
     Log,
-    /// A request for an approval.
     Approval,
 }
 
@@ -171,7 +168,6 @@ struct Activity {
     error: Option<&'static str>,
 }
 
-/// The end of a request for an approval.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RequestEnd {

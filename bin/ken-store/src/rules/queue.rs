@@ -109,7 +109,6 @@ pub(crate) fn with_approvals(submission: &SubmissionRow, approvals: Vec<String>,
     next
 }
 
-/// How a submission ends.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ending<'a> {
     pub(crate) outcome: Option<Outcome>,

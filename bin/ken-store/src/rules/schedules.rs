@@ -25,7 +25,6 @@ pub(crate) fn initial_state(
     }
 }
 
-/// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Final(RunState),

@@ -16,7 +16,6 @@ pub(crate) struct Page<'a> {
     pub(crate) limit: u32,
     /// The cursor of the next page, which has older exchanges; `None` if there are none.
     pub(crate) cursor: Option<&'a str>,
-    /// The context usage as JSON.
     pub(crate) context_usage: Option<&'a str>,
 }
 

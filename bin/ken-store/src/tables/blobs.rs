@@ -58,7 +58,6 @@ pub trait Blobs: Sql {
         self.execute("UPDATE blobs SET stored = 0 WHERE blob = ?1", params![blob])
     }
 
-    /// Records that an event refers to a blob.
     fn refer_to_blob(&self, digest: &str, event: &str) -> Result<(), Error> {
         let sql = "INSERT INTO blob_uses (blob, event) SELECT blob, (SELECT event FROM events WHERE id = ?2) FROM blobs WHERE digest = ?1
                    ON CONFLICT DO NOTHING";

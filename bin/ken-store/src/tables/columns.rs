@@ -52,7 +52,6 @@ pub(super) fn time(row: &dyn Row, column: &str) -> Result<Timestamp, Error> {
     row.get(column).map(Timestamp::from_millis)
 }
 
-/// Reads a count from a column.
 pub(super) fn count(row: &dyn Row, column: &str) -> Result<u64, Error> {
     row.get::<i64>(column).map(i64::cast_unsigned)
 }

@@ -188,7 +188,6 @@ impl<D: Sql> Exchanges for D {}
 #[derive(Debug, Clone)]
 pub struct RunRow {
     pub workflow: String,
-    /// The payload as JSON.
     pub payload: String,
     pub started_at: Timestamp,
 }

@@ -8,7 +8,6 @@ use super::sql::{Parameters, Row, Sql, each, first, params};
 
 /// Things by their ids. `see` is called with each, until it returns false.
 pub trait Ids: Sql {
-    /// Returns the thing with this id.
     fn with_id(&self, kind: IdKind, id: &str) -> Result<Option<FoundId>, Error> {
         let Parts { select, whole, .. } = parts(kind);
         let sql = format!("{select} WHERE {whole}").replace("{json}", self.dialect().json);

@@ -7,7 +7,6 @@ use super::columns::{count, rows, stored, time, to_json};
 use super::purges::Purges;
 use super::sql::{Row, first, params};
 
-/// An idempotency key.
 #[derive(Debug, Clone)]
 pub struct KeyRow {
     /// The digest of the request's body.

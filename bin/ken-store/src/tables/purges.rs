@@ -13,7 +13,6 @@ use crate::rules::stream_names;
 #[derive(Debug, Clone)]
 pub struct PurgeRow {
     pub stream: i64,
-    /// The name of the stream.
     pub name: String,
     pub purged_at: Timestamp,
 }

@@ -238,7 +238,6 @@ pub trait Sessions: Sql {
 
 impl<D: Sql> Sessions for D {}
 
-/// An incoming event.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEvent<'a> {
     pub id: &'a str,
@@ -253,7 +252,6 @@ pub struct NewEvent<'a> {
     pub answer: &'a str,
 }
 
-/// The prompt of an event.
 #[derive(Debug, Clone)]
 pub struct PromptRow {
     pub id: EventId,

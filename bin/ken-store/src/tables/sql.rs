@@ -57,12 +57,10 @@ pub enum Value<'a> {
     Bytes(Option<&'a [u8]>),
 }
 
-/// What can be a parameter.
 pub trait Parameter {
     fn value(&self) -> Value<'_>;
 }
 
-/// The parameters of one statement.
 pub(super) type Parameters<'a> = &'a [&'a dyn Parameter];
 
 macro_rules! params {
@@ -111,7 +109,6 @@ parameter! {
     Value<'_>, value => *value;
 }
 
-/// The content of a column.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
     Null,
@@ -149,7 +146,6 @@ impl Display for Column<'_> {
     }
 }
 
-/// A row of an answer.
 pub trait Row {
     fn content(&self, column: Column<'_>) -> Result<Content<'_>, Error>;
     /// The manual page that says how a backup is restored.

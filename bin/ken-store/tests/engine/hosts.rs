@@ -376,7 +376,11 @@ async fn a_store_that_stands_still_in_a_transaction_holds_up_the_others_for_some
             "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; SELECT pg_advisory_xact_lock(1262833202);\n\\! sleep 5.5\n",
         );
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+                WHERE granted AND objid = 1262833202 AND application_name = 'psql' AND datname = current_database()";
+    while first.query(held) != "1" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let begun = Instant::now();
     let made = second.write::<SessionsCreate>(CreateSession { scope: scope("a"), fresh: fresh("tui-9") }).await;
     println!("made after {:?}", begun.elapsed());

@@ -393,11 +393,18 @@ fn run_alone(steps: Vec<Step>) {
     runtime.block_on(run(steps));
 }
 
+// Two halves, which run side by side.
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_does_what_the_model_does(steps in proptest::collection::vec(step(), 1..60)) {
+        prop_assume!(is_modelled(&steps));
+        run_alone(steps);
+    }
+
+    #[test]
+    fn the_store_does_what_the_model_does_again(steps in proptest::collection::vec(step(), 1..60)) {
         prop_assume!(is_modelled(&steps));
         run_alone(steps);
     }

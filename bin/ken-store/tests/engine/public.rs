@@ -573,19 +573,29 @@ impl Both {
     }
 }
 
+fn are_alike(steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut both = Both::new();
+        for step in steps {
+            both.take(step).await;
+        }
+        both.nothing_remains().await;
+    });
+}
+
+// Two halves, which run side by side.
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn streams_are_as_the_model_has_them(steps in proptest::collection::vec(step(), 1..60)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut both = Both::new();
-            for step in steps {
-                both.take(step).await;
-            }
-            both.nothing_remains().await;
-        });
+        are_alike(steps);
+    }
+
+    #[test]
+    fn streams_are_as_the_model_has_them_again(steps in proptest::collection::vec(step(), 1..60)) {
+        are_alike(steps);
     }
 }
 

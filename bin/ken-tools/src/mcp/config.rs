@@ -147,7 +147,6 @@ fn entries(path: &Path) -> Result<Map<String, Value>, Error> {
     }
 }
 
-/// Reads the file.
 fn file(path: &Path) -> Result<Value, Error> {
     let bytes = ken_trusted::read(path, MAX_BYTES)?;
     json::parse(&bytes, MAX_DEPTH)

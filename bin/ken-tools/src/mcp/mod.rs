@@ -112,7 +112,6 @@ impl Servers {
         self.lock().problems.clone()
     }
 
-    /// Returns a server by its name.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Server>, Error> {
         let missing = || Error::not_found(format!("{} names no server `{name}`", self.settings.display()));
         self.lock().servers.get(name).cloned().ok_or_else(missing)

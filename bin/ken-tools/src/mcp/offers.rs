@@ -156,7 +156,6 @@ pub(super) async fn read_resource(
     }
 }
 
-/// Returns the prompts of a server.
 pub(super) async fn prompts(
     server: &Peer<RoleClient>,
     capabilities: &ServerCapabilities,

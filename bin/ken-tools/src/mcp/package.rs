@@ -119,7 +119,6 @@ struct Installed {
     skipped: Vec<String>,
 }
 
-/// The package of a server.
 pub(crate) struct Package {
     launcher: &'static Launcher,
     installer: PathBuf,

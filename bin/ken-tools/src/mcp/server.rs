@@ -52,7 +52,6 @@ pub(crate) struct Server {
     secrets: Arc<Secrets>,
 }
 
-/// The state of a server.
 #[derive(Clone)]
 pub(crate) enum State {
     /// The server has not been started.
@@ -185,7 +184,6 @@ impl Server {
         Err(error.hint(format!("ken accept {name}")))
     }
 
-    /// Returns the catalog entry of a tool.
     fn entry(&self, tool: &PinnedTool, file: &str) -> Result<Entry, Error> {
         let own = &self.config.ken;
         let name = offered_name(&self.config.name, &tool.name);
@@ -402,7 +400,6 @@ impl Drop for Server {
     }
 }
 
-/// A call of a tool of a server.
 pub(crate) struct ServerCall<'a> {
     /// The name of the tool on the server.
     pub(crate) tool: &'a str,
@@ -412,7 +409,6 @@ pub(crate) struct ServerCall<'a> {
     pub(crate) listener: Listener<'a>,
 }
 
-/// What a server offers.
 pub(crate) struct Offered {
     pub(crate) tools: Pinned,
     pub(crate) prompts: Vec<Prompt>,

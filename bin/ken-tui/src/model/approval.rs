@@ -4,7 +4,6 @@ use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
 use ratatui::text::Line;
 
-/// The open dialog.
 #[derive(Debug)]
 pub(crate) struct Dialog {
     pub(crate) request: Request,

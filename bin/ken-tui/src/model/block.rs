@@ -29,7 +29,6 @@ pub(crate) enum Kind {
     Problem,
 }
 
-/// The state of an activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Waiting,
@@ -43,7 +42,6 @@ pub(crate) struct Block {
     pub(crate) kind: Kind,
     /// The source text: Markdown of an answer, or the output of an activity.
     text: String,
-    /// The name of an activity.
     pub(crate) name: String,
     /// The id of a call, task or approval. The event for its end finds the block by this id.
     pub(crate) id: String,

@@ -1,6 +1,5 @@
 //! A list that is filtered by typing: the palette, the sessions.
 
-/// A row of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     /// The value that choosing the row yields, such as a session id.

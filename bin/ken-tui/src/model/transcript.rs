@@ -18,7 +18,6 @@ const LOAD_DISTANCE: i64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It is queued.
     Waiting,
     Running,
     Completed,

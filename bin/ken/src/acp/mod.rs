@@ -27,7 +27,6 @@ use crate::output::Outcome;
 use peer::{INVALID_REQUEST, METHOD_NOT_FOUND, Message, Peer};
 use turn::TurnUpdates;
 
-/// The version of the protocol.
 const VERSION: u64 = 1;
 /// The maximum number of requests that are answered at the same time.
 const MAX_REQUESTS: usize = 64;

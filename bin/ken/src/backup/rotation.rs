@@ -50,7 +50,6 @@ impl Target {
         Ok(Target { file, folder, _lock: lock, keep })
     }
 
-    /// Returns the path with something at its end.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         let mut path = self.file.clone().into_os_string();
         path.push(end);

@@ -20,7 +20,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Reads the events of one turn.
 pub(super) struct TurnFollower<'a> {
     turn: &'a Turn,
     /// The approvals that the turn waits for.

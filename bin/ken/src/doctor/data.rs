@@ -17,7 +17,6 @@ use serde_json::Value;
 use super::{Findings, ask};
 use crate::client;
 
-/// The timeout of calls to the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The age from which on a transaction on the database server is reported.
 const OLD_TRANSACTION_MS: u64 = 5 * 60 * 1_000;

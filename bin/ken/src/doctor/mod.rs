@@ -41,7 +41,6 @@ pub(crate) struct Doctor {
     pub(crate) fix: bool,
 }
 
-/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     /// A short, stable name for use by programs.
@@ -211,7 +210,6 @@ fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     Some((output.status.success(), text))
 }
 
-/// Whether the configuration enables this part.
 fn is_enabled(config: &Config, part: &str) -> bool {
     config.part.get(part).is_some_and(|part| part.enabled)
 }

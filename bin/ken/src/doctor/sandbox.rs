@@ -17,7 +17,6 @@ struct Walls {
     own_proc: bool,
 }
 
-/// What a machine lacks.
 pub(crate) enum Lack {
     /// No tool and no command can be run: why, and the remedy.
     Sandbox(String, String),

@@ -8,7 +8,6 @@ use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value};
 pub(crate) struct ConfigFile {
     path: PathBuf,
     document: DocumentMut,
-    /// The text that was read.
     text: String,
 }
 

@@ -194,7 +194,6 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// How a provider is reached.
 struct Reached {
     table: ProviderTable,
     /// The variable with its address, if there is one.
@@ -267,7 +266,6 @@ fn key(args: &Setup, reached: &Reached, secrets: &SecretFile) -> Result<Option<(
     Ok(Some((name, value)))
 }
 
-/// The question for the model.
 fn ask_model(trial: &Trial, provider: &str, given: &[(String, String)]) -> Result<String, Error> {
     let listed = trial.list(provider, given);
     let prefix = format!("{provider}/");

@@ -31,7 +31,6 @@ const LINE_BYTES: usize = 4096;
 pub enum Asking {
     /// The person at the terminal that is standard input.
     Terminal,
-    /// Nobody.
     Nobody,
 }
 

@@ -346,7 +346,6 @@ pub struct TurnOfRequest {
     /// The place of the event `approval_requested`, right after these events. It is recorded if the request is new and
     /// a person has to decide it.
     pub place: Place,
-    /// The worker that makes the call.
     pub worker: Option<AskingWorker>,
 }
 

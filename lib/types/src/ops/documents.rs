@@ -59,7 +59,6 @@ pub struct Documents {
     pub has_more: bool,
 }
 
-/// A document in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// The path, relative to the collection.
@@ -104,7 +103,6 @@ pub struct Piece {
     pub tags: Vec<String>,
 }
 
-/// The progress of a job.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -203,7 +201,6 @@ pub struct EntryUse {
     pub event_id: Option<String>,
     pub at: Timestamp,
     pub how: Used,
-    /// The beginning of the prompt.
     pub prompt: String,
 }
 

@@ -73,7 +73,6 @@ pub struct HostRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostState {
-    /// It works.
     Active,
     /// It was not seen for longer than a host works without a sign.
     Away,

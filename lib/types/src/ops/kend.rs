@@ -41,7 +41,6 @@ crate::operations! {
 }
 
 crate::named! {
-    /// The state of a part.
     pub enum PartState {
         /// Not running, and not meant to run.
         Stopped = "stopped",
@@ -96,7 +95,6 @@ pub struct PartStatus {
     pub pid: Option<i32>,
     /// The time since its process started, in milliseconds.
     pub uptime_ms: Option<u64>,
-    /// The number of restarts.
     pub restarts: u64,
     /// In state `backoff`: the time until the next start, in milliseconds.
     pub retry_in_ms: Option<u64>,
@@ -123,7 +121,6 @@ pub struct ConfigStatus {
     pub path: Option<String>,
     /// Whether the file has no errors. If it has some, the last valid configuration stays in force.
     pub good: bool,
-    /// The errors of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
@@ -324,7 +321,6 @@ pub struct Stopped {
     pub killed: Vec<String>,
 }
 
-/// The error for an unknown part.
 pub fn unknown_part(name: &str) -> Error {
     Error::not_found(format!("there is no part named `{name}`")).hint("`ken status` lists the parts")
 }

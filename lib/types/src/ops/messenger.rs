@@ -93,7 +93,6 @@ pub struct AcceptUpdate {
     pub content: UpdateContent,
 }
 
-/// What an update contains.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateContent {

@@ -109,7 +109,6 @@ macro_rules! named {
                 }
             }
 
-            /// Returns the value with this name.
             pub fn named(name: &str) -> Option<$type> {
                 $type::ALL.iter().copied().find(|value| value.name() == name)
             }

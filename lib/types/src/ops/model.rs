@@ -148,7 +148,6 @@ pub struct BudgetState {
     pub spent: Spent,
 }
 
-/// A source for the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {

@@ -122,7 +122,6 @@ pub enum PieceEnd {
 }
 
 crate::named! {
-    /// The states of a message.
     pub enum MessageState {
         Pending = "pending",
         /// A piece is being sent.

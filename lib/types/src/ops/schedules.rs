@@ -239,7 +239,6 @@ pub struct ScheduleList {
 }
 
 crate::named! {
-    /// The state of a run of a schedule.
     pub enum RunState {
         /// Waits to be started, or for its next attempt.
         Queued = "queued",
@@ -552,7 +551,6 @@ pub struct Slot {
     pub fate: SlotOutcome,
 }
 
-/// The decision on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotOutcome {

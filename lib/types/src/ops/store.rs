@@ -324,7 +324,6 @@ pub struct ForkSession {
     pub id: SessionId,
     /// The first message that the new session does not have.
     pub before: SubmissionId,
-    /// The id of the new session.
     pub fork: SessionId,
 }
 
@@ -476,7 +475,6 @@ impl Answered {
 /// The result of a call of a tool of the calling program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramResult {
-    /// The id of the call.
     pub id: String,
     pub text: String,
 }
@@ -516,7 +514,6 @@ pub struct InboundEvent {
 pub enum Target {
     /// No session, for `/help` and unknown commands.
     None,
-    /// A new session.
     Fresh(FreshSession),
     /// A new session that works in the same folder as the session with this id or name, if the scope has that.
     Beside(FreshSession, String),
@@ -561,7 +558,6 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// The prompt is queued.
     #[default]
     Queue,
     /// The prompt is refused with `conflict`.
@@ -649,7 +645,6 @@ pub struct WaitSubmission {
 }
 
 crate::named! {
-    /// The state of a submission.
     pub enum State {
         Queued = "queued",
         Running = "running",
@@ -667,7 +662,6 @@ impl State {
     }
 }
 
-/// The status of a submission.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmissionStatus {
@@ -737,7 +731,6 @@ pub struct Claim {
     pub instance: String,
     /// The name of the workflow. Set only for a run.
     pub workflow: Option<String>,
-    /// The name of its stream.
     pub stream: String,
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -1266,7 +1259,6 @@ pub struct FinishKey {
     pub end: KeyEnd,
 }
 
-/// How the work for a key ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyEnd {

@@ -283,7 +283,6 @@ pub struct UsageGroups {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherGroups {
-    /// The number of groups.
     pub groups: u64,
     pub runs: u64,
     #[serde(flatten)]
@@ -361,7 +360,6 @@ pub struct FailedCall {
     pub next: Option<String>,
 }
 
-/// A tool call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedTool {
     pub tool: String,

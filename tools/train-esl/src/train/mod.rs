@@ -181,7 +181,6 @@ fn rows(table: &Table, text: &str) -> Vec<u32> {
     rows
 }
 
-/// Returns the scores that the packed table gives.
 fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     let mut sum = Sum::ZERO;
     for rows in sample.rows.chunks(1024) {

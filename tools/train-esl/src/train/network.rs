@@ -144,7 +144,6 @@ impl Learner<'_> {
         self.learn_rows(&inputs, &gradient, keep, rate);
     }
 
-    /// Selects the features of this step.
     fn select_features(&mut self, sample: &Sample) {
         self.seen.clear();
         for row in &sample.rows {

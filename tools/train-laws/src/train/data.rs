@@ -23,7 +23,6 @@ pub(crate) struct Document {
     pub(crate) copies: bool,
 }
 
-/// A sentence of a summary.
 pub(crate) struct Sentence {
     pub(crate) features: [f64; FEATURES],
     /// The share of readers who say that the source supports it.

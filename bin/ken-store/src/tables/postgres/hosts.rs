@@ -12,8 +12,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -39,8 +39,9 @@ pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bi
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The file in the state folder that contains the id of this host.
 const FILE: &str = "host";
+/// The file beside it with its inode. That of a copy is another one, whether a home was copied or restored.
+const INODE_FILE: &str = "host.inode";
 
-/// This host.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     id: Arc<str>,
@@ -52,9 +53,11 @@ pub(super) struct Host {
     batch: i64,
     /// The file with the id, which is locked: two processes of one home would take the place from each other for ever.
     _lock: Arc<File>,
-    /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. Once this process
-    /// has lost its activity to such a process, that one is of a copy of the home.
+    /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. It may not if the
+    /// home is a copy. Once this process has lost its activity to such a process, that one is of a copy of the home.
     owns_id: bool,
+    /// Where the inode is noted if it is not, once this host works.
+    unnoted: Option<(PathBuf, u64)>,
 }
 
 /// What the server has stored for this host when it begins to work.
@@ -86,9 +89,12 @@ impl Host {
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong(std::io::Error::other("it is no id; remove it, and the host gets a new one")));
         }
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned();
-        Ok(Host { id: id.into(), name, epoch: None, batch: 0, _lock: Arc::new(file), owns_id: true })
+        let inode = file.metadata().map_err(wrong)?.ino();
+        let noted = noted_inode(&state.join(INODE_FILE));
+        let unnoted = (noted != Some(inode)).then(|| (state.join(INODE_FILE), inode));
+        let owns_id = noted.is_none_or(|noted| noted == inode);
+        let (id, name, _lock) = (id.into(), name_of_machine(), Arc::new(file));
+        Ok(Host { id, name, epoch: None, batch: 0, _lock, owns_id, unnoted })
     }
 
     pub(super) fn id(&self) -> Arc<str> {
@@ -117,7 +123,17 @@ impl Host {
         let Joined { epoch, batch, at } = joined?;
         tracing::info!(host = &*self.id, epoch, "this host works");
         (self.epoch, self.batch, self.owns_id) = (Some(epoch), batch, false);
+        self.note_inode();
         Ok(Some(at))
+    }
+
+    /// Notes that this home has the id now. Without the note the next process takes the home for the one that it was made as.
+    fn note_inode(&mut self) {
+        if let Some((path, inode)) = self.unnoted.take()
+            && let Err(error) = std::fs::write(&path, format!("{inode}\n"))
+        {
+            tracing::warn!("{}: cannot be written: {error}", path.display());
+        }
     }
 
     /// Begins a transaction that waits until no other one changes anything.
@@ -330,6 +346,16 @@ impl Database {
         let (name, version) = (row.get("name")?, row.get("version")?);
         Ok(HostRecord { id, name, version, state, has_duties, seen_at, waiting, here })
     }
+}
+
+fn name_of_machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned()
+}
+
+/// Returns the inode that was noted. A text that cannot be read is none.
+fn noted_inode(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Locks the file. A store that ends, or a process that it was just starting, may still hold it for a moment.

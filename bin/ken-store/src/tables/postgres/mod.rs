@@ -170,7 +170,6 @@ fn lock(standing: &Standing) -> MutexGuard<'_, Option<Error>> {
 /// The connection through which all tables are accessed.
 pub(crate) struct Database {
     session: RefCell<Session>,
-    /// The id of this host.
     host: Arc<str>,
     shares_folders: bool,
 }

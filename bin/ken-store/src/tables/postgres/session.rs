@@ -96,7 +96,6 @@ pub(super) struct Session {
     cursors: u64,
 }
 
-/// How a commit has ended.
 pub(super) enum Ended {
     Committed,
     /// The transaction was certainly not committed.
@@ -273,7 +272,6 @@ impl Session {
         rows.map(|rows| (name, rows)).map_err(|failure| self.error(&failure))
     }
 
-    /// Returns the next rows of a cursor.
     pub(super) fn fetch(&mut self, cursor: &str, portion: u32) -> Result<Vec<tokio_postgres::Row>, Error> {
         self.query(&fetch_sql(cursor, portion), params![])
     }
@@ -282,7 +280,6 @@ impl Session {
         self.defer(&format!("CLOSE {cursor}"));
     }
 
-    /// Begins a transaction.
     pub(super) fn begin(&mut self, mode: &str) {
         self.queued.clear();
         self.defer(&format!("{BEGIN} {mode}"));

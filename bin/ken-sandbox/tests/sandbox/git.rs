@@ -1,14 +1,10 @@
 //! What makes git run programs cannot be changed in a sandbox that protects repositories, by whatever detour, and git itself
 //! works there.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{Kernel, World, users};
+use crate::common::{Kernel, World, users};
 
 /// Makes a repository with one commit, a submodule, a further worktree and a repository below, owned by the user of the world.
 const REPOSITORIES: &str = "\

@@ -2,16 +2,12 @@
 //! hooks, the attributes, nor by a repository that it makes itself. The person's git is the real one, with the person's own
 //! settings, outside of any sandbox.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
-
-mod common;
-
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -168,7 +164,7 @@ struct World {
 
 impl World {
     fn new(user: Option<u32>, is_bound: bool) -> World {
-        common::sandbox_is_built();
+        crate::common::sandbox_is_built();
         let own = tempfile::Builder::new().prefix("ken-own-").tempdir().unwrap();
         std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let world = World { home: Home::new(), own, user, is_bound };
@@ -232,7 +228,7 @@ impl World {
         }
         self.as_person(&folder, before);
         if self.is_bound {
-            common::trust(&self.home, &folder, self.user);
+            crate::common::trust(&self.home, &folder, self.user);
         }
         (folder, canary)
     }
@@ -390,7 +386,7 @@ fn no_repository_is_hidden_by_its_name_or_mode() {
 /// A kill between a change of the configuration and its end: the next change of the workspace takes it back.
 #[test]
 fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "1");
     home.git(&["init", "-q"]);
@@ -423,7 +419,7 @@ fn what_a_killed_command_left_is_taken_back_by_the_next_change() {
 /// Without mounts, what a command did to git is taken back only when it ends. So no rule lets it run by itself.
 #[test]
 fn without_mounts_a_listed_command_needs_a_person() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::with("rules = [{ path = \"repos\", policy = \"ask\", commands = [[\"make\"]] }]");
     let preview = |hide: bool| {
         let mut command = home.command(&["run", "--preview", "--json", r#"{"argv":["make"],"cwd":"repos/site"}"#]);
@@ -446,7 +442,7 @@ fn without_mounts_a_listed_command_needs_a_person() {
 /// A variable of git in the operator's environment for commands would name a configuration.
 #[test]
 fn no_variable_of_git_reaches_a_command() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::with("env = [\"GIT_CONFIG_GLOBAL=/tmp/x\", \"GIT_DIR=/tmp/y\", \"OTHER=z\"]");
     let ran = home.done("run", &json!({"shell": "env", "cwd": "repos/site"}));
     let text = ran["stdout"].as_str().unwrap();
@@ -456,7 +452,7 @@ fn no_variable_of_git_reaches_a_command() {
 /// A repository that a command makes works, with the settings that can run nothing.
 #[test]
 fn a_repository_that_a_command_makes_can_be_used() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     let script = "git init -q -b main .; git config user.name N; git config user.email n@example.org; \
         git remote add origin https://example.org/x.git; git config core.pager less; echo 1 > a; git add a; git commit -q -m one";
@@ -474,7 +470,7 @@ fn a_repository_that_a_command_makes_can_be_used() {
 /// The person who reads the result, and the model, learn what can be approved instead.
 #[test]
 fn a_refused_change_of_the_configuration_names_what_can_be_approved() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "1");
     home.git(&["init", "-q"]);

@@ -1,9 +1,5 @@
 //! Starting kend until its `ready` line, and all ways in which that fails.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Caller, Home, is_running, until};
+use crate::common::{Caller, Home, is_running, until};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::json;

@@ -1,8 +1,6 @@
 //! Attempts to get out of the sandbox, as an ordinary user and, when the tests run as root, as root too.
 
-mod common;
-
-use common::{ATTEMPTS, Kernel, LOOPBACK, World, users};
+use crate::common::{ATTEMPTS, Kernel, LOOPBACK, World, users};
 
 #[test]
 fn nothing_gets_out() {
@@ -63,7 +61,7 @@ fn many_of_them_work_outside() {
     let mut worked = 0;
     for attempt in ATTEMPTS {
         let world = World::new(None);
-        if common::HARMFUL.contains(attempt) {
+        if crate::common::HARMFUL.contains(attempt) {
             continue;
         }
         worked += usize::from(world.probe_unconfined(attempt).status.code() == Some(0));

@@ -1,12 +1,8 @@
 //! The output of the parts is kept across restarts and rotations.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Home, kill9, until, wait_for_restart};
+use crate::common::{Home, kill9, until, wait_for_restart};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::json;

@@ -1,10 +1,6 @@
 //! No process outlives its part or kend.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
-use common::{Home, is_running, kill9, until};
+use crate::common::{Home, is_running, kill9, until};
 
 const FAMILY: &str = "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"child:DIR/children\", \"daemon:DIR/daemons\", \"sleep:100\", \"ready\", \"hang\"]\n\
                       [part.b]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"ready\", \"hang\"]\n";

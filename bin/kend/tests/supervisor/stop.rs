@@ -1,15 +1,11 @@
 //! Stopping in reverse order, within time limits, and of single parts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use common::{Home, is_running, kill9, until};
+use crate::common::{Home, is_running, kill9, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 

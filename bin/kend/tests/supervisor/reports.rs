@@ -1,14 +1,10 @@
 //! Commands of ken(1) that kend runs: shared by those who ask the same, and gone with kend.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Home, Kend, is_running, kill9, until};
+use crate::common::{Home, Kend, is_running, kill9, until};
 use serde_json::{Value, json};
 
 const PART: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";

@@ -1,14 +1,10 @@
 //! Tests of files: what is refused and why, and that changes are made completely or not at all.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -1,18 +1,14 @@
 //! Tests of ken's own git: it does what was shown, and runs nothing that a repository names.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 
 /// A repository with one commit.
 fn repository() -> Home {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "one\n");
     home.git(&["init", "-q"]);

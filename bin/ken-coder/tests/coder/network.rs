@@ -1,13 +1,10 @@
 //! Tests of commands and git with network access: through ken-proxy, to the hosts of the rule, with keys that no
 //! command sees.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
 #[path = "common/server.rs"]
 mod server;
 
-use common::{Home, output_text, sandbox_is_built};
+use crate::common::{Home, output_text, sandbox_is_built};
 use serde_json::{Value, json};
 use server::{Server, certificate};
 

@@ -1,13 +1,9 @@
 //! What a user of ken-sandbox sees: standard output, standard error and the exit status.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{World, users};
+use crate::common::{World, users};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -278,7 +274,7 @@ fn without_the_kernels_help_nothing_is_run() {
     for (call, named) in [(nix::libc::SYS_landlock_create_ruleset, "Landlock"), (nix::libc::SYS_seccomp, "seccomp")] {
         let world = World::new(None);
         let mut command = world.sandbox(&[], &["touch", "it-ran"]);
-        let filter = common::hiding(call);
+        let filter = crate::common::hiding(call);
         // SAFETY: between fork and exec it makes system calls only.
         #[allow(unsafe_code)]
         unsafe {

@@ -1,20 +1,16 @@
 //! A call that is bound to a folder of the person's own: it is the workspace, the whole of it, and nothing else is.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use common::{Home, output_text, trust};
+use crate::common::{Home, output_text, trust};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A home, and beside it a folder of the person's own with a neighbour.
 fn site() -> (Home, TempDir) {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let (home, own) = (Home::new(), tempfile::tempdir().unwrap());
     fs::create_dir_all(home.folder().join("state")).unwrap();
     for (file, text) in [("site/Makefile", "test:\n\ttrue\n"), ("site/docs/a.md", "old\n"), ("other/secret", "s\n")] {

@@ -1,15 +1,11 @@
 //! What follows when the process of a part ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Home, kill9, until, wait_for_restart};
+use crate::common::{Home, kill9, until, wait_for_restart};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -136,7 +132,7 @@ fn a_pause_of_the_whole_system_kills_nobody() {
 #[test]
 fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     let home = Home::new("[part.a]\ncommand = [\"DIR/program\", \"ready\", \"hang\"]\n");
-    copy_program(common::probe(), home.path("program"));
+    copy_program(crate::common::probe(), home.path("program"));
     let kend = home.start();
     std::fs::write(home.path("program.new"), "no program").unwrap();
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
@@ -144,7 +140,7 @@ fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     until("a failed start", || {
         kend.part("a")["last_exit"].as_str().is_some_and(|cause| cause.starts_with("cannot start: execute: "))
     });
-    copy_program(common::probe(), home.path("program.new"));
+    copy_program(crate::common::probe(), home.path("program.new"));
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
     assert_eq!(kend.restart_part("a")["state"], "ready");
 }
@@ -158,7 +154,7 @@ fn a_report_of_a_stranger_counts_for_nobody() {
     let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
     socket.send_to(b"READY=1", home.path("run/notify.sock")).unwrap();
     std::thread::sleep(Duration::from_millis(100));
-    let mut caller = common::Caller::connect(&home.path("run/kend.sock"));
+    let mut caller = crate::common::Caller::connect(&home.path("run/kend.sock"));
     let status = caller.call("parts.status", json!({})).unwrap();
     assert_eq!(status["parts"][0]["state"], "starting");
     child.kill().unwrap();

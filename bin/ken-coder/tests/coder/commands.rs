@@ -1,17 +1,13 @@
 //! Tests of commands and git: what they can access, what they leave behind, and what needs approval.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 
 fn shell(home: &Home, text: &str) -> Value {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     home.done("run", &json!({"shell": text, "cwd": "repos/site", "timeoutSeconds": 60}))
 }
 
@@ -177,7 +173,7 @@ fn tests_are_run_by_the_files_of_a_project() {
 
 /// A repository with one commit.
 fn repository() -> Home {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "one\n");
     home.git(&["init", "-q"]);
@@ -277,7 +273,7 @@ fn a_push_reaches_a_remote_of_the_workspace_only() {
     for remote in ["far", "shell"] {
         let call = json!({"repo": "repos/site", "remote": remote});
         let output = home.command(&["push", "--preview", "--json", &call.to_string()]).output().unwrap();
-        assert!(common::output_text(&output).contains("forbidden"), "{output:?}");
+        assert!(crate::common::output_text(&output).contains("forbidden"), "{output:?}");
         assert_eq!(home.refused("push", &call)["code"], "forbidden");
     }
 }
@@ -306,7 +302,7 @@ fn without_the_kernels_help_nothing_is_done() {
             }
             let output = command.output().unwrap();
             assert_eq!(output.status.code(), Some(2), "{words:?} {output:?}");
-            assert!(common::output_text(&output).contains(named), "{words:?} {output:?}");
+            assert!(crate::common::output_text(&output).contains(named), "{words:?} {output:?}");
         }
         assert!(!home.path("repos/site/b").exists());
     }

@@ -1,13 +1,9 @@
 //! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::io::Write;
 use std::time::Instant;
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 
 fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
@@ -22,7 +18,7 @@ fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
 
 #[test]
 fn a_run_is_undone_exactly() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/a", "one\n");
     home.put("repos/site/b", "two\n");
@@ -151,7 +147,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
     let output = home.command(&["undo", "abcd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(common::output_text(&output).contains("worked in"), "{output:?}");
+    assert!(crate::common::output_text(&output).contains("worked in"), "{output:?}");
 }
 
 #[test]

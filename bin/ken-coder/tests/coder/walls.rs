@@ -1,9 +1,5 @@
 //! What a command is given stays what was checked, whatever another one renames meanwhile; and what the result says about it.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -11,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 
 /// An ordinary user that every system has: nobody.
@@ -66,7 +62,7 @@ fn wait_for(path: &Path) {
 /// else: to ken's own files here.
 #[test]
 fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         home.put("repos/a/file", "mine\n");
@@ -93,7 +89,7 @@ fn a_folder_that_is_replaced_while_a_command_waits_is_not_followed() {
 /// A folder that is replaced while its command runs stays the folder of the command, and the result says it.
 #[test]
 fn a_folder_that_is_replaced_while_its_command_runs_is_named() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         home.put("repos/a/file", "mine\n");
@@ -113,7 +109,7 @@ fn a_folder_that_is_replaced_while_its_command_runs_is_named() {
 /// A killed ken-coder leaves its command two seconds to end. Until then no other one begins.
 #[test]
 fn a_command_that_outlives_its_caller_holds_the_lock() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     let script = "trap '' TERM; touch started; while true; do echo >> last; sleep 0.01; done";
     let mut first = started(&home, None, &json!({"shell": script, "cwd": "repos/site"}));
@@ -128,7 +124,7 @@ fn a_command_that_outlives_its_caller_holds_the_lock() {
 
 #[test]
 fn ken_s_own_files_are_never_granted() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     for granted in [home.folder().to_owned(), home.state(), home.folder().parent().unwrap().to_owned()] {
         home.configure(&format!("read = [{:?}]", granted.display().to_string()));
@@ -147,7 +143,7 @@ fn ken_s_own_files_are_never_granted() {
 /// The person's next `git status` runs what the configuration of the repository names.
 #[test]
 fn a_command_cannot_make_git_run_programs() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.git(&["init", "-q"]);
     let before = home.text("repos/site/.git/config");
@@ -171,7 +167,7 @@ fn a_command_cannot_make_git_run_programs() {
 /// Where no namespace can be made the command runs, and the result says that repositories were not protected.
 #[test]
 fn without_namespaces_the_result_says_that_git_was_not_protected() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     let mut command = home.command(&["run", "--format", "compact"]);
     let filter = hiding(nix::libc::SYS_clone3);
@@ -187,7 +183,7 @@ fn without_namespaces_the_result_says_that_git_was_not_protected() {
 /// On an older kernel namespaces hold what Landlock lacks.
 #[test]
 fn commands_run_on_an_older_kernel() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     for user in users() {
         let home = Home::new();
         give(&home, user);
@@ -204,7 +200,7 @@ fn commands_run_on_an_older_kernel() {
 #[test]
 fn a_command_that_fills_its_temporary_folder_is_stopped() {
     use std::os::unix::fs::MetadataExt;
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     let memory = Path::new("/dev/shm");
     let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
@@ -225,7 +221,7 @@ fn a_command_that_fills_its_temporary_folder_is_stopped() {
 /// A program is looked up in the folder in which the command starts.
 #[test]
 fn a_program_of_the_project_starts_by_its_relative_path() {
-    common::sandbox_is_built();
+    crate::common::sandbox_is_built();
     let home = Home::new();
     home.put("repos/site/configure", "#!/bin/sh\necho configured\n");
     home.put("repos/site/build/x", "");

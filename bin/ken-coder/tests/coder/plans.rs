@@ -1,12 +1,8 @@
 //! Tests of plans: approving a plan approves its own edits, each once, and nothing else.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::time::Duration;
 
-use common::Home;
+use crate::common::Home;
 use serde_json::{Value, json};
 
 /// Calls ken-coder as a part of this run.
@@ -130,7 +126,7 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     // A command cannot create a plan by writing its file, because that is outside the workspace.
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
     let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
-    assert!(common::output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
+    assert!(crate::common::output_text(&nobody).contains("KEN_RUN"), "{nobody:?}");
     for wrong in [
         json!({"summary": " ", "edits": [{"path": "repos/site/b", "content": "x"}]}),
         json!({"summary": "x", "edits": []}),

@@ -1,16 +1,12 @@
 //! The control socket keeps the promises of ken-wire(5).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::Home;
+use crate::common::Home;
 use ken_wire::conformance::{Subject, check};
 use serde_json::json;
 
@@ -19,7 +15,7 @@ fn conformance() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
     let child = home.command(&[]).spawn().unwrap();
     let socket = home.path("run/kend.sock");
-    common::until("kend listens", || UnixStream::connect(&socket).is_ok());
+    crate::common::until("kend listens", || UnixStream::connect(&socket).is_ok());
     let subject = Subject { socket, slow: Some(("parts.wait_ready", json!({}))) };
     let failed = check(&subject);
     assert_eq!(failed, [""; 0]);
@@ -72,7 +68,7 @@ fn a_caller_that_reads_nothing_and_leaves_a_line_unfinished_disturbs_nobody() {
     std::thread::sleep(Duration::from_secs(1));
     let used = ticks(kend.pid()) - before;
     assert!(used < 30, "{used} ticks of a hundred");
-    common::until("the watchdog ends the part", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
+    crate::common::until("the watchdog ends the part", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
     // When it reads, it gets all its replies.
     caller.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let replies = BufReader::new(caller).lines().take(REQUESTS);

@@ -29,7 +29,7 @@ pub(crate) fn certificate() -> PathBuf {
 }
 
 fn beside(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/coder/common").join(name)
 }
 
 impl Server {

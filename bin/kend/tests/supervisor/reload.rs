@@ -1,10 +1,6 @@
 //! A changed configuration is applied as a whole or not at all, and unchanged parts keep running.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod common;
-
-use common::{Home, until};
+use crate::common::{Home, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -100,7 +96,7 @@ fn a_part_that_is_removed_and_put_back_while_it_ends_is_one_part() {
     home.configure(&entry);
     assert_eq!(kend.reload()["added"], json!(["x"]));
     until("the next process", || kend.state("x") == "ready" && home.numbers("pid").len() == 2);
-    assert!(!common::is_running(home.numbers("pid")[0]));
+    assert!(!crate::common::is_running(home.numbers("pid")[0]));
 }
 
 #[test]
@@ -109,7 +105,7 @@ fn a_corrected_entry_is_tried_at_once() {
         "[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nlimit = { n = 1, within_ms = 600000 }\n",
     ));
     let kend = home.start();
-    common::kill9(kend.part_pid("x"));
+    crate::common::kill9(kend.part_pid("x"));
     kend.until_state("x", "failed");
     home.configure(&with("[part.x]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n"));
     kend.reload();
@@ -123,7 +119,7 @@ fn a_part_in_backoff_waits_on_when_another_entry_has_changed() {
     let home = Home::new(&with(entry));
     let kend = home.start();
     std::fs::write(home.path("bad"), "").unwrap();
-    common::kill9(kend.part_pid("x"));
+    crate::common::kill9(kend.part_pid("x"));
     // The delays double, so that the last one is long enough to be looked at.
     until("a long delay", || kend.part("x")["retry_in_ms"].as_u64().is_some_and(|ms| ms > 1_500));
     let restarts = kend.part("x")["restarts"].clone();

@@ -1,14 +1,10 @@
 //! A command with the network reaches public addresses and what is named, and nothing else of this machine or its network.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Kernel, World, users};
+use crate::common::{Kernel, World, users};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
