@@ -111,26 +111,30 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, (Value, RpcError)> {
     if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         return wrong(shown, INVALID_REQUEST, "jsonrpc must be \"2.0\"".to_owned());
     }
+    if let Some(other) = id.as_ref().filter(|id| !is_id(id)) {
+        let message = format!("id is {}, not a string or an integer", json::kind_of(other));
+        return wrong(Value::Null, INVALID_REQUEST, message);
+    }
+    let other = ["params", "result", "error"].into_iter().find_map(|name| {
+        let other = fields.get(name).filter(|value| !value.is_object())?;
+        Some(format!("{name} is {}, not an object", json::kind_of(other)))
+    });
+    if let Some(message) = other {
+        return wrong(shown, INVALID_REQUEST, message);
+    }
     let method = match fields.remove("method") {
         Some(Value::String(method)) => method,
         None if fields.contains_key("result") || fields.contains_key("error") => return Ok(Message::Response),
         _ => return wrong(shown, INVALID_REQUEST, "method is missing, or not a string".to_owned()),
     };
     let params = match fields.remove("params") {
-        None => Map::new(),
         Some(Value::Object(params)) => params,
-        Some(other) => {
-            return wrong(shown, INVALID_REQUEST, format!("params is {}, not an object", json::kind_of(&other)));
-        }
+        _ => Map::new(),
     };
-    match id {
-        None => Ok(Message::Notification { method, params }),
-        Some(id) if is_id(&id) => Ok(Message::Request(Call { id, method, params })),
-        Some(other) => {
-            let message = format!("id is {}, not a string or an integer", json::kind_of(&other));
-            wrong(Value::Null, INVALID_REQUEST, message)
-        }
-    }
+    Ok(match id {
+        None => Message::Notification { method, params },
+        Some(id) => Message::Request(Call { id, method, params }),
+    })
 }
 
 #[cfg(test)]
@@ -157,6 +161,9 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1}"#, 1.into(), INVALID_REQUEST),
             (r#"{"jsonrpc":"2.0","id":1,"method":2}"#, 1.into(), INVALID_REQUEST),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, 1.into(), INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"result":2}"#, 1.into(), INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#, 1.into(), INVALID_REQUEST),
+            (r#"{"jsonrpc":"2.0","id":[],"result":{}}"#, Value::Null, INVALID_REQUEST),
             (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Value::Null, INVALID_REQUEST),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, Value::Null, INVALID_REQUEST),
             (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Value::Null, INVALID_REQUEST),
