@@ -131,24 +131,6 @@ impl Store {
         }
     }
 
-    /// Returns the history of an instance, and what the search of its next turn finds. A turn waits for this before its model is called, and
-    /// the two searches take most of the time, so they run on two threads. Memory may therefore be newer than the rest by a commit. That
-    /// changes nothing of the instance itself, because it runs one submission at a time.
-    pub async fn history(&self, args: ReadHistory) -> Result<History, Error> {
-        ops::submissions::check_history(&args)?;
-        let memory_args = args.clone();
-        let history = move |tables: &dyn Tables| ops::submissions::history_and_knowledge(tables, &args);
-        let remembered = move |tables: &dyn Tables| ops::submissions::remembered(tables, &memory_args);
-        // A second transaction costs more than it saves when the threads have enough to do.
-        if self.readers.waiting() > 0 {
-            let both = move |tables: &dyn Tables| Ok(History { remembered: remembered(tables)?, ..history(tables)? });
-            return self.readers.read(false, both).await;
-        }
-        let (remembered, history) =
-            tokio::try_join!(self.readers.read(false, remembered), self.readers.read(false, history))?;
-        Ok(History { remembered, ..history })
-    }
-
     /// Returns a request for an approval. Waits while it is pending.
     pub async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
         let until = until(args.wait_ms);
@@ -382,10 +364,6 @@ impl<D: Daemon + AsRef<Store>> Host for D {
 
     async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
         self.as_ref().wait(args).await
-    }
-
-    async fn history(&self, args: ReadHistory) -> Result<History, Error> {
-        self.as_ref().history(args).await
     }
 
     async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {

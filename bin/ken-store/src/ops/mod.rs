@@ -55,8 +55,7 @@ use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApp
 use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{DueList, DueMessages};
 use ken_types::ops::store::{
-    ClaimSubmissions, Claims, History, LostLeases, ReadHistory, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
-    WaitSubmission,
+    ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus, WaitSubmission,
 };
 use ken_wire::{Daemon, Table};
 
@@ -112,7 +111,7 @@ pub trait Write: Op {
     fn run(tables: &dyn Tables, args: &Self::Args, change: &mut Change) -> Result<Self::Reply, Error>;
 }
 
-/// A daemon that can run the operations. These methods are operations that wait, or that use several threads.
+/// A daemon that can run the operations. These methods are operations that wait.
 pub trait Host: Daemon {
     fn read<O: Read>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
     fn write<O: Write>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
@@ -129,8 +128,6 @@ pub trait Host: Daemon {
     ) -> impl Future<Output = Result<LostLeases, Error>> + Send;
     /// Waits until a submission is settled or cannot make progress.
     fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
-    /// Returns the history of an instance, and what the search of its next turn finds.
-    fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
     /// Returns a request for an approval. Waits while it is pending.
     fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
     /// Returns the pending requests. Waits until there are some or, if the caller names the list that it knows, until the list is

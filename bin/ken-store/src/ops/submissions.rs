@@ -22,6 +22,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SubmissionsAppend>()
         .write::<SubmissionsSettle>()
         .write::<SubmissionsAbort>()
+        .read::<SubmissionsHistory>()
         .read::<SubmissionsRecord>();
     // These operations need the connection of the caller, because leases belong to connections.
     let table = table
@@ -31,8 +32,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .op::<SubmissionsRenew, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
             host.renew(call.connection, args).await
         })
-        .op::<SubmissionsWait, _, _>(|host: Arc<H>, _, args| async move { host.wait(args).await })
-        .op::<SubmissionsHistory, _, _>(|host: Arc<H>, _, args| async move { host.history(args).await });
+        .op::<SubmissionsWait, _, _>(|host: Arc<H>, _, args| async move { host.wait(args).await });
     Operations(table)
 }
 
@@ -86,27 +86,26 @@ impl Write for SubmissionsAbort {
     }
 }
 
-pub(crate) fn check_history(args: &ReadHistory) -> Result<(), Error> {
-    check::limit(args.limit, HISTORY)?;
-    args.search.as_ref().map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))
-}
+/// Reads the history of an instance for the model, and what the searches find. All of it is read from one state of the tables.
+impl Read for SubmissionsHistory {
+    const COMES_FIRST: bool = false;
 
-/// Returns the history of an instance for the model, with the knowledge that the search finds, but not with what it remembers.
-pub(crate) fn history_and_knowledge(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
-    let mut history = history(tables, args)?;
-    if let Some(search) = &args.search {
-        let search = Search { session: Some(args.instance.clone()), ..search.clone() };
-        history.known = knowledge::search(tables, &search)?.found;
+    fn check(args: &ReadHistory) -> Result<(), Error> {
+        check::limit(args.limit, HISTORY)?;
+        args.search.as_ref().map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))
     }
-    history.rules = governing::enabled(tables)?;
-    Ok(history)
-}
 
-/// Returns the exchanges of other sessions that the search finds.
-pub(crate) fn remembered(tables: &dyn Tables, args: &ReadHistory) -> Result<Vec<Match<PastExchange>>, Error> {
-    let Some(search) = args.search.clone() else { return Ok(Vec::new()) };
-    let scope = search.scope.as_ref().map(|scope| scope.of_memory(&args.instance));
-    Ok(memory::search(tables, &Search { session: Some(args.instance.clone()), scope, ..search })?.found)
+    fn run(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
+        let mut history = history(tables, args)?;
+        if let Some(search) = &args.search {
+            let search = Search { session: Some(args.instance.clone()), ..search.clone() };
+            history.known = knowledge::search(tables, &search)?.found;
+            let scope = search.scope.as_ref().map(|scope| scope.of_memory(&args.instance));
+            history.remembered = memory::search(tables, &Search { scope, ..search })?.found;
+        }
+        history.rules = governing::enabled(tables)?;
+        Ok(history)
+    }
 }
 
 impl Read for SubmissionsRecord {

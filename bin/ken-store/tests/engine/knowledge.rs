@@ -232,13 +232,13 @@ async fn what_is_known_about_a_prompt_comes_with_the_history() {
         limit: 5,
         search: Some(search),
     };
-    let found = kit.history(about(search("blue key", Some("a")))).await.unwrap();
+    let found = kit.read::<SubmissionsHistory>(about(search("blue key", Some("a")))).await.unwrap();
     assert_eq!((found.turns, found.known.len(), found.remembered.len()), (1, 1, 1));
     assert_eq!((found.known[0].score, found.remembered[0].score), (1.0, 1.0));
-    let none = kit.history(about(search("red door", Some("a")))).await.unwrap();
+    let none = kit.read::<SubmissionsHistory>(about(search("red door", Some("a")))).await.unwrap();
     assert!(none.known.is_empty() && none.remembered.is_empty());
     let too_few = Search { limit: 0, ..search("blue key", None) };
-    assert_eq!(kit.history(about(too_few)).await.unwrap_err().code, Code::Invalid);
+    assert_eq!(kit.read::<SubmissionsHistory>(about(too_few)).await.unwrap_err().code, Code::Invalid);
 }
 
 #[tokio::test]

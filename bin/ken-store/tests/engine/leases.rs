@@ -47,6 +47,29 @@ async fn a_waiting_claim_gets_what_a_closed_connection_lets_go() {
     assert_eq!(claims.unwrap().claims[0].attempt, 2);
 }
 
+/// A claim that could have taken more is followed by one that needs no transaction; one that was full may have left something.
+#[tokio::test]
+async fn what_a_claim_leaves_is_found_by_the_next() {
+    let kit = ready().await;
+    for (session, prompt) in [("tui-2", "s2"), ("tui-3", "s3")] {
+        kit.session(session, "a").await;
+        kit.prompt(session, prompt).await;
+    }
+    let batches = || kit.stats()["batches"].as_u64().unwrap();
+    for (max, expected) in [(1, 1), (1, 1), (8, 1)] {
+        assert_eq!(kit.claims(1, max).await.claims.len(), expected);
+    }
+    let before = batches();
+    assert_eq!(kit.claims(1, 8).await.claims.len(), 0);
+    assert_eq!(batches(), before);
+    kit.session("tui-4", "a").await;
+    kit.prompt("tui-4", "s4").await;
+    assert_eq!(kit.claims(1, 1).await.claims.len(), 1);
+    // What is let go is found, too.
+    kit.disconnected(1);
+    assert_eq!(kit.claims(2, 8).await.claims.len(), 4);
+}
+
 /// Work goes to the claim that it fits, however many others wait before it.
 #[tokio::test]
 async fn the_second_of_two_waiting_claims_gets_its_work() {

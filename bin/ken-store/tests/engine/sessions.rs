@@ -464,7 +464,7 @@ async fn remembered(kit: &Kit, session: &str) -> (Vec<String>, Vec<String>) {
     let search = Search { query: "harbour".into(), scope: Some(scope("a")), limit: 9, vector: None, session: None };
     let args =
         ReadHistory { instance: session.into(), before: sub("none"), limit: 9, after: None, search: Some(search) };
-    let history = kit.history(args).await.unwrap();
+    let history = kit.read::<SubmissionsHistory>(args).await.unwrap();
     let mut sessions: Vec<String> = history.remembered.into_iter().map(|found| found.entry.instance).collect();
     sessions.sort();
     let mut known: Vec<String> = history.known.into_iter().map(|found| found.entry.title).collect();
@@ -551,7 +551,7 @@ async fn a_fork_has_the_history_before_a_message_and_goes_its_own_way() {
     // The model is shown the same.
     kit.prompt("tui-2", "s5").await;
     let history = ReadHistory { instance: "tui-2".into(), before: sub("s5"), limit: 50, after: None, search: None };
-    let history = kit.history(history).await.unwrap();
+    let history = kit.read::<SubmissionsHistory>(history).await.unwrap();
     let answers: Vec<&str> = history.exchanges.iter().map(|past| past.answer.as_str()).collect();
     assert_eq!((answers, history.turns), (vec!["a1", "a2", "a4"], 3));
     // What is copied was done once.

@@ -270,19 +270,19 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     for (id, answer) in [("s1", "one"), ("s2", "two"), ("s3", "three")] {
         kit.talk("tui-1", id, &format!("ask {id}"), answer).await;
     }
-    let found = kit.history(history("next", 2)).await.unwrap();
+    let found = kit.read::<SubmissionsHistory>(history("next", 2)).await.unwrap();
     let pairs: Vec<_> = found.exchanges.iter().map(|past| (past.prompt.as_str(), past.answer.as_str())).collect();
     assert_eq!(pairs, [("ask s2", "two"), ("ask s3", "three")]);
     assert_eq!((found.turns, found.compactions, found.summary), (3, 0, None));
-    assert_eq!(kit.history(history("s2", 50)).await.unwrap().exchanges.len(), 1);
+    assert_eq!(kit.read::<SubmissionsHistory>(history("s2", 50)).await.unwrap().exchanges.len(), 1);
     let after = |id: &str| ReadHistory { after: Some(sub(id)), ..history("next", 50) };
     let of = |found: History| {
         let prompts = found.exchanges.into_iter().map(|past| past.prompt);
         (prompts.collect::<Vec<_>>(), found.continues)
     };
-    let rest = kit.history(after("s1")).await.unwrap();
+    let rest = kit.read::<SubmissionsHistory>(after("s1")).await.unwrap();
     assert_eq!(of(rest), (vec!["ask s2".into(), "ask s3".into()], true));
-    let unknown = kit.history(after("other")).await.unwrap();
+    let unknown = kit.read::<SubmissionsHistory>(after("other")).await.unwrap();
     assert_eq!((of(unknown).0.len(), found.continues), (3, false));
     let action = Action::Compact { submission_id: sub("c1") };
     let accept = kit.accept_of("a", "/compact", Target::Selector("tui-1".into()), action);
@@ -295,14 +295,14 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     };
     kit.write::<SubmissionsSettle>(settle).await.unwrap();
     kit.talk("tui-1", "s4", "ask s4", "four").await;
-    let found = kit.history(history("next", 50)).await.unwrap();
+    let found = kit.read::<SubmissionsHistory>(history("next", 50)).await.unwrap();
     assert_eq!(found.summary.as_deref(), Some("one, two and three"));
     assert_eq!((found.exchanges.len(), found.turns, found.compactions), (1, 4, 1));
     // The summary covers the turns up to the one that the caller names.
-    let anew = kit.history(after("s3")).await.unwrap();
+    let anew = kit.read::<SubmissionsHistory>(after("s3")).await.unwrap();
     assert_eq!(of(anew), (vec!["ask s4".into()], false));
     let nobody = ReadHistory { instance: "none".into(), ..history("x", 5) };
-    assert_eq!(kit.history(nobody).await.unwrap().turns, 0);
+    assert_eq!(kit.read::<SubmissionsHistory>(nobody).await.unwrap().turns, 0);
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn a_history_has_no_gaps_whatever_is_known_and_however_little_is_asked_for
                     after: known.map(|known| sub(&format!("s{known}"))),
                     search: None,
                 };
-                let found = kit.history(args).await.unwrap();
+                let found = kit.read::<SubmissionsHistory>(args).await.unwrap();
                 let found: Vec<usize> = found.exchanges.iter().map(|past| past.prompt.parse().unwrap()).collect();
                 let first = known.map_or(0, |known| known + 1).max(before.saturating_sub(limit));
                 assert_eq!(found, (first..before).collect::<Vec<_>>(), "{known:?} {before} {limit}");
