@@ -74,7 +74,7 @@ torture: toolchain
 	tests/conformance/mcp_clients.sh target/release target/mcp
 	tests/conformance/openai.sh target/release target/openai
 	nice tests/conformance/servers.sh target/release target/servers
-	$(CARGO) build --workspace --bins --example runner --test system --locked
+	$(CARGO) build --workspace --bins --example runner --example probe --test system --locked
 	KEN_RESTARTS=10000 $(CARGO) test --workspace --test goals --locked -- --nocapture
 	KEN_STALLS=30 $(CARGO) test --workspace --test system --locked stalls::
 	KEN_POOLER=1 $(CARGO) test --workspace --test engine_postgres --locked
