@@ -496,8 +496,6 @@ impl Loop {
         if !self.reported_ready && system.is_settled() {
             self.reported_ready = true;
             notify_systemd(&[NotifyState::Ready]);
-            // From here on kend waits most of the time.
-            ken_trim::trim();
         }
         if system.announcing && system.is_ready() {
             system.announcing = false;

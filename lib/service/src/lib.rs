@@ -10,7 +10,6 @@ mod descriptor;
 mod guard;
 mod hmac;
 mod log;
-mod memory;
 mod options;
 mod run;
 mod secrets;

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::options::Options;
 use crate::sockets::Sockets;
-use crate::{config, guard, log, memory, options, secrets};
+use crate::{config, guard, log, options, secrets};
 
 /// The time limit for the daemon's tasks after a stop. The process then ends even if they are not finished, which loses
 /// nothing because all durable state is in the store. It is shorter than the 10 s after which kend kills a part.
@@ -147,7 +147,6 @@ where
             Ok(())
         }
         never = watchdog() => never,
-        never = memory::stay_small() => never,
     }
 }
 
