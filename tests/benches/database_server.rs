@@ -1,5 +1,6 @@
 //! Benchmarks of a store on a PostgreSQL server: accepted events beside what pgbench reaches on the same server with one insert a
-//! transaction and with the statements of an accept, and beside a store with a file. `make bench` runs them with the release binaries, if a server is installed.
+//! transaction and with the statements of an accept, and beside a store with a file; then with a synchronous standby on the same machine.
+//! `make bench` runs them with the release binaries, if a server is installed.
 //!
 //! `KEN_BENCH_SECONDS` sets the length of each load (3).
 
@@ -41,11 +42,13 @@ fn main() {
     server.sql(&database, "CREATE TABLE bench (number bigserial PRIMARY KEY, body text)");
     idle(&server, &database);
     let (_working, recorded, statements) = record(&server);
+    let mut alone = Vec::new();
     for clients in [1, 16, 64] {
         let of_insert = pgbench(&server, &database, INSERT, clients);
         let of_statements = pgbench(&server, &recorded, &statements, clients);
-        let (rate, latency) = accepts(&on_server, clients);
-        let (of_file, _) = accepts(&on_file, clients);
+        let (rate, latency) = accepts(&on_server, "alone", clients);
+        let (of_file, _) = accepts(&on_file, "file", clients);
+        alone.push((clients, rate));
         row(
             &format!("accepted events, {clients} clients"),
             &format!("{}, {}", per_second(rate), latency.text()),
@@ -59,7 +62,25 @@ fn main() {
             ),
         );
     }
-    drop((on_server, on_file));
+    drop(on_file);
+    let _standby = server.standby();
+    server.wait_for_standby(true);
+    for (clients, alone) in alone {
+        let of_statements = pgbench(&server, &recorded, &statements, clients);
+        let (rate, latency) = accepts(&on_server, "standby", clients);
+        row(
+            &format!("with a synchronous standby, {clients} clients"),
+            &format!("{}, {}", per_second(rate), latency.text()),
+            &format!(
+                "{:.2} x its statements by pgbench ({}), {:.2} x without a standby; goal 0.60",
+                rate / of_statements,
+                per_second(of_statements),
+                rate / alone
+            ),
+        );
+    }
+    server.wait_for_standby(false);
+    drop(on_server);
     round_trips(&server);
 }
 
@@ -144,10 +165,11 @@ fn scope() -> Scope {
     Scope { connector: "tui".into(), actor_id: "a".into(), conversation_id: "c".into(), thread_id: None }
 }
 
-fn accepts(system: &System, clients: usize) -> (f64, Samples) {
+/// `run` is part of the names of the sessions, because a system is measured more than once.
+fn accepts(system: &System, run: &'static str, clients: usize) -> (f64, Samples) {
     let socket = system.socket("store");
     load(clients, move |number| {
-        let mut sender = Sender::of(&socket, format!("{clients}-{number}"));
+        let mut sender = Sender::of(&socket, format!("{run}-{clients}-{number}"));
         move || _ = sender.send()
     })
 }
@@ -249,7 +271,7 @@ fn round_trips(server: &Postgres) {
     row("round trips of one accept", &of_one.min().unwrap_or_default().to_string(), "");
     let accepted = || -> f64 { server.sql(&database, "SELECT count(*) FROM ken.events").parse().unwrap() };
     let (before, trips) = (accepted(), relay.round_trips());
-    accepts(&system, 16);
+    accepts(&system, "counted", 16);
     let each = (relay.round_trips() - trips) as f64 / (accepted() - before);
     row("round trips per accept, 16 clients", &format!("{each:.1}"), "");
 }
