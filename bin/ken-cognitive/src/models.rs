@@ -104,7 +104,7 @@ impl Models {
         if !self.choice.exists() {
             self.choose(alias.trim())?;
         }
-        // If it stays, the next start finds a choice and does nothing but this.
+        // If this fails, the next start finds the choice made, and only tries to remove the file again.
         _ = std::fs::remove_file(old);
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::common::Home;
-use serde_json::{Value, json};
+use crate::common::{Home, as_run};
+use serde_json::json;
 
 /// A repository with one commit.
 fn repository() -> Home {
@@ -341,16 +341,6 @@ fn a_fifo_stops_nobody() {
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
 
-fn as_run(home: &Home, run: &str, call: &Value) -> Value {
-    let output = home
-        .command(&["run", "--format", "compact", "--json", &call.to_string()])
-        .env("KEN_RUN", run)
-        .output()
-        .unwrap();
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 /// A command cannot hide what it does by telling git to ignore it.
 #[test]
 fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
@@ -365,7 +355,7 @@ fn what_git_tracks_is_put_back_whatever_the_command_makes_git_ignore() {
     home.put("repos/site/gone.o", "ignored\n");
     let before = home.files();
     let script = "printf '*\\n' > .gitignore; echo '*' > .git/info/exclude; rm a plain *.o; echo new > made; mkdir d; echo '*' > d/.gitignore; echo x > d/x";
-    as_run(&home, "r1", &json!({"shell": script, "cwd": "repos/site"}));
+    as_run(&home, "r1", "run", &json!({"shell": script, "cwd": "repos/site"}));
     let (status, undone) = home.report(&["undo", "r1"]);
     assert_eq!(status, Some(0), "{undone}");
     let mut after = home.files();
@@ -396,7 +386,7 @@ fn refs_come_back_with_their_objects() {
     let refs = home.git(&["for-each-ref"]);
     let script = "git reset -q --hard HEAD~1 && git branch -q -D side && git tag -d v1 && git branch new && git checkout -q new \
         && git reflog expire --expire=now --all && rm -f .git/ORIG_HEAD && git gc -q --prune=now";
-    let ran = as_run(&home, "r1", &json!({"shell": script, "cwd": "repos/site"}));
+    let ran = as_run(&home, "r1", "run", &json!({"shell": script, "cwd": "repos/site"}));
     assert_eq!(ran["status"], 0, "{ran}");
     assert_ne!(home.git(&["for-each-ref"]), refs);
     let (_, shown) = home.report(&["diff", "r1"]);
@@ -417,7 +407,7 @@ fn refs_come_back_with_their_objects() {
     // So is the removal of the whole repository.
     home.git(&["checkout", "-q", "main"]);
     let refs = home.git(&["for-each-ref"]);
-    as_run(&home, "r2", &json!({"shell": "rm -rf .git", "cwd": "repos/site"}));
+    as_run(&home, "r2", "run", &json!({"shell": "rm -rf .git", "cwd": "repos/site"}));
     assert!(!home.path("repos/site/.git/HEAD").exists());
     let (status, undone) = home.report(&["undo", "r2"]);
     assert_eq!(status, Some(0), "{undone}");

@@ -3,18 +3,8 @@
 use std::io::Write;
 use std::time::Instant;
 
-use crate::common::Home;
+use crate::common::{Home, as_run};
 use serde_json::{Value, json};
-
-fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
-    let output = home
-        .command(&[command, "--format", "compact", "--json", &call.to_string()])
-        .env("KEN_RUN", run)
-        .output()
-        .unwrap();
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 #[test]
 fn a_run_is_undone_exactly() {

@@ -50,10 +50,8 @@ pub enum Effect {
     /// The submission must be aborted by its holder.
     AbortRequested(SubmissionId),
     /// The holder has renewed the lease on this connection.
-    Renewed {
-        lease: Lease,
-        connection: ConnectionId,
-    },
+    Renewed { lease: Lease, connection: ConnectionId },
+    /// The lease has ended.
     LeaseEnded(Lease),
     /// A run of a schedule may have to be admitted, or its submission has begun or ended.
     ScheduleRuns,

@@ -14,8 +14,8 @@ const MAX_PAUSE_MS: i64 = HOST_LEASE_MS / 2;
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     looked_at: i64,
-    /// Each host as its row was when it was seen to have changed, and when that was.
-    hosts: HashMap<String, (OtherHost, i64)>,
+    /// For each host the time in its row, and since when the row has had it.
+    hosts: HashMap<String, (i64, i64)>,
 }
 
 impl Silence {
@@ -29,9 +29,9 @@ impl Silence {
     }
 
     fn is_silent(&mut self, other: &OtherHost, now: i64) -> bool {
-        let (known, since) = self.hosts.entry(other.host.clone()).or_insert_with(|| (other.clone(), now));
-        if known.renewed_at != other.renewed_at {
-            (*known, *since) = (other.clone(), now);
+        let (known, since) = self.hosts.entry(other.host.clone()).or_insert((other.renewed_at, now));
+        if *known != other.renewed_at {
+            (*known, *since) = (other.renewed_at, now);
         }
         now - *since >= HOST_LEASE_MS
     }
@@ -52,7 +52,7 @@ mod tests {
             assert_eq!(silence.look(&row(1), 50_000 + second * 1_000), []);
         }
         assert_eq!(silence.look(&row(1), 60_000), row(1));
-        // A promotion can take times back, which is no sign of silence either.
+        // After a promotion, a row can have an earlier time again. That is a change like any other.
         assert_eq!(silence.look(&row(-5), 61_000), []);
         assert_eq!(silence.look(&[], 62_000), []);
         assert_eq!(silence.look(&row(-5), 63_000), [], "it was not there");

@@ -347,7 +347,7 @@ struct BatchWriter {
     idle_at: i64,
     /// After a failure, the time at which the next attempt is made.
     retry_at: i64,
-    /// Whether nothing could be stored since some time, and holders could therefore not renew their leases.
+    /// Whether nothing could be stored for some time, so that holders could not renew their leases.
     stores_nothing: bool,
     /// How long the last batch took.
     last_took: Duration,

@@ -41,8 +41,8 @@ pub trait HostTable {
     fn copy_home(&self, from: i64, to: i64) -> Result<(), Error>;
     /// Returns whether this host has the duties of which each has one holder: those that only one program may do at a time.
     fn has_duties(&self) -> Result<bool, Error>;
-    /// Ends the activity of hosts that were silent for too long, so that they can write no more, unless they have shown since that they work.
-    /// If none has the duties then, this host takes them.
+    /// Ends the activity of hosts that were silent for too long, so that they can write no more. Those that have shown since that they
+    /// work are left out. If none has the duties then, this host takes them.
     fn expire_hosts(&self, silent: &[OtherHost]) -> Result<(), Error>;
     /// Returns the leases whose holders belong to no host that works.
     fn orphaned_leases(&self) -> Result<Vec<Lease>, Error>;

@@ -147,36 +147,19 @@ pub struct Producer {
 #[serde(rename_all = "snake_case")]
 pub enum Appending {
     /// The payload was appended. `end` is the number of entries in the stream now.
-    Done {
-        end: u64,
-        closed: bool,
-    },
+    Done { end: u64, closed: bool },
     /// A repetition. The producer's sequences up to `seq` were accepted before, and nothing was written.
-    Known {
-        end: u64,
-        closed: bool,
-        epoch: u64,
-        seq: u64,
-    },
-    Closed {
-        end: u64,
-    },
+    Known { end: u64, closed: bool, epoch: u64, seq: u64 },
+    /// The stream is closed, with `end` entries.
+    Closed { end: u64 },
     /// The stream has another content type.
-    OtherType {
-        content_type: String,
-    },
+    OtherType { content_type: String },
     /// `Stream-Seq` is not greater than the stream's last one, given here.
-    Behind {
-        seq: String,
-    },
+    Behind { seq: String },
     /// There is a producer with a higher epoch, given here.
-    Fenced {
-        epoch: u64,
-    },
+    Fenced { epoch: u64 },
     /// The sequences from `expected` on are missing.
-    Gap {
-        expected: u64,
-    },
+    Gap { expected: u64 },
     /// A new epoch must start with sequence 0.
     BadStart,
 }

@@ -190,3 +190,14 @@ pub(crate) fn sandbox_is_built() {
     let proxy = sandbox.with_file_name("ken-proxy");
     assert!(sandbox.exists() && proxy.exists(), "build them first: cargo build -p ken-sandbox -p ken-proxy");
 }
+
+/// Calls a command of ken-coder as part of a run.
+pub(crate) fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
+    let output = home
+        .command(&[command, "--format", "compact", "--json", &call.to_string()])
+        .env("KEN_RUN", run)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}

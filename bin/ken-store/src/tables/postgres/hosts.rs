@@ -39,7 +39,7 @@ pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bi
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The file in the state folder that contains the id of this host.
 const FILE: &str = "host";
-/// The file beside it with its inode. That of a copy is another one, whether a home was copied or restored.
+/// The file beside it that notes its inode. In a home that was copied or restored, the file with the id has another inode than is noted.
 const INODE_FILE: &str = "host.inode";
 
 #[derive(Debug, Clone)]
@@ -53,8 +53,8 @@ pub(super) struct Host {
     batch: i64,
     /// The file with the id, which is locked: two processes of one home would take the place from each other for ever.
     _lock: Arc<File>,
-    /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. It may not if the
-    /// home is a copy. Once this process has lost its activity to such a process, that one is of a copy of the home.
+    /// Whether the activity of another process with the id of this host may be ended: it was an earlier one of this home. It may not if this
+    /// home is a copy, nor once another process has ended the activity of this one: then that process runs in a copy.
     owns_id: bool,
     /// Where the inode is noted if it is not, once this host works.
     unnoted: Option<(PathBuf, u64)>,
@@ -63,7 +63,7 @@ pub(super) struct Host {
 /// What the server has stored for this host when it begins to work.
 struct Joined {
     epoch: i64,
-    /// The number of the last transaction before.
+    /// The number of the last transaction that this host made before.
     batch: i64,
     /// The time of the server.
     at: Timestamp,
@@ -127,7 +127,7 @@ impl Host {
         Ok(Some(at))
     }
 
-    /// Notes that this home has the id now. Without the note the next process takes the home for the one that it was made as.
+    /// Notes the inode, because this home now works under the id: from here on it is the original, whatever it was copied from.
     fn note_inode(&mut self) {
         if let Some((path, inode)) = self.unnoted.take()
             && let Err(error) = std::fs::write(&path, format!("{inode}\n"))
