@@ -81,7 +81,7 @@ impl Store {
         self.writer.disconnected(connection);
     }
 
-    /// Makes the writer check what is due. For tests, which move its clock.
+    /// Makes the writer do what is due, and returns when it has. For tests, which move its clock.
     pub async fn tick(&self) {
         self.writer.tick().await;
     }

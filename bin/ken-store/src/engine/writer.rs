@@ -316,6 +316,9 @@ fn run(queue: &Queue<WriterRequest>, batches: &Mutex<BatchWriter>) {
         batches.tend();
         batches.run_background();
         batches.run_idle();
+        for reply in batches.ticks.drain(..) {
+            _ = reply.send(());
+        }
     }
 }
 
@@ -335,6 +338,8 @@ struct BatchWriter {
     leases: Leases,
     /// Claims that wait for work, in the order in which they came.
     pending: VecDeque<PendingClaim>,
+    /// Ticks to answer when the work that is due has been done.
+    ticks: Vec<oneshot::Sender<()>>,
     maybe_open: ClaimableWork,
     /// Whether a run of a schedule may need a step. It is true at the start, because the last store may have been killed before that step.
     schedule_runs: bool,
@@ -395,7 +400,6 @@ impl ClaimableWork {
 /// The content of one transaction.
 struct Batch {
     jobs: Vec<Box<dyn Job>>,
-    ticks: Vec<oneshot::Sender<()>>,
     change: Change,
     /// The claims that this transaction has answered, and the work that it gave to each.
     claims: Vec<(PendingClaim, Claims)>,
@@ -409,7 +413,6 @@ impl Batch {
     fn at(now: Timestamp, jobs: usize) -> Batch {
         Batch {
             jobs: Vec::with_capacity(jobs),
-            ticks: Vec::new(),
             change: Change::at(now),
             claims: Vec::new(),
             gone: Vec::new(),
@@ -450,6 +453,7 @@ impl BatchWriter {
             watch,
             leases,
             pending: VecDeque::new(),
+            ticks: Vec::new(),
             maybe_open: ClaimableWork::all(),
             schedule_runs: true,
             background_at: clock.elapsed_ms(),
@@ -510,7 +514,7 @@ impl BatchWriter {
                 }
                 WriterRequest::Heard(notice) => self.hear(&notice),
                 WriterRequest::Earlier => {}
-                WriterRequest::Tick(reply) => batch.ticks.push(reply),
+                WriterRequest::Tick(reply) => self.ticks.push(reply),
             }
         }
         self.pending.retain(|claim| !claim.reply.is_closed());
@@ -540,9 +544,6 @@ impl BatchWriter {
         // Only now, after the commit: an answer promises that the change survives the loss of power.
         for job in batch.jobs {
             job.answer();
-        }
-        for reply in batch.ticks {
-            _ = reply.send(());
         }
     }
 

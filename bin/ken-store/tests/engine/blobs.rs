@@ -138,9 +138,7 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
     kit.turn_clock(DAY_MS - 1_000).await;
     put(&kit, b"used").await;
     kit.turn_clock(2_000).await;
-    // The second tick is answered after the background work that the first one started.
     kit.turn_clock(600_000).await;
-    kit.tick().await;
     assert_eq!(get(&kit, &unnamed, 0, 10).await.unwrap_err().code, Code::NotFound);
     get(&kit, &named, 0, 10).await.unwrap();
     get(&kit, &used, 0, 10).await.unwrap();
@@ -176,9 +174,6 @@ async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_in
     for days in [2, 40] {
         kit.turn_clock(days * DAY_MS).await;
         kit.turn_clock(600_000).await;
-        for _ in 0..4 {
-            kit.tick().await;
-        }
         let is_kept = get("tui-1", &digest).await.is_ok();
         assert_eq!(is_kept, days == 2, "after {days} days");
     }

@@ -448,19 +448,13 @@ impl Both {
             Step::Read { name: read, touch } => self.read(read, touch).await,
             Step::Pass { ms } => {
                 self.model.pass(ms);
-                self.pass(ms).await;
+                self.kit.turn_clock(ms).await;
             }
             Step::Restart => self.kit.restart(),
         }
         for name in 0..NAMES {
             self.read(name, false).await;
         }
-    }
-
-    /// Advances the clock. The second tick is answered after the background work that the first one started.
-    async fn pass(&self, ms: i64) {
-        self.kit.turn_clock(ms).await;
-        self.kit.tick().await;
     }
 
     async fn compare(&mut self, call: Call, expected: Result<Said, Code>) {
@@ -565,7 +559,7 @@ impl Both {
         }
         assert!(self.model.names.is_empty(), "{:?}", self.model);
         for _ in 0..self.model.streams.len() * 3 + 3 {
-            self.pass(10).await;
+            self.kit.turn_clock(10).await;
         }
         for table in ["public_streams", "places", "appends", "producers"] {
             assert_eq!(self.kit.count(table), 0, "{table}");
