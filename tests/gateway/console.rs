@@ -380,7 +380,9 @@ fn a_log_is_followed_and_filtered() {
         let found = client.get(&format!("/api/logs?part=kend&lines=1000&level={level}")).expect(200);
         found.at("/lines").as_array().unwrap().len()
     };
-    assert!(lines(&mut client, "trace") >= lines(&mut client, "info") && lines(&mut client, "info") > 0);
+    // kend writes lines meanwhile.
+    let few = lines(&mut client, "info");
+    assert!(few > 0 && lines(&mut client, "trace") >= few);
     assert_eq!(lines(&mut client, "error"), 0);
     client.get("/api/logs?part=kend&level=loud").refused(400, "invalid", "?level");
     client.get("/api/logs?part=kend&follow=yes").refused(400, "invalid", "?follow");

@@ -23,3 +23,9 @@ pub use secrets::{
     inherit as inherit_secrets, longest_secret, redacted, redacted_head, redacted_tail, redacted_value, secret,
 };
 pub use sockets::Sockets;
+
+/// Returns the name of this machine, as hostname(1) prints it.
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}

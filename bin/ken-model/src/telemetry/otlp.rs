@@ -2,6 +2,7 @@
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>). The binary one is protobuf with the field numbers of
 //! `opentelemetry/proto/trace/v1/trace.proto`; it is written here, because these few fields need no generated code.
 
+use ken_service::host_name;
 use ken_types::Timestamp;
 use ken_types::config::OtlpProtocol;
 use ken_types::ops::telemetry::RunHost;
@@ -68,17 +69,12 @@ pub(super) fn request(protocol: OtlpProtocol, hosts: &[OfHost]) -> (&'static str
 
 /// One host sends the spans of all, so each resource is the host that did the work.
 fn resource(host: Option<&RunHost>) -> Vec<Attribute> {
-    let name = host.map_or_else(own_name, |host| host.name.clone());
+    let name = host.map_or_else(host_name, |host| host.name.clone());
     let named = [("host.name", name), ("service.instance.id", host.map(|host| host.id.clone()))];
     [Attribute::text("service.name", NAME), Attribute::text("service.version", VERSION)]
         .into_iter()
         .chain(named.into_iter().filter_map(|(key, value)| value.map(|value| Attribute::text(key, value))))
         .collect()
-}
-
-fn own_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 fn nanoseconds(at: Timestamp) -> u64 {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ken_service::host_name;
 use ken_types::id::SubmissionId;
 use ken_types::ops::hosts::{HostRecord, HostState, Hosts, ServerHealth};
 use ken_types::ops::store::Lease;
@@ -93,7 +94,8 @@ impl Host {
         let noted = noted_inode(&state.join(INODE_FILE));
         let unnoted = (noted != Some(inode)).then(|| (state.join(INODE_FILE), inode));
         let owns_id = noted.is_none_or(|noted| noted == inode);
-        let (id, name, _lock) = (id.into(), name_of_machine(), Arc::new(file));
+        let name = host_name().unwrap_or_else(|| "a host without a name".to_owned());
+        let (id, _lock) = (id.into(), Arc::new(file));
         Ok(Host { id, name, epoch: None, batch: 0, _lock, owns_id, unnoted })
     }
 
@@ -346,11 +348,6 @@ impl Database {
         let (name, version) = (row.get("name")?, row.get("version")?);
         Ok(HostRecord { id, name, version, state, has_duties, seen_at, waiting, here })
     }
-}
-
-fn name_of_machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Some(name.trim()).filter(|name| !name.is_empty()).unwrap_or("a host without a name").to_owned()
 }
 
 /// Returns the inode that was noted. A text that cannot be read is none.
