@@ -77,11 +77,10 @@ pub struct Claimer<W> {
 }
 
 impl<W: Worker> Claimer<W> {
-    /// Claims and works until `stop` resolves, and then until the work that has begun is finished. Reconnects when the
-    /// connection fails.
+    /// Claims and works until `stop` resolves, and then until the work that has begun is finished. Connects again when a call fails.
     pub async fn run(self, mut stop: Stop) {
-        let mut away = None;
-        while let Err(error) = self.hold_connection(&mut stop, &mut away).await {
+        let (mut leasing, mut away) = (None, None);
+        while let Err(error) = self.work_on_connection(&mut stop, &mut leasing, &mut away).await {
             if stop.is_stopped() {
                 return;
             }
@@ -100,28 +99,40 @@ impl<W: Worker> Claimer<W> {
         }
     }
 
-    /// Works on one connection until the connection fails, or until the holder has stopped and its work is finished.
-    async fn hold_connection(&self, stop: &mut Stop, away: &mut Option<Duration>) -> Result<(), Error> {
+    /// Connects, and moves the leases to the new connection. The one that has had them stays until then, because the store releases the leases
+    /// of a connection that ends, also if the store only could not answer for a moment.
+    async fn connect<'a>(&self, leasing: &'a mut Option<Connection>) -> Result<&'a Connection, Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL_TIMEOUT).await?;
         self.renew(&connection, Duration::ZERO).await?;
+        Ok(leasing.insert(connection))
+    }
+
+    /// Works on a new connection until a call fails, or until the holder has stopped and its work is finished.
+    async fn work_on_connection(
+        &self,
+        stop: &mut Stop,
+        leasing: &mut Option<Connection>,
+        away: &mut Option<Duration>,
+    ) -> Result<(), Error> {
+        let connection = self.connect(leasing).await?;
         *away = None;
         let mut renewing =
             interval_at(Instant::now() + Duration::from_millis(LEASE_RENEW_MS), Duration::from_millis(LEASE_RENEW_MS));
         renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut claim = Box::pin(self.claim(&connection, self.at_once));
+        let mut claim = Box::pin(self.claim(connection, self.at_once));
         loop {
             tokio::select! {
                 biased;
                 claims = &mut claim => {
                     self.take(claims?);
-                    claim.set(self.claim(&connection, self.at_once));
+                    claim.set(self.claim(connection, self.at_once));
                 }
-                _ = renewing.tick() => self.renew(&connection, MIN_RENEWAL_AGE).await?,
+                _ = renewing.tick() => self.renew(connection, MIN_RENEWAL_AGE).await?,
                 () = stop.stopped() => break,
             }
         }
         drop(claim);
-        self.drain(&connection).await
+        self.drain(connection).await
     }
 
     /// Claims no new work, but continues to renew leases and to fetch requests to abort until all work is finished.
@@ -198,7 +209,8 @@ mod tests {
 
     use std::sync::atomic::AtomicU32;
 
-    use ken_wire::{Daemon, Server, Table, serve};
+    use ken_types::ops::store::LostLeases;
+    use ken_wire::{ConnectionId, Daemon, Server, Table, serve};
     use serde_json::json;
     use tokio::net::UnixListener;
     use tokio::time::timeout;
@@ -233,10 +245,50 @@ mod tests {
         }
     }
 
+    fn holder(socket: PathBuf) -> Claimer<UntilAborted> {
+        let held = Arc::new(Held::default());
+        Claimer { worker: UntilAborted, held, work: Work::Turns, at_once: 4, socket, holder: "test".into() }
+    }
+
     fn claimed() -> Claim {
         let claim = json!({"lease": {"submission_id": "one", "number": 1}, "attempt": 1, "kind": "prompt", "instance": "i",
             "stream": "s", "text": "", "next_event_index": 0, "recorded_from": "-1", "time_left_ms": 60_000});
         serde_json::from_value(claim).unwrap()
+    }
+
+    /// A store that notes what happens.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<&'static str>>);
+
+    impl Daemon for Noting {
+        fn disconnected(&self, _connection: ConnectionId) {
+            self.0.lock().unwrap().push("disconnected");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_leases_move_to_another_connection_before_the_first_one_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("store.sock");
+        let store = Arc::new(Noting::default());
+        let table = Table::new("store", "0").op::<SubmissionsRenew, _, _>(|store: Arc<Noting>, _, _| async move {
+            store.0.lock().unwrap().push("renewed");
+            Ok(LostLeases { lost: Vec::new() })
+        });
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(serve(Server::new(Duration::ZERO), listener, table, store.clone()));
+        let holder = holder(socket);
+        let mut leasing = None;
+        holder.connect(&mut leasing).await.unwrap();
+        holder.begin(claimed());
+        holder.connect(&mut leasing).await.unwrap();
+        let both = async {
+            while store.0.lock().unwrap().len() < 2 {
+                sleep(DRAIN_STEP).await;
+            }
+        };
+        timeout(CALL_TIMEOUT, both).await.expect("the first connection ends");
+        assert_eq!(*store.0.lock().unwrap(), ["renewed", "disconnected"]);
     }
 
     /// A holder that stops waits for its work, claims no more, and still hears that it has to abort. Without work it is
@@ -251,15 +303,8 @@ mod tests {
         let listener = UnixListener::bind(&socket).unwrap();
         tokio::spawn(serve(Server::new(Duration::ZERO), listener, table, store.clone()));
         let connection = Connection::open(&socket, Instant::now() + CALL_TIMEOUT).await.unwrap();
-        let held = Arc::new(Held::default());
-        let holder = Claimer {
-            worker: UntilAborted,
-            held: held.clone(),
-            work: Work::Turns,
-            at_once: 4,
-            socket,
-            holder: "test".into(),
-        };
+        let holder = holder(socket);
+        let held = holder.held.clone();
         for (work, calls) in [(None, 0), (Some(claimed()), 3)] {
             work.into_iter().for_each(|claim| holder.begin(claim));
             timeout(CALL_TIMEOUT, holder.drain(&connection)).await.expect("it ends").unwrap();

@@ -20,11 +20,22 @@ use std::time::{Duration, Instant};
 
 use common::{Home, probe};
 
+/// How many times its limit a time may be where other tests run beside this one, on a machine that may be busy. `make torture`, which sets
+/// `KEN_RESTARTS`, holds each time to its limit.
+const BUSY: u32 = 10;
+
 /// Prints the figure of a goal, and fails if the goal is missed.
 fn goal(number: u8, what: &str, figure: &str, goal: &str, is_met: bool) {
-    let state = if is_met { "met" } else { "MISSED" };
+    timed_goal(number, what, figure, goal, is_met, &[]);
+}
+
+/// As `goal`, for one that has limits of time. `times` has each time with its limit.
+fn timed_goal(number: u8, what: &str, figure: &str, goal: &str, is_right: bool, times: &[(Duration, Duration)]) {
+    let are_within = |factor: u32| times.iter().all(|(time, limit)| *time <= *limit * factor);
+    let state = if is_right && are_within(1) { "met" } else { "MISSED" };
     eprintln!("goal {number:>2}  {what:<18}  {figure}; goal: {goal}: {state}");
-    assert!(is_met, "goal {number}, {what}: {figure}; goal: {goal}");
+    let factor = if std::env::var_os("KEN_RESTARTS").is_some() { 1 } else { BUSY };
+    assert!(is_right && are_within(factor), "goal {number}, {what}: {figure}; goal: {goal}");
 }
 
 /// One is measured at a time.
