@@ -111,7 +111,6 @@ pub(crate) struct RunResult {
 
 impl Operation for Run {
     const NAME: &'static str = "ken-coder run";
-    const COMMAND: &'static str = "run";
     const ABOUT: &'static str = "Run a command in a folder of the workspace, in a sandbox";
     const FIELDS: &'static str = "Fields: argv (the program and its arguments) or shell (a text for sh -c), cwd, stdin, network (true: it \
         may reach the hosts that the rule of its folder names, through a proxy), \
@@ -541,7 +540,6 @@ impl Test {
 
 impl Operation for Test {
     const NAME: &'static str = "ken-coder test";
-    const COMMAND: &'static str = "test";
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
