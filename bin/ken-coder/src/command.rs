@@ -68,7 +68,7 @@ pub(crate) struct Run {
 }
 
 /// The outcome of a command.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunResult {
     /// The id of the run, for `ken undo` and `ken diff`.
@@ -433,7 +433,6 @@ fn begin(
 /// The result of a command that has changed nothing.
 fn result(job: &Job<'_>, ended: Ended) -> RunResult {
     RunResult {
-        run: None,
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
@@ -445,13 +444,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        changed_count: 0,
-        changed: Vec::new(),
-        not_saved: Vec::new(),
-        disarmed: Vec::new(),
-        moved: Vec::new(),
-        not_undone: Vec::new(),
-        git_unprotected: false,
+        ..RunResult::default()
     }
 }
 
