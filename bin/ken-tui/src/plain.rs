@@ -106,7 +106,7 @@ impl Plain {
 
     /// Prints the newest page of a continued session, and follows its running turn, if any.
     fn show_page(&mut self) -> Result<(), Error> {
-        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE)?;
+        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE, None)?;
         let mut open = None;
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         for exchange in exchanges.into_iter().flatten() {
@@ -184,7 +184,7 @@ impl Plain {
             // While a question is open, Ctrl+C ends the program, and the request stays open.
             self.idle.store(questions.is_open(), Ordering::Relaxed);
             if self.interrupted.swap(false, Ordering::Relaxed) {
-                self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
+                self.gateway.cancel(&Identity::local(), &self.session.id, None)?;
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);

@@ -104,7 +104,7 @@ fn follow(
     let mut live = LiveText::default();
     while let Some(batch) = events.next(Some(GLANCE))? {
         if interrupt.take() {
-            gateway.clone().cancel_submission(&Identity::local(), session, &turn.submission)?;
+            gateway.clone().cancel(&Identity::local(), session, Some(&turn.submission))?;
         }
         for event in batch {
             let text = |name: &str| text(&event, name);

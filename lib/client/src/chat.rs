@@ -349,19 +349,12 @@ impl Gateway {
         self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{query}{after}"))
     }
 
-    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100).
+    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100). `before` is the cursor of a page: they are
+    /// then those before that page.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn transcript(&mut self, identity: &Identity, session: &str, limit: u32) -> Result<Value, Error> {
-        self.transcript_before(identity, session, limit, None)
-    }
-
-    /// Returns the newest exchanges before a page. `before` is the cursor of that page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn transcript_before(
+    pub fn transcript(
         &mut self,
         identity: &Identity,
         session: &str,
@@ -374,23 +367,11 @@ impl Gateway {
         self.get(&format!("/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"))
     }
 
-    /// Cancels a session's running turn. Returns whether there was one.
+    /// Cancels a session's running turn, or only the one of this submission. Returns whether there was one.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn cancel_turn(&mut self, identity: &Identity, session: &str) -> Result<bool, Error> {
-        self.cancel(identity, session, None)
-    }
-
-    /// Cancels this turn of a session, and no other one. Returns false if it has ended already.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn cancel_submission(&mut self, identity: &Identity, session: &str, submission: &str) -> Result<bool, Error> {
-        self.cancel(identity, session, Some(submission))
-    }
-
-    fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
+    pub fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
         let key = Mint::fresh()?.ulid();
         let mut body = identity.fields();

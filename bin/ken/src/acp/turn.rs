@@ -41,7 +41,7 @@ impl<'a> TurnUpdates<'a> {
         while let Some(batch) = events.next(Some(TICK))? {
             if self.stops.swap(false, Ordering::Relaxed) {
                 is_cancelled = true;
-                self.gateway.cancel_submission(&Identity::local(), self.session, &self.turn.submission)?;
+                self.gateway.cancel(&Identity::local(), self.session, Some(&self.turn.submission))?;
             }
             self.take_answers(&mut questions)?;
             for event in batch.iter().filter(|event| text(event, "submissionId") == self.turn.submission) {

@@ -52,7 +52,7 @@ impl<'a> TurnFollower<'a> {
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
-                gateway.clone().cancel_submission(&Identity::local(), session, &self.turn.submission)?;
+                gateway.clone().cancel(&Identity::local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
