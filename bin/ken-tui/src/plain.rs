@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn};
+use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn, failure};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
@@ -18,7 +18,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::events::{failure, text};
+use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, missing, open, preflight, readiness, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_client::chat::{Accepted, Identity, Prompt, Turn, failure};
 use ken_client::interrupt::{Interrupt, STATUS};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::events::{failure, text};
+use crate::model::events::text;
 use crate::net::open;
 
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.

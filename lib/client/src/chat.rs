@@ -381,6 +381,13 @@ impl Gateway {
     }
 }
 
+/// Returns the reason why a turn failed, from its last event or from its exchange.
+pub fn failure(turn: &Value) -> &str {
+    let error = turn.get("error");
+    let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
+    message.unwrap_or("the turn failed")
+}
+
 /// Returns the session that an answer of the gateway names.
 fn session_of(answer: &Value) -> Result<Session, Error> {
     let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
-use ken_client::chat::{Identity, Turn};
+use ken_client::chat::{Identity, Turn, failure};
 use ken_client::{Gateway, LiveText};
 
 use ken_types::{Code, Error};
@@ -178,11 +178,7 @@ fn ended(event: &Value, is_cancelled: bool) -> Result<&'static str, Error> {
         "completed" => Ok("end_turn"),
         "aborted" => Ok("cancelled"),
         _ if is_cancelled => Ok("cancelled"),
-        _ => {
-            let error = event.get("error");
-            let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
-            Err(Error::new(Code::Unavailable, message.unwrap_or("the turn failed")))
-        }
+        _ => Err(Error::unavailable(failure(event))),
     }
 }
 

@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
-use ken_client::chat::{Identity, Turn};
+use ken_client::chat::{Identity, Turn, failure};
 use ken_client::interrupt::Interrupt;
 use ken_client::{Gateway, progress_line};
-use ken_types::{Code, Error};
+use ken_types::Error;
 use serde_json::Value;
 
 use super::reply::{Presenter, Reply};
@@ -136,11 +136,7 @@ impl<'a> TurnFollower<'a> {
                     .hint("`ken sessions` names its session, `ken show SESSION` shows it"))
             }
             Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
-            _ => {
-                let error = event.get("error");
-                let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
-                Err(Error::new(Code::Unavailable, message.unwrap_or("the turn failed")))
-            }
+            _ => Err(Error::unavailable(failure(event))),
         }
     }
 }
