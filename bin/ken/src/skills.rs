@@ -239,9 +239,7 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
 
 fn with_name(project: &Project) -> Value {
     let mut value = json!(project);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("name".to_owned(), PROJECT_FILE.into());
-    }
+    value["name"] = PROJECT_FILE.into();
     value
 }
 

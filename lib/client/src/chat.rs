@@ -243,8 +243,8 @@ impl Gateway {
             .iter()
             .map(|image| json!({"type": "image", "data": image.data, "mimeType": image.media_type}));
         let mut body = json!({"message": prompt.text, "images": images.collect::<Vec<_>>()});
-        if let (Some(model), Value::Object(fields)) = (&prompt.model, &mut body) {
-            fields.insert("model".to_owned(), model.as_str().into());
+        if let Some(model) = &prompt.model {
+            body["model"] = model.as_str().into();
         }
         let target = format!("/agents/orchestrator/{}", encode_segment(&id));
         let mut body = self.post(&target, &prompt.key()?, &body)?;
