@@ -25,21 +25,14 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// How long standard input may be silent before its end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-#[derive(Debug)]
-pub(crate) struct Question {
-    /// The words of the command line. Standard input stands before them.
-    pub(crate) text: String,
-    pub(crate) selector: Selector,
-    pub(crate) as_json: bool,
-}
-
-pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
-    let (text, has_stdin) = whole(&question.text)?;
+/// Sends the words of the command line, before which standard input stands.
+pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bool) -> Result<ExitCode, Error> {
+    let (text, has_stdin) = whole(words)?;
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
     // A log or a diff is text from outside, as an attached file is.
     prompt.attached = has_stdin;
-    prompt.session = match &question.selector {
+    prompt.session = match selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
         // A program cannot see that a fresh session has begun instead, so that is an error.
@@ -55,7 +48,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
         Some(turn) => {
             interrupt.turn_begins();
             let session = accepted.session().unwrap_or_default();
-            let followed = follow(&gateway, (&turn, &session), finder.command(), question.as_json, &interrupt);
+            let followed = follow(&gateway, (&turn, &session), finder.command(), as_json, &interrupt);
             match followed {
                 Err(_) if interrupt.was_for_turn() => {
                     print_note("the turn was cancelled; what was said is kept");
@@ -64,7 +57,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
                 followed => followed,
             }
         }
-        None => command(&accepted, question.as_json),
+        None => command(&accepted, as_json),
     }
 }
 
