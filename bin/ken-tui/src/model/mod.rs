@@ -499,7 +499,7 @@ impl Model {
         // Attachments stay for the next prompt, because a command takes none.
         self.attachments = std::mem::take(&mut draft.attachments);
         match name {
-            "exit" | "quit" => self.quit(0),
+            "exit" | "quit" => self.quit(),
             "help" => self.overlay = Overlay::Help(0),
             "session" => {
                 let text = match &self.session {
@@ -755,14 +755,14 @@ impl Model {
     }
 
     /// Ends the client. Unsent messages are saved in the history.
-    pub(crate) fn quit(&mut self, status: u8) {
+    pub(crate) fn quit(&mut self) {
         let draft = self.draft_text();
         let left = std::mem::take(&mut self.left).into_iter().map(|(_, draft)| draft);
         let queued = left.chain(std::mem::take(&mut self.queue));
         for text in queued.map(|draft| draft.text).chain([draft]) {
             self.remember(&text);
         }
-        self.effects.push(Effect::Quit(status));
+        self.effects.push(Effect::Quit(0));
     }
 
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
