@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ken_approval::Kind::{Fact, Risk};
 use ken_approval::Request;
 use ken_client::chat::Session;
+use ken_client::piped::fence_for;
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
 use ratatui::style::Style;
@@ -834,15 +835,6 @@ fn full_text(draft: &Draft) -> String {
         }
     }
     text
-}
-
-/// Returns a code fence that is longer than any in the text.
-fn fence_for(text: &str) -> String {
-    let mut fence = "```".to_owned();
-    while text.contains(&fence) {
-        fence.push('`');
-    }
-    fence
 }
 
 /// Splits `/name rest` into name and rest, by the same rules as the gateway.
