@@ -12,7 +12,7 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::output::{Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
+use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -28,7 +28,7 @@ pub(crate) struct Skills {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the skills and the project rules, and whether each is in force
-    List(List),
+    List(ListArgs),
     /// Print a skill, or the project rules (AGENTS.md), as agents get it
     Show(Show),
     /// Put a skill or the project rules in force in their current form
@@ -37,13 +37,6 @@ enum Command {
     Reject(Named),
     /// Check whether SKILL.md files can be read; exit status 2 if one cannot
     Check(Files),
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -206,7 +199,7 @@ fn at_file(file: &std::path::Path, error: Error) -> Error {
     error.at(place)
 }
 
-fn list(sources: &Sources, args: &List) -> Result<(), Error> {
+fn list(sources: &Sources, args: &ListArgs) -> Result<(), Error> {
     let accepted = sources.accepted()?;
     let listing = sources.skills(&accepted);
     let project = sources.project(None, &accepted);
