@@ -1,7 +1,6 @@
 //! `ken skills`: lists the skills and project rules that can be given to agents, and records which of them a person has
 //! accepted. See ken-skills(5).
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,8 +10,8 @@ use ken_types::Error;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
-use crate::config;
 use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
+use crate::{config, typed};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -315,16 +314,11 @@ fn state(found: &Found) -> State {
 
 /// Asks the person at the terminal. Returns false if nobody is there who sees the question and can answer it.
 fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !typed::is_person() {
         print_note(&format!("nobody is there to ask: `ken accept {name} --digest {digest}` puts it in force"));
         return Ok(false);
     }
-    let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "ken: may agents use this? [y/N] ").and_then(|()| stderr.flush());
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    typed::is_agreed("ken: may agents use this? [y/N] ")
 }
 
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
