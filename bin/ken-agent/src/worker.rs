@@ -11,7 +11,6 @@ use crate::background::Background;
 use crate::budget::Budget;
 use crate::journal::{Journal, Relay};
 use crate::model::Model;
-use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::ports::{Events, Pending, Ports, Task, Workers};
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::Plan;
@@ -21,10 +20,6 @@ pub(crate) struct ModelWorkers<M> {
 }
 
 impl<M: Model> Workers for ModelWorkers<M> {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
-
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let model = self.model.clone();
         Box::pin(async move {

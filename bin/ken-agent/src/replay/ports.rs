@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
-use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
 use crate::worker::work;
@@ -166,10 +165,6 @@ pub(super) struct TapeWorkers {
 }
 
 impl Workers for TapeWorkers {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
-
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let session = task.parent.worker(&task.agent, &task.id).session;
         let mut model = self.model.clone();
