@@ -30,7 +30,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
 }
 
 /// Does a task and returns the worker's last message.
-pub(crate) async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
+async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.

@@ -10,7 +10,7 @@ use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
 use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
-use crate::worker::work;
+use crate::worker::ModelWorkers;
 
 /// Returns the recorded answers of a session.
 #[derive(Clone)]
@@ -173,9 +173,6 @@ impl Workers for TapeWorkers {
             model.state.models = models;
         }
         model.session = session.as_str().to_owned();
-        Box::pin(async move {
-            let done = work(&model, task, &ports, events).await;
-            done.map_err(|error| error.to_string())
-        })
+        ModelWorkers { model }.work(task, ports, events)
     }
 }
