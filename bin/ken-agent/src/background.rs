@@ -226,7 +226,6 @@ impl Background {
         let mut messages: Vec<Message> = self.question.iter().chain(&state.messages).cloned().collect();
         caller.pictures.put_back(&mut messages);
         Generate {
-            model: None,
             system: self.system.clone(),
             sources: self.shown().collect(),
             aside: self.aside.clone(),
@@ -256,12 +255,9 @@ impl Background {
             }
         }
         Generate {
-            model: None,
             system: COMPACTION_PROMPT.to_owned(),
             sources: self.history.summary.iter().map(|summary| of_summary(summary)).collect(),
             exchanges,
-            tools: Vec::new(),
-            prefix: String::new(),
             purpose: Purpose::Compaction,
             mark: Some(self.fence.mark().to_owned()),
             ..Generate::default()

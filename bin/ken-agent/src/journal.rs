@@ -39,10 +39,14 @@ pub(crate) trait Journal: Send {
     fn during<T: Send>(
         &mut self,
         work: impl Future<Output = T> + Send,
-    ) -> impl Future<Output = Result<T, Error>> + Send;
+    ) -> impl Future<Output = Result<T, Error>> + Send {
+        async { Ok(work.await) }
+    }
 
-    /// Waits until all recorded events are on disk.
-    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Waits until all recorded events are on disk. A replay has none.
+    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Stores a request for an approval in the same write as all recorded events, and records its event if a person has
     /// to decide. The inner error says why the request was refused. A replay requests nothing.
@@ -87,9 +91,7 @@ impl Relay {
             events,
         }
     }
-}
 
-impl Relay {
     /// Returns an event with its place in the worker's own stream, and the task to which the stream of the agent that gave the task
     /// assigns it.
     fn wrap(&mut self, body: Body, of: Option<TaskRef>) -> (Event, TaskRef) {
@@ -123,10 +125,6 @@ impl Journal for Relay {
         self.state.apply(&event);
         self.events.send_of(event.body, of).await;
         Ok(())
-    }
-
-    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
-        Ok(work.await)
     }
 
     async fn flush(&mut self) -> Result<(), Error> {

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::embedding::Embedding;
 use crate::governance::{Agent, Governance};
+use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::pictures::Pictures;
 use crate::scheduled;
 use crate::share::Share;
@@ -249,7 +250,9 @@ pub(crate) fn interrupted(tool: &str) -> String {
 
 /// Agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
 pub(crate) trait Workers: Send + Sync {
-    fn names(&self) -> Vec<String>;
+    fn names(&self) -> Vec<String> {
+        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
+    }
 
     /// Does a task until it ends, or resumes one that a crash interrupted. Dropping the future ends it. The worker's
     /// steps are recorded through `events` as they happen, in the order of ken-stream(5), and appear on the stream of

@@ -11,7 +11,6 @@ use crate::background::Background;
 use crate::budget::Budget;
 use crate::journal::{Journal, Relay};
 use crate::model::Model;
-use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::ports::{Events, Pending, Ports, Task, Workers};
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::Plan;
@@ -21,10 +20,6 @@ pub(crate) struct ModelWorkers<M> {
 }
 
 impl<M: Model> Workers for ModelWorkers<M> {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
-
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let model = self.model.clone();
         Box::pin(async move {
@@ -35,7 +30,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
 }
 
 /// Does a task and returns the worker's last message.
-pub(crate) async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
+async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.

@@ -16,7 +16,7 @@ pub(crate) trait Operation: DeserializeOwned + Send + Sync {
     /// The full name of the command, such as `ken-coder edit`.
     const NAME: &'static str;
     /// The word after `ken-coder`, such as `edit`.
-    const COMMAND: &'static str;
+    const COMMAND: &'static str = Self::NAME.split_at("ken-coder ".len()).1;
     const ABOUT: &'static str;
     /// The description of the fields for `--help`.
     const FIELDS: &'static str;

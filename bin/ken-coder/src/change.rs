@@ -159,13 +159,7 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
         layout: settings.layout,
         session: settings.session.clone(),
         at: Timestamp::now().to_string(),
-        files: Vec::new(),
-        folders: Vec::new(),
-        scope: Vec::new(),
-        patterns: BTreeMap::new(),
-        guarded: Vec::new(),
-        git: Vec::new(),
-        interrupted: false,
+        ..Record::default()
     })
 }
 
@@ -319,7 +313,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::rel_path::Layout;
 
     /// What a change replaces is looked at again right before: somebody else may have written it since the plan was made.
     #[test]
@@ -353,16 +346,8 @@ mod tests {
                 run: "run".to_owned(),
                 command: "apply".to_owned(),
                 root: root.clone(),
-                layout: Layout::Workspace,
-                session: None,
                 at: Timestamp::now().to_string(),
-                files: Vec::new(),
-                folders: Vec::new(),
-                scope: Vec::new(),
-                patterns: BTreeMap::new(),
-                guarded: Vec::new(),
-                git: Vec::new(),
-                interrupted: false,
+                ..Record::default()
             };
             let error = commit(&tree, &journal, record, &changes).unwrap_err();
             assert!(error.message.contains("has changed meanwhile"), "{error}");

@@ -95,7 +95,6 @@ impl Clone {
 
 impl Operation for Clone {
     const NAME: &'static str = "ken-coder clone";
-    const COMMAND: &'static str = "clone";
     const ABOUT: &'static str = "Clone a git repository into the workspace";
     const FIELDS: &'static str = "Fields: url (http or https, of a host that the rule of the new folder names; or the path of a folder \
         of the workspace), repo (the new folder, such as repos/site). Hooks are not run, submodules are not fetched.";

@@ -68,7 +68,7 @@ pub(crate) struct Run {
 }
 
 /// The outcome of a command.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunResult {
     /// The id of the run, for `ken undo` and `ken diff`.
@@ -111,7 +111,6 @@ pub(crate) struct RunResult {
 
 impl Operation for Run {
     const NAME: &'static str = "ken-coder run";
-    const COMMAND: &'static str = "run";
     const ABOUT: &'static str = "Run a command in a folder of the workspace, in a sandbox";
     const FIELDS: &'static str = "Fields: argv (the program and its arguments) or shell (a text for sh -c), cwd, stdin, network (true: it \
         may reach the hosts that the rule of its folder names, through a proxy), \
@@ -434,7 +433,6 @@ fn begin(
 /// The result of a command that has changed nothing.
 fn result(job: &Job<'_>, ended: Ended) -> RunResult {
     RunResult {
-        run: None,
         command: job.argv.clone(),
         cwd: job.cwd.clone(),
         status: ended.status,
@@ -446,13 +444,7 @@ fn result(job: &Job<'_>, ended: Ended) -> RunResult {
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        changed_count: 0,
-        changed: Vec::new(),
-        not_saved: Vec::new(),
-        disarmed: Vec::new(),
-        moved: Vec::new(),
-        not_undone: Vec::new(),
-        git_unprotected: false,
+        ..RunResult::default()
     }
 }
 
@@ -541,7 +533,6 @@ impl Test {
 
 impl Operation for Test {
     const NAME: &'static str = "ken-coder test";
-    const COMMAND: &'static str = "test";
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
     const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";

@@ -326,7 +326,6 @@ fn copy_objects(tree: &Tree, to: &RelPath, objects: &[(RelPath, Vec<u8>)]) -> Re
 
 impl Operation for Commit {
     const NAME: &'static str = "ken-coder commit";
-    const COMMAND: &'static str = "commit";
     const ABOUT: &'static str = "Commit changes of a git repository";
     const FIELDS: &'static str =
         "Fields: repo, message, paths (default: everything that has changed). Hooks are not run.";

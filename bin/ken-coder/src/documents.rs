@@ -72,7 +72,6 @@ pub(crate) struct Page {
 
 impl Operation for Documents {
     const NAME: &'static str = "ken-coder documents";
-    const COMMAND: &'static str = "documents";
     const ABOUT: &'static str = "Read text files as pieces of knowledge";
     const FIELDS: &'static str = "Fields: collection (workspace, or share: the folder knowledge of the installation), after and until (paths), \
         known (digests by path: these files are left out while they are the same).";

@@ -61,7 +61,6 @@ impl Answer for ChangeResult {
 /// A command that changes files.
 pub(crate) trait Edits: DeserializeOwned + Send + Sync {
     const NAME: &'static str;
-    const COMMAND: &'static str;
     const ABOUT: &'static str;
     const FIELDS: &'static str;
 
@@ -71,7 +70,6 @@ pub(crate) trait Edits: DeserializeOwned + Send + Sync {
 
 impl<E: Edits> Operation for E {
     const NAME: &'static str = E::NAME;
-    const COMMAND: &'static str = E::COMMAND;
     const ABOUT: &'static str = E::ABOUT;
     const FIELDS: &'static str = E::FIELDS;
     const ASKS: bool = true;
@@ -95,7 +93,7 @@ impl<E: Edits> Operation for E {
             self.plan(&mut plan)?;
             let permit = gate::pass(settings, &Preview::without_diff(settings, &plan))?;
             let (edits, changes) = (plan.entries(), plan.changes());
-            let record = record(settings, <E as Edits>::COMMAND)?;
+            let record = record(settings, Self::COMMAND)?;
             if changes.is_empty() {
                 return Ok(record.into());
             }
@@ -156,7 +154,6 @@ pub(crate) struct Write {
 
 impl Edits for Write {
     const NAME: &'static str = "ken-coder write";
-    const COMMAND: &'static str = "write";
     const ABOUT: &'static str = "Write a whole file";
     const FIELDS: &'static str =
         "Fields: path, content, expect (the digest that the file has now; \"absent\" for a new one).";
@@ -178,7 +175,6 @@ pub(crate) struct Edit {
 
 impl Edits for Edit {
     const NAME: &'static str = "ken-coder edit";
-    const COMMAND: &'static str = "edit";
     const ABOUT: &'static str = "Replace a text that is in a file exactly once";
     const FIELDS: &'static str =
         "Fields: path, old (the text to replace), new, expect (the digest that the file has now).";
@@ -202,7 +198,6 @@ pub(crate) struct Patch {
 
 impl Edits for Patch {
     const NAME: &'static str = "ken-coder patch";
-    const COMMAND: &'static str = "patch";
     const ABOUT: &'static str = "Apply a unified diff of one or more files";
     const FIELDS: &'static str = "Fields: patch, folder (that its names are relative to; default: the workspace), expect (an object: path to digest).";
 
@@ -277,7 +272,6 @@ pub(crate) struct OneEdit {
 
 impl Edits for Apply {
     const NAME: &'static str = "ken-coder apply";
-    const COMMAND: &'static str = "apply";
     const ABOUT: &'static str = "Change several files as a whole or not at all";
     const FIELDS: &'static str = "Fields: edits, a list of objects with path and one of: old and new (a text that must be there once); content (the whole \
      file); moveTo (a path); remove (true); executable (true or false). Each may have expect. They are applied in order.";

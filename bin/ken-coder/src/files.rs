@@ -52,7 +52,6 @@ struct ListedEntry {
 
 impl Operation for List {
     const NAME: &'static str = "ken-coder list";
-    const COMMAND: &'static str = "list";
     const ABOUT: &'static str = "List the files of a folder";
     const FIELDS: &'static str = "Fields: path (the folder; default: the workspace), depth (levels, default 2), \
         maxEntries (default 500), all (true: also what git ignores).";
@@ -124,7 +123,6 @@ pub(crate) struct ReadResult {
 
 impl Operation for Read {
     const NAME: &'static str = "ken-coder read";
-    const COMMAND: &'static str = "read";
     const ABOUT: &'static str = "Read a text file";
     const FIELDS: &'static str =
         "Fields: path, firstLine (default 1), lines (default: all), maxBytes (of the text; default 24576).";

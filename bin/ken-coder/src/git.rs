@@ -73,7 +73,6 @@ macro_rules! read_only_command {
     ($type:ty, $command:literal, $action:literal, $about:literal, $fields:literal) => {
         impl Operation for $type {
             const NAME: &'static str = concat!("ken-coder ", $command);
-            const COMMAND: &'static str = $command;
             const ABOUT: &'static str = $about;
             const FIELDS: &'static str = $fields;
             type Answer = Printed;

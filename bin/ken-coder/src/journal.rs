@@ -36,7 +36,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 const MAX_SINGLE_SYNCS: usize = 16;
 
 /// A change, with the state of each file before and after it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) run: String,
     /// A ULID, so that records sort by time.

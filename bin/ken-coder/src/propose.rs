@@ -66,7 +66,6 @@ impl Propose {
 
 impl Operation for Propose {
     const NAME: &'static str = "ken-coder plan";
-    const COMMAND: &'static str = "plan";
     const ABOUT: &'static str = "Have a list of edits approved before they are made";
     const FIELDS: &'static str = "Fields: summary (what the plan is for), edits (as in `apply`). The edits are not made yet. Once a \
         person has approved the plan, each file can be changed to its state after all edits without another approval, once, and \

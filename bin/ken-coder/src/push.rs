@@ -100,7 +100,6 @@ impl Push {
 
 impl Operation for Push {
     const NAME: &'static str = "ken-coder push";
-    const COMMAND: &'static str = "push";
     const ABOUT: &'static str = "Push a branch of a git repository";
     const FIELDS: &'static str = "Fields: repo, remote (default origin), branch (default: the current one). A remote is a folder of the \
         workspace, or an http or https URL of a host that the rule of the repository names.";

@@ -60,7 +60,6 @@ struct Match {
 
 impl Operation for Search {
     const NAME: &'static str = "ken-coder search";
-    const COMMAND: &'static str = "search";
     const ABOUT: &'static str = "Search the text of files";
     const FIELDS: &'static str = "Fields: pattern (a regular expression), literal (true: plain text), ignoreCase, path (a folder), \
         glob (such as *.rs), maxMatches (default 100), all (true: also what git ignores).";

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use ken_claims::Run;
-use ken_types::event::{Block, Failure, Message, ModelName, Purpose, Usage};
+use ken_types::event::{Block, Failure, Message, ModelName, Usage};
 use ken_types::limits::{PIECE_BYTES, WIRE_DEADLINE_MAX_MS};
 use ken_types::ops::Nothing;
 use ken_types::ops::blobs::{BlobsPut, PutBlob};
@@ -361,13 +361,9 @@ fn request(question: &Question, found: &Material) -> Generate {
         origin: "a page of the web, which anybody may have written".to_owned(),
     });
     Generate {
-        model: None,
         system: SYSTEM.to_owned(),
         sources: found.entries.iter().cloned().chain(pages).collect(),
         messages: vec![user(question.text.clone())],
-        tools: Vec::new(),
-        prefix: String::new(),
-        purpose: Purpose::Agent,
         ..Generate::default()
     }
 }

@@ -12,7 +12,7 @@ const MAX_SCOPE: usize = 5;
 const MAX_PHRASE: usize = 4;
 
 /// The properties of a token that the rules use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Note {
     pub key: u64,
     pub entry: Option<Entry>,
@@ -80,16 +80,7 @@ pub fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     notes.clear();
     notes.extend(tokens.iter().map(|token| {
         let key = lexicon::key(token);
-        Note {
-            key,
-            entry: table.entry(key),
-            width: 1,
-            overruled: None,
-            is_negated: false,
-            is_lifted: false,
-            is_name: false,
-            boost: 0.0,
-        }
+        Note { key, entry: table.entry(key), width: 1, ..Note::default() }
     }));
     join_phrases(table, notes);
     mark_names(tokens, notes);

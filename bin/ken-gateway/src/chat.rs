@@ -225,10 +225,9 @@ fn command_response(
         "event": {"id": event_id},
     });
     if let Some(session) = &reply.session {
-        insert(&mut body, "session", json!(session));
-        let url = stream_url(gateway, request, session.id.as_str());
-        insert(&mut body, "streamUrl", json!(url));
-        insert(&mut body, "offset", json!(reply.offset));
+        body["session"] = json!(session);
+        body["streamUrl"] = stream_url(gateway, request, session.id.as_str()).into();
+        body["offset"] = json!(reply.offset);
     }
     match &reply.error {
         None => ReplayableResponse::json(200, &body),
@@ -237,12 +236,6 @@ fn command_response(
             .into_iter()
             .flatten()
             .fold(Failure::from(error.clone()), |failure, (name, value)| failure.with(name, value.clone()))),
-    }
-}
-
-fn insert(body: &mut Value, name: &str, value: Value) {
-    if let Value::Object(fields) = body {
-        fields.insert(name.to_owned(), value);
     }
 }
 
@@ -303,10 +296,8 @@ impl Turn {
         let answer = match waited {
             Waited::Settled(standing) if standing.state == State::Completed => {
                 let budget = standing.result.and_then(|result| result.context_budget);
-                if let Some(result) = body.get_mut("result") {
-                    insert(result, "contextBudget", budget.unwrap_or_default());
-                }
-                insert(&mut body, "contextUsage", usage(standing.context_usage));
+                body["result"]["contextBudget"] = budget.unwrap_or_default();
+                body["contextUsage"] = usage(standing.context_usage);
                 ReplayableResponse::json(200, &body)?
             }
             Waited::Settled(standing) => self.settled(*standing)?,
@@ -331,12 +322,12 @@ impl Turn {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
         // Some clients read `text` without checking the status.
-        insert(&mut body, "text", json!(""));
+        body["text"] = "".into();
         if !parts.is_empty() {
-            insert(&mut body, "waiting", json!(parts));
+            body["waiting"] = json!(parts);
         }
         if let Some(standing) = standing.filter(|standing| !standing.approvals.is_empty()) {
-            insert(&mut body, "approvals", json!(standing.approvals));
+            body["approvals"] = json!(standing.approvals);
         }
         ReplayableResponse::json(202, &body)
     }

@@ -14,7 +14,7 @@ use ken_types::ops::messenger::{
 };
 use ken_types::{Error, Timestamp};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
@@ -77,8 +77,8 @@ pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response
     });
     // Only the connector knows who is admitted by the configuration. The stored policy is shown without it too.
     let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL_TIMEOUT).await;
-    if let (Ok(connector), Some(fields)) = (connector, body.as_object_mut()) {
-        fields.insert("configuredUsers".to_owned(), json!(connector.configured_users));
+    if let Ok(connector) = connector {
+        body["configuredUsers"] = json!(connector.configured_users);
     }
     Response::json(200, &body)
 }
@@ -105,13 +105,11 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
         "dmPolicy": state.dm_policy,
         "outbox": state.outbox,
     });
-    if let Some(fields) = body.as_object_mut() {
-        if let Some(at) = counts.last_update_at {
-            fields.insert("lastUpdateReceivedAt".to_owned(), json!(at));
-        }
-        if let Some(error) = &counts.last_error {
-            fields.insert("lastError".to_owned(), error.as_str().into());
-        }
+    if let Some(at) = counts.last_update_at {
+        body["lastUpdateReceivedAt"] = json!(at);
+    }
+    if let Some(error) = &counts.last_error {
+        body["lastError"] = error.as_str().into();
     }
     Response::json(200, &body)
 }
@@ -319,9 +317,7 @@ pub(crate) async fn group(gateway: Arc<Gateway>, mut request: Request) -> Result
     let work = async |_: Mint| {
         gateway.store.change::<MessengerPutGroup>(&group, CHANGE).await?;
         let mut body = json!(group);
-        if let Value::Object(fields) = &mut body {
-            fields.insert("configured".to_owned(), true.into());
-        }
+        body["configured"] = true.into();
         ReplayableResponse::json(200, &body)
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -338,6 +334,7 @@ pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Res
 #[cfg(test)]
 mod tests {
     use ken_types::ops::messenger::Pairing;
+    use serde_json::Value;
 
     use super::*;
 

@@ -14,11 +14,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::app::Gateway;
 use crate::store::CALL_TIMEOUT;
+use crate::stream::page::PAUSE;
 
 /// How long one call to the store waits. The wire allows ten minutes.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long to wait before the next attempt while the store restarts.
-const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) enum Waited {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ken_flow::Tool;
 use ken_tool::Error;
-use ken_types::event::{Block, Message, Purpose, Usage};
+use ken_types::event::{Block, Message, Usage};
 use ken_types::ops::model::Generate;
 use serde::Deserialize;
 
@@ -41,16 +41,7 @@ fn request(question: &Question, attempts: &[Attempt]) -> Generate {
         messages.push(assistant(&last.response));
         messages.push(user(feedback(last)));
     }
-    Generate {
-        model: None,
-        system: SYSTEM.to_owned(),
-        sources: Vec::new(),
-        messages,
-        tools: Vec::new(),
-        prefix: String::new(),
-        purpose: Purpose::Agent,
-        ..Generate::default()
-    }
+    Generate { system: SYSTEM.to_owned(), messages, ..Generate::default() }
 }
 
 fn prompt(question: &Question) -> String {

@@ -30,7 +30,6 @@ use ken_types::{Code, Error};
 use cli::Cli;
 use find::Finder;
 use message::Selector;
-use print::Question;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -63,8 +62,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     let (has_keys, has_screen) = (io::stdin().is_terminal(), io::stdout().is_terminal());
     let piped = || (!has_keys && !cli.plain).then(String::new);
     if let Some(text) = cli.print.clone().or_else(piped) {
-        let as_json = cli.json;
-        return print::run(&finder, &Question { text, selector, as_json });
+        return print::run(&finder, &text, &selector, cli.json);
     }
     if cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
         plain::run(&finder, &selector)

@@ -16,7 +16,7 @@ const CONTINUED: char = '\u{2001}';
 /// The maximum size of a text that is rendered, in bytes. Longer texts are shown unrendered.
 const MAX_BYTES: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+pub(crate) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rendered {

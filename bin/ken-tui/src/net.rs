@@ -157,7 +157,7 @@ impl Net {
     pub(crate) fn page(&self, epoch: u64, session: String, before: Option<String>) {
         self.spawn(move |net, mut gateway| {
             let older = before.is_some();
-            let page = gateway.transcript_before(&Identity::local(), &session, PAGE, before.as_deref());
+            let page = gateway.transcript(&Identity::local(), &session, PAGE, before.as_deref());
             net.port.send(Message::Page { epoch, older, page });
         });
     }
@@ -172,7 +172,7 @@ impl Net {
 
     pub(crate) fn cancel(&self, session: String) {
         self.spawn(move |net, mut gateway| {
-            if let Err(error) = gateway.cancel_turn(&Identity::local(), &session) {
+            if let Err(error) = gateway.cancel(&Identity::local(), &session, None) {
                 net.failed("cancel", error);
             }
         });

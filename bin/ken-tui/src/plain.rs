@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn};
+use ken_client::chat::{Chosen, Identity, Prompt, Session, Turn, failure};
 use ken_client::{Events, Gateway, LiveText, progress_line, source_lines};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
@@ -18,7 +18,7 @@ use signal_hook::consts::SIGINT;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::events::{failure, text};
+use crate::model::events::text;
 use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, missing, open, preflight, readiness, works_in};
 use crate::print::{for_output, outcome, print_note, put, with_retry_notes};
@@ -106,7 +106,7 @@ impl Plain {
 
     /// Prints the newest page of a continued session, and follows its running turn, if any.
     fn show_page(&mut self) -> Result<(), Error> {
-        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE)?;
+        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE, None)?;
         let mut open = None;
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         for exchange in exchanges.into_iter().flatten() {
@@ -184,7 +184,7 @@ impl Plain {
             // While a question is open, Ctrl+C ends the program, and the request stays open.
             self.idle.store(questions.is_open(), Ordering::Relaxed);
             if self.interrupted.swap(false, Ordering::Relaxed) {
-                self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
+                self.gateway.cancel(&Identity::local(), &self.session.id, None)?;
             }
             for event in batch {
                 let text = |name: &str| text(&event, name);

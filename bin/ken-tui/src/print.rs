@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_client::approvals::{Asking, Questions};
-use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_client::chat::{Accepted, Identity, Prompt, Turn, failure};
 use ken_client::interrupt::{Interrupt, STATUS};
 use ken_client::piped::{fenced, is_piped, read_stdin, text_of_stdin};
 use ken_client::{Gateway, LiveText};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::events::{failure, text};
+use crate::model::events::text;
 use crate::net::open;
 
 /// The longest wait for events before it is checked whether Ctrl+C was pressed.
@@ -25,21 +25,14 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// How long standard input may be silent before its end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-#[derive(Debug)]
-pub(crate) struct Question {
-    /// The words of the command line. Standard input stands before them.
-    pub(crate) text: String,
-    pub(crate) selector: Selector,
-    pub(crate) as_json: bool,
-}
-
-pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
-    let (text, has_stdin) = whole(&question.text)?;
+/// Sends the words of the command line, before which standard input stands.
+pub(crate) fn run(finder: &Finder, words: &str, selector: &Selector, as_json: bool) -> Result<ExitCode, Error> {
+    let (text, has_stdin) = whole(words)?;
     let mut gateway = with_retry_notes(finder.gateway(print_note)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
     // A log or a diff is text from outside, as an attached file is.
     prompt.attached = has_stdin;
-    prompt.session = match &question.selector {
+    prompt.session = match selector {
         // The gateway creates the session together with the prompt.
         Selector::Fresh(None) => None,
         // A program cannot see that a fresh session has begun instead, so that is an error.
@@ -55,7 +48,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
         Some(turn) => {
             interrupt.turn_begins();
             let session = accepted.session().unwrap_or_default();
-            let followed = follow(&gateway, (&turn, &session), finder.command(), question.as_json, &interrupt);
+            let followed = follow(&gateway, (&turn, &session), finder.command(), as_json, &interrupt);
             match followed {
                 Err(_) if interrupt.was_for_turn() => {
                     print_note("the turn was cancelled; what was said is kept");
@@ -64,7 +57,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
                 followed => followed,
             }
         }
-        None => command(&accepted, question.as_json),
+        None => command(&accepted, as_json),
     }
 }
 
@@ -104,7 +97,7 @@ fn follow(
     let mut live = LiveText::default();
     while let Some(batch) = events.next(Some(GLANCE))? {
         if interrupt.take() {
-            gateway.clone().cancel_submission(&Identity::local(), session, &turn.submission)?;
+            gateway.clone().cancel(&Identity::local(), session, Some(&turn.submission))?;
         }
         for event in batch {
             let text = |name: &str| text(&event, name);

@@ -129,7 +129,7 @@ impl App {
                 changed = true;
             }
             if drain(&sources.ended) {
-                self.model.quit(0);
+                self.model.quit();
                 let effects = self.model.take_effects();
                 self.perform(effects)?;
             }

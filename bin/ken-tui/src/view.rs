@@ -8,13 +8,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Frame, Clear, Widget};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::markdown::FAINT;
 use crate::model::approval::Dialog;
 use crate::model::block::one_line;
 use crate::model::list::List;
 use crate::model::{Connection, Model, Overlay, Usage};
 use crate::wrap::{Cut, width, wrap};
 
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const PANE: u16 = 34;
 /// The minimum width for showing the pane beside the conversation. On a narrower screen, it replaces the conversation.

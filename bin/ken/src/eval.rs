@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::client;
 use crate::config;
 use crate::ids::items;
-use crate::output::{Outcome, one_line, print_json, print_line, print_table};
+use crate::output::{ListArgs, Outcome, one_line, print_json, print_line, print_table};
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
@@ -33,7 +33,7 @@ enum Action {
     /// Turn a recorded turn into a case: its prompt, its context, and the results of its tools
     Add(Add),
     /// List the cases
-    List(List),
+    List(ListArgs),
     /// Delete cases
     Rm(Named),
     /// Run all cases with a model and print the differences; exit status 1 if there are any
@@ -47,13 +47,6 @@ struct Add {
     /// Name of the case: a-z, 0-9, - and _ [default: the beginning of its id]
     #[arg(long)]
     name: Option<String>,
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,7 +130,7 @@ fn prompt(case: &Value) -> &str {
     text.unwrap_or_default()
 }
 
-fn list(places: &Places, args: &List) -> Outcome {
+fn list(places: &Places, args: &ListArgs) -> Outcome {
     let mut rows = Vec::new();
     for (name, file) in cases(places) {
         let case = read(&file)?;

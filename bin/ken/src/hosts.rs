@@ -10,7 +10,7 @@ use ken_types::ops::hosts::{HostRecord, HostsList, HostsRemove, RemoveHost};
 use ken_types::places::Places;
 
 use crate::client::call;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{ListArgs, Outcome, print_json, print_line, print_note, print_table};
 
 const STORE: &str = "store";
 /// A server that does not answer is reported by the store after 15 seconds.
@@ -25,16 +25,9 @@ pub(crate) struct Hosts {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the hosts that use the database, the one with the duties first
-    List(List),
+    List(ListArgs),
     /// Forget a host that is gone
     Rm(Named),
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -45,7 +38,7 @@ struct Named {
 
 pub(crate) fn run(places: &Places, hosts: &Hosts) -> Outcome {
     match &hosts.command {
-        Command::List(List { json }) => list(places, *json),
+        Command::List(ListArgs { json }) => list(places, *json),
         Command::Rm(Named { host }) => {
             let removed = call::<HostsRemove>(places, STORE, &RemoveHost { host: host.clone() }, Some(TIMEOUT))?;
             print_line(&removed.id)?;

@@ -44,6 +44,7 @@ mod skills;
 mod status;
 mod stream;
 mod turn;
+mod typed;
 mod undo;
 mod up;
 mod usage;

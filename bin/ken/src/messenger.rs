@@ -154,8 +154,8 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
         }
         Command::Allow(user) => {
             let mut body = json!({"userId": user.user});
-            if let (Some(chat), Some(fields)) = (&user.chat, body.as_object_mut()) {
-                fields.insert("chatId".to_owned(), chat.as_str().into());
+            if let Some(chat) = &user.chat {
+                body["chatId"] = chat.as_str().into();
             }
             post(globals, "allow", &body)?;
             print_line(&format!("allowed user {}", user.user))?;

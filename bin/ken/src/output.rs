@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::Args;
 use clap::error::ErrorKind;
 use ken_text::for_terminal;
 use ken_types::error::wants_json_errors;
@@ -12,6 +13,14 @@ use serde::Serialize;
 
 /// The result of a command: its exit status, or an error.
 pub(crate) type Outcome = Result<ExitCode, Error>;
+
+/// The options of a list that is always the whole one.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Whether `--raw` was given. It is a global variable so that no command can forget to pass it on.
 static RAW: AtomicBool = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::client::ask;
 use crate::ids::{field, items};
-use crate::output::{Outcome, fail_each, print_json, print_line, print_table};
+use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_table};
 
 /// The maximum size of a rule's file, in bytes.
 const MAX_RULE_BYTES: u64 = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) struct Rules {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the rules: the built-in ones and your own
-    List(List),
+    List(ListArgs),
     /// Add a rule, or replace the rule of the same name
     Add(Source),
     /// Switch one of your own rules on
@@ -46,13 +46,6 @@ enum Command {
     Rm(Named),
     /// Check whether files are valid rules; exit status 2 if one is not
     Check(Files),
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -158,7 +151,7 @@ fn read(file: &PathBuf) -> Result<Rule, Error> {
     })
 }
 
-fn list(places: &Places, args: &List) -> Result<(), Error> {
+fn list(places: &Places, args: &ListArgs) -> Result<(), Error> {
     let base = call(places, "agent", "rules.base", &json!({}))?;
     let own = call(places, "store", "rules.list", &json!({}))?;
     let (base, own) = (items(&base, "rules").iter(), items(&own, "rules").iter());

@@ -167,7 +167,7 @@ fn show_fields(record: &Value, as_json: bool) -> Result<(), Error> {
 /// Prints a conversation: each prompt after `> `, each answer unchanged, and the id of the turn.
 fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
     let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
-    let page = gateway.transcript(&identity, field(session, "sessionId"), MAX_EXCHANGES)?;
+    let page = gateway.transcript(&identity, field(session, "sessionId"), MAX_EXCHANGES, None)?;
     let exchanges = items(&page, "exchanges");
     if as_json {
         return exchanges.iter().try_for_each(print_json);
@@ -224,8 +224,5 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
 fn cancel_session(gateway: &mut Gateway, session: &str, turn: Option<&str>) -> Result<bool, Error> {
     let record = named_session::find(gateway, None, session)?;
     let identity = Identity::of(&record).ok_or_else(|| Error::internal("the session has no owner"))?;
-    match turn {
-        None => gateway.cancel_turn(&identity, session),
-        Some(turn) => gateway.cancel_submission(&identity, session, turn),
-    }
+    gateway.cancel(&identity, session, turn)
 }

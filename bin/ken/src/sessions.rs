@@ -1,6 +1,5 @@
 //! `ken sessions`: lists, names, exports and deletes sessions.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,9 +13,9 @@ use serde_json::{Value, json};
 use crate::globals::Globals;
 use crate::ids::field;
 use crate::named_session::find;
-use crate::output::{Outcome, print_json, print_line, print_note, print_on_stderr, print_table, print_text};
+use crate::output::{Outcome, print_json, print_line, print_note, print_table, print_text};
 use crate::progress::during;
-use crate::{eval, gateway, undo};
+use crate::{eval, gateway, typed, undo};
 
 /// The beginnings of the ids of sessions.
 const ORIGINS: [&str; 3] = ["tui-", "web-", "connector-"];
@@ -196,7 +195,7 @@ fn remove(globals: &Globals, gateway: &mut Gateway, args: &Rm) -> Outcome {
 
 /// Asks the person at the terminal.
 fn confirmed(found: &[Found]) -> Result<bool, Error> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !typed::is_person() {
         let error = Error::invalid("--yes", "nobody is there to ask whether to delete it for good");
         return Err(error.hint("add --yes"));
     }
@@ -206,11 +205,7 @@ fn confirmed(found: &[Found]) -> Result<bool, Error> {
         print_note(&format!("{id}  {title}"));
     }
     let what = if found.len() == 1 { "this session" } else { "these sessions" };
-    print_on_stderr(&format!("ken: delete {what} for good, with everything that was said in it? [y/N] "));
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    typed::is_agreed(&format!("ken: delete {what} for good, with everything that was said in it? [y/N] "))
 }
 
 /// Removes what files outside the database hold of a deleted session.

@@ -1,7 +1,6 @@
 //! `ken skills`: lists the skills and project rules that can be given to agents, and records which of them a person has
 //! accepted. See ken-skills(5).
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,8 +10,8 @@ use ken_types::Error;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
-use crate::config;
-use crate::output::{Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
+use crate::output::{ListArgs, Outcome, fail_each, print_json, print_line, print_note, print_table, print_text};
+use crate::{config, typed};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -28,7 +27,7 @@ pub(crate) struct Skills {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the skills and the project rules, and whether each is in force
-    List(List),
+    List(ListArgs),
     /// Print a skill, or the project rules (AGENTS.md), as agents get it
     Show(Show),
     /// Put a skill or the project rules in force in their current form
@@ -37,13 +36,6 @@ enum Command {
     Reject(Named),
     /// Check whether SKILL.md files can be read; exit status 2 if one cannot
     Check(Files),
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -206,7 +198,7 @@ fn at_file(file: &std::path::Path, error: Error) -> Error {
     error.at(place)
 }
 
-fn list(sources: &Sources, args: &List) -> Result<(), Error> {
+fn list(sources: &Sources, args: &ListArgs) -> Result<(), Error> {
     let accepted = sources.accepted()?;
     let listing = sources.skills(&accepted);
     let project = sources.project(None, &accepted);
@@ -239,9 +231,7 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
 
 fn with_name(project: &Project) -> Value {
     let mut value = json!(project);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("name".to_owned(), PROJECT_FILE.into());
-    }
+    value["name"] = PROJECT_FILE.into();
     value
 }
 
@@ -324,16 +314,11 @@ fn state(found: &Found) -> State {
 
 /// Asks the person at the terminal. Returns false if nobody is there who sees the question and can answer it.
 fn confirmed(name: &str, digest: &str) -> Result<bool, Error> {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !typed::is_person() {
         print_note(&format!("nobody is there to ask: `ken accept {name} --digest {digest}` puts it in force"));
         return Ok(false);
     }
-    let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "ken: may agents use this? [y/N] ").and_then(|()| stderr.flush());
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    typed::is_agreed("ken: may agents use this? [y/N] ")
 }
 
 fn reject(sources: &Sources, name: &str) -> Result<(), Error> {

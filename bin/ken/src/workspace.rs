@@ -12,7 +12,7 @@ use ken_types::places::Places;
 use serde_json::json;
 
 use crate::globals::Globals;
-use crate::output::{Outcome, print_json, print_line, print_note, print_table};
+use crate::output::{ListArgs, Outcome, print_json, print_line, print_note, print_table};
 
 const EXAMPLES: &str = "Examples:
   cd ~/src/site && ken workspace trust
@@ -30,7 +30,7 @@ enum Command {
     /// Let sessions work in a folder: the agent reads it, and changes it after approval
     Trust(Folder),
     /// List the trusted folders
-    List(List),
+    List(ListArgs),
     /// Let no session work in a folder any more; its files stay as they are
     Forget(Folder),
 }
@@ -40,13 +40,6 @@ struct Folder {
     /// Folder [default: the git repository around the current folder, else the current folder]
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct List {
-    /// Print one JSON object per line
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(globals: &Globals, args: &Workspace) -> Outcome {
@@ -90,7 +83,7 @@ fn trust(places: &Places, mut folders: Folders, args: &Folder) -> Result<(), Err
     Ok(())
 }
 
-fn list(folders: &Folders, args: &List) -> Result<(), Error> {
+fn list(folders: &Folders, args: &ListArgs) -> Result<(), Error> {
     let state = |folder: &Path| folders.open(folder).map_or_else(|error| error.message, |_| "trusted".to_owned());
     if args.json {
         let of =

@@ -94,16 +94,14 @@ impl Gateway {
     /// its approval needs the digest of the whole diff.
     pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
         let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
-        if let Some(fields) = body.as_object_mut() {
-            if let Some(reason) = &decision.reason {
-                fields.insert("reason".to_owned(), reason.as_str().into());
-            }
-            if decision.for_session {
-                fields.insert("scope".to_owned(), "session".into());
-            }
-            if let Some(digest) = &decision.digest {
-                fields.insert("digest".to_owned(), digest.as_str().into());
-            }
+        if let Some(reason) = &decision.reason {
+            body["reason"] = reason.as_str().into();
+        }
+        if decision.for_session {
+            body["scope"] = "session".into();
+        }
+        if let Some(digest) = &decision.digest {
+            body["digest"] = digest.as_str().into();
         }
         let target = format!("/api/approvals/{}/decision", encode_segment(request));
         self.post(&target, &Mint::fresh()?.ulid(), &body)

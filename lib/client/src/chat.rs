@@ -243,8 +243,8 @@ impl Gateway {
             .iter()
             .map(|image| json!({"type": "image", "data": image.data, "mimeType": image.media_type}));
         let mut body = json!({"message": prompt.text, "images": images.collect::<Vec<_>>()});
-        if let (Some(model), Value::Object(fields)) = (&prompt.model, &mut body) {
-            fields.insert("model".to_owned(), model.as_str().into());
+        if let Some(model) = &prompt.model {
+            body["model"] = model.as_str().into();
         }
         let target = format!("/agents/orchestrator/{}", encode_segment(&id));
         let mut body = self.post(&target, &prompt.key()?, &body)?;
@@ -349,19 +349,12 @@ impl Gateway {
         self.get(&format!("/api/chat/sessions?empty=0&limit={limit}&{query}{after}"))
     }
 
-    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100).
+    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100). `before` is the cursor of a page: they are
+    /// then those before that page.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn transcript(&mut self, identity: &Identity, session: &str, limit: u32) -> Result<Value, Error> {
-        self.transcript_before(identity, session, limit, None)
-    }
-
-    /// Returns the newest exchanges before a page. `before` is the cursor of that page.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn transcript_before(
+    pub fn transcript(
         &mut self,
         identity: &Identity,
         session: &str,
@@ -374,23 +367,11 @@ impl Gateway {
         self.get(&format!("/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"))
     }
 
-    /// Cancels a session's running turn. Returns whether there was one.
+    /// Cancels a session's running turn, or only the one of this submission. Returns whether there was one.
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn cancel_turn(&mut self, identity: &Identity, session: &str) -> Result<bool, Error> {
-        self.cancel(identity, session, None)
-    }
-
-    /// Cancels this turn of a session, and no other one. Returns false if it has ended already.
-    ///
-    /// # Errors
-    /// As [`Gateway::call`].
-    pub fn cancel_submission(&mut self, identity: &Identity, session: &str, submission: &str) -> Result<bool, Error> {
-        self.cancel(identity, session, Some(submission))
-    }
-
-    fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
+    pub fn cancel(&mut self, identity: &Identity, session: &str, submission: Option<&str>) -> Result<bool, Error> {
         let target = format!("/api/chat/sessions/{}/cancel", encode_segment(session));
         let key = Mint::fresh()?.ulid();
         let mut body = identity.fields();
@@ -398,6 +379,13 @@ impl Gateway {
         let answer = self.post(&target, &key, &Value::Object(body))?;
         Ok(answer.get("cancelled") == Some(&json!(true)))
     }
+}
+
+/// Returns the reason why a turn failed, from its last event or from its exchange.
+pub fn failure(turn: &Value) -> &str {
+    let error = turn.get("error");
+    let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
+    message.unwrap_or("the turn failed")
 }
 
 /// Returns the session that an answer of the gateway names.

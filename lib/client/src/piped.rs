@@ -113,12 +113,16 @@ pub fn text_of_stdin(bytes: Vec<u8>) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|error| wrong(format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
 }
 
-/// Puts a text into a Markdown code block below a line that names it. The fence is longer than any run of backquotes in
-/// the text, so that the text cannot close it.
+/// Puts a text into a Markdown code block below a line that names it.
 pub fn fenced(heading: &str, text: &str) -> String {
-    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat((longest + 1).max(3));
+    let fence = fence_for(text);
     format!("{heading}:\n\n{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
+}
+
+/// Returns a fence for a code block that is longer than any run of backquotes in the text, so that the text cannot close it.
+pub fn fence_for(text: &str) -> String {
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
+    "`".repeat((longest + 1).max(3))
 }
 
 #[cfg(test)]

@@ -85,10 +85,6 @@ impl Closure {
         }
     }
 
-    pub fn is_given(&self, literal: Literal) -> bool {
-        self.holds(literal) && self.step_of(literal).is_none()
-    }
-
     /// Returns the index of the step that derives the literal; `None` if the literal is given or does not hold.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
         let place = Some(self.place(literal)).filter(|&place| place != NOT_DERIVED);
@@ -130,16 +126,6 @@ impl Closure {
         }
         proof.sort_unstable();
         Some(proof)
-    }
-
-    /// Returns the given literals that a proof uses, in the order of their first use.
-    pub fn given_premises(&self, proof: &[usize]) -> Vec<Literal> {
-        let steps = proof.iter().filter_map(|&number| self.steps.get(number));
-        let premises = steps.flat_map(|step| self.premises(step));
-        let mut grounds: Vec<Literal> = Vec::new();
-        let mut known = std::collections::HashSet::new();
-        grounds.extend(premises.copied().filter(|&literal| self.is_given(literal) && known.insert(literal)));
-        grounds
     }
 
     /// Returns every contradiction, in the order in which the second of its two literals was derived.

@@ -10,6 +10,7 @@ use ken_text::{Span, sentences};
 use crate::token::{Spellings, Token, UNKNOWN, Vocabulary};
 
 /// The words of the text, and where they occur in the sources.
+#[derive(Default)]
 pub(crate) struct Index<'a> {
     pub(crate) text: &'a str,
     pub(crate) sources: &'a [&'a str],
@@ -61,18 +62,7 @@ const REACH: usize = 8;
 
 impl<'a> Index<'a> {
     pub(crate) fn new(text: &'a str, sources: &'a [&'a str]) -> Index<'a> {
-        let mut index = Index {
-            text,
-            sources,
-            vocabulary: Vocabulary::default(),
-            sentences: Vec::new(),
-            tokens: Vec::new(),
-            source_sentences: Vec::new(),
-            known: Vec::new(),
-            trigrams: HashMap::new(),
-            pairs: HashMap::new(),
-            postings: Vec::new(),
-        };
+        let mut index = Index { text, sources, ..Index::default() };
         index.read_text();
         for (source, text) in sources.iter().enumerate() {
             index.read_source(source, text);

@@ -25,7 +25,6 @@ use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
-use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::ports::{Caller, Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::share::Share;
 use crate::skills::Skills;
@@ -215,10 +214,6 @@ impl Tools for Results {
 }
 
 impl Workers for Results {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
-
     fn work(&self, task: Task, _: Ports, _: Events) -> Pending<'static, Result<Value, String>> {
         let found = self.tasks.get(&(task.agent.clone(), task.prompt.clone())).cloned();
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});

@@ -1,8 +1,6 @@
 //! Where a replay records its steps: they are compared with the record, or kept for a later comparison of the whole
 //! turn.
 
-use std::future::Future;
-
 use ken_types::event::{Body, Event};
 use ken_types::{Error, Timestamp};
 use serde_json::json;
@@ -81,14 +79,6 @@ impl Journal for ComparingJournal {
         }
         compared
     }
-
-    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
-        Ok(work.await)
-    }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// Keeps the events of the orchestrator.
@@ -114,14 +104,6 @@ impl Journal for KeepingJournal {
         if event.place.parent_session.is_none() {
             self.bodies.push(event.body);
         }
-        Ok(())
-    }
-
-    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
-        Ok(work.await)
-    }
-
-    async fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -8,10 +8,9 @@ use serde_json::Value;
 
 use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
-use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Task, Tools, Workers};
 use crate::tools::NOT_ALLOWED;
-use crate::worker::work;
+use crate::worker::ModelWorkers;
 
 /// Returns the recorded answers of a session.
 #[derive(Clone)]
@@ -166,10 +165,6 @@ pub(super) struct TapeWorkers {
 }
 
 impl Workers for TapeWorkers {
-    fn names(&self) -> Vec<String> {
-        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
-    }
-
     fn work(&self, task: Task, ports: Ports, events: Events) -> Pending<'static, Result<Value, String>> {
         let session = task.parent.worker(&task.agent, &task.id).session;
         let mut model = self.model.clone();
@@ -178,9 +173,6 @@ impl Workers for TapeWorkers {
             model.state.models = models;
         }
         model.session = session.as_str().to_owned();
-        Box::pin(async move {
-            let done = work(&model, task, &ports, events).await;
-            done.map_err(|error| error.to_string())
-        })
+        ModelWorkers { model }.work(task, ports, events)
     }
 }

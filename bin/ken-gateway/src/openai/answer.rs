@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::accept::delivered;
 use super::error;
 use super::sending::sent_whole;
-use super::tools::call_id;
+use super::tools::{call_id, submission_of_digits};
 use super::turn::Turn;
 
 const ID: &str = "resp_";
@@ -29,10 +29,7 @@ pub(super) struct Answer {
 
 /// Returns the submission that the id of an answer stands for.
 pub(super) fn submission_of(id: &str) -> Option<SubmissionId> {
-    let digits = id.strip_prefix(ID).filter(|digits| digits.len() == 32)?;
-    let is_plain = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let parts = [digits.get(..8)?, digits.get(8..12)?, digits.get(12..16)?, digits.get(16..20)?, digits.get(20..)?];
-    is_plain.then(|| SubmissionId(parts.join("-")))
+    submission_of_digits(id.strip_prefix(ID)?)
 }
 
 /// Returns the id of the answer of a submission.

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::accept::{Begun, SESSION, accept, delivered, noticed};
-use super::completions::{KNOWN, frame, messages, usage};
+use super::completions::{self, Head, KNOWN, frame, messages};
 use super::error;
 use super::input::Input;
-use super::params::{sort, switch, text};
+use super::params::{sort, text};
 use super::raw;
 use super::sending::{named_ignored, sent_whole};
 use super::tools::{Tools, call_id};
@@ -25,7 +25,7 @@ use crate::turn::check_model;
 /// A request for an answer.
 struct Asked {
     input: Input,
-    /// Whether the answer is sent as it is made, and then whether its last piece says how many tokens it took.
+    /// As [`completions::stream`] returns it.
     stream: Option<bool>,
     ignored: Vec<String>,
 }
@@ -44,9 +44,7 @@ impl Asked {
         if let Some(format) = fields.get("response_format") {
             input.instruct_form(format, "/json_schema/schema", "/response_format")?;
         }
-        let has_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
-        let stream = switch(&fields, "stream")?.then(|| has_usage == Some(&Value::Bool(true)));
-        Ok(Asked { input, stream, ignored })
+        Ok(Asked { input, stream: completions::stream(&fields)?, ignored })
     }
 }
 
@@ -64,7 +62,8 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
     let until = Instant::now() + gateway.door_wait;
     let Begun { turn, shortened, conversation } = accept(&gateway, &request, &bytes, &asked.input, None).await?;
     let session = turn.session.to_string();
-    let answer = Answer { model: asked.input.model, turn, conversation, _held: held };
+    let (id, created) = (format!("chatcmpl-{}", turn.id()), turn.received_at);
+    let answer = Answer { head: Head { id, created, model: asked.input.model }, turn, conversation, _held: held };
     let response = match asked.stream {
         Some(with_usage) => Response::events(|frames| answer.stream(frames, with_usage)),
         None => answer.whole(until).await?,
@@ -73,7 +72,7 @@ pub(crate) async fn complete(gateway: Arc<Gateway>, mut request: Request) -> Res
 }
 
 struct Answer {
-    model: String,
+    head: Head,
     turn: Turn,
     conversation: Option<Conversation>,
     _held: LongResponse,
@@ -123,15 +122,8 @@ impl Answer {
                 message["content"] = Value::Null;
             }
         }
-        let mut body = self.head("chat.completion");
-        body["choices"] = json!([{
-            "index": 0,
-            "message": message,
-            "logprobs": null,
-            "finish_reason": result.map_or("stop", |result| self.finish_reason(result)),
-        }]);
-        body["usage"] = usage(&result.map(|result| result.usage).unwrap_or_default());
-        body
+        let reason = result.map_or("stop", |result| self.finish_reason(result));
+        self.head.whole(message, reason, &result.map(|result| result.usage).unwrap_or_default())
     }
 
     fn finish_reason(&self, result: &TurnResult) -> &'static str {
@@ -151,18 +143,8 @@ impl Answer {
         calls.collect()
     }
 
-    /// Returns what an answer and each of its pieces begin with.
-    fn head(&self, object: &str) -> Value {
-        json!({
-            "id": format!("chatcmpl-{}", self.turn.id()),
-            "object": object,
-            "created": self.turn.received_at.millis() / 1_000,
-            "model": self.model,
-        })
-    }
-
     async fn stream(mut self, mut frames: Frames, with_usage: bool) {
-        frames.send(self.piece(json!({"role": "assistant", "content": ""}), None)).await;
+        frames.send(self.head.piece(json!({"role": "assistant", "content": ""}), None)).await;
         let end = match self.send_text(&mut frames).await {
             Ok(()) => self.turn.result().await,
             Err(failure) => Err(failure),
@@ -182,7 +164,7 @@ impl Answer {
             let progress = self.turn.progress().await?;
             let text = progress.texts.concat();
             if !text.is_empty() {
-                frames.send(self.piece(json!({"content": text}), None)).await;
+                frames.send(self.head.piece(json!({"content": text}), None)).await;
             } else if progress.is_silent && !progress.has_ended {
                 frames.send(": waiting\n\n").await;
             }
@@ -192,25 +174,12 @@ impl Answer {
         }
     }
 
-    fn piece(&self, delta: Value, finish_reason: Option<&str>) -> String {
-        let mut piece = self.head("chat.completion.chunk");
-        piece["choices"] = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
-        frame(&piece)
-    }
-
     fn last_pieces(&self, result: &TurnResult, with_usage: bool) -> String {
         let mut last = String::new();
         for (index, mut call) in self.calls(result).as_array().cloned().unwrap_or_default().into_iter().enumerate() {
             call["index"] = index.into();
-            last.push_str(&self.piece(json!({"tool_calls": [call]}), None));
+            last.push_str(&self.head.piece(json!({"tool_calls": [call]}), None));
         }
-        last.push_str(&self.piece(json!({}), Some(self.finish_reason(result))));
-        if with_usage {
-            let mut piece = self.head("chat.completion.chunk");
-            piece["choices"] = json!([]);
-            piece["usage"] = usage(&result.usage);
-            last.push_str(&frame(&piece));
-        }
-        last + "data: [DONE]\n\n"
+        last + &self.head.last_pieces(self.finish_reason(result), with_usage.then_some(&result.usage))
     }
 }

@@ -1,12 +1,12 @@
 //! What requests for chat completions and their answers have in common, whether an agent answers or a model itself.
 
 use ken_http::Failure;
-use ken_types::Error;
 use ken_types::event::Usage;
+use ken_types::{Error, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::input::{Said, message};
-use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never};
+use super::params::{Known, Refused, is_empty, is_off, is_one, is_text, never, switch};
 
 pub(super) const KNOWN: Known = Known {
     used: &["model", "messages", "stream", "stream_options", "user", "response_format", "tools", "tool_choice"],
@@ -61,12 +61,61 @@ pub(super) fn messages(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure
     given.iter().enumerate().map(read).collect()
 }
 
+/// Returns whether the answer is sent as it is made, and then whether its last piece says how many tokens it took.
+pub(super) fn stream(fields: &Map<String, Value>) -> Result<Option<bool>, Error> {
+    let with_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
+    Ok(switch(fields, "stream")?.then(|| with_usage == Some(&Value::Bool(true))))
+}
+
+/// What an answer and each of its pieces begin with.
+pub(super) struct Head {
+    pub(super) id: String,
+    pub(super) created: Timestamp,
+    pub(super) model: String,
+}
+
+impl Head {
+    fn with(&self, object: &str, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created.millis() / 1_000,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    /// Returns an answer as one document.
+    pub(super) fn whole(&self, message: Value, finish_reason: &str, used: &Usage) -> Value {
+        let choices = json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason}]);
+        let mut body = self.with("chat.completion", choices);
+        body["usage"] = usage(used);
+        body
+    }
+
+    pub(super) fn piece(&self, delta: Value, finish_reason: Option<&str>) -> String {
+        let choices = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
+        frame(&self.with("chat.completion.chunk", choices))
+    }
+
+    /// Returns the pieces with which an answer ends. `used` is given if the caller wants to know it.
+    pub(super) fn last_pieces(&self, finish_reason: &str, used: Option<&Usage>) -> String {
+        let mut last = self.piece(json!({}), Some(finish_reason));
+        if let Some(used) = used {
+            let mut piece = self.with("chat.completion.chunk", json!([]));
+            piece["usage"] = usage(used);
+            last += &frame(&piece);
+        }
+        last + "data: [DONE]\n\n"
+    }
+}
+
 pub(super) fn frame(piece: &Value) -> String {
     format!("data: {piece}\n\n")
 }
 
 /// Returns the tokens of all calls of the turn, as the original counts them: those that were cached are among those of the prompt.
-pub(super) fn usage(usage: &Usage) -> Value {
+fn usage(usage: &Usage) -> Value {
     let prompt = usage.input + usage.cache_read + usage.cache_write;
     json!({
         "prompt_tokens": prompt,

@@ -14,10 +14,10 @@ use ken_types::{Code, Error, Timestamp, hex};
 use ken_wire::Items;
 use serde_json::{Map, Value, json};
 
-use super::completions::{KNOWN, frame, messages, usage};
+use super::completions::{self, Head, KNOWN, frame, messages};
 use super::error::{self, unknown_model, unsupported};
 use super::input::{Role, Said, agent, form};
-use super::params::{sort, switch, text};
+use super::params::{sort, text};
 use super::sending::named_ignored;
 use super::tools::Tools;
 use crate::app::Gateway;
@@ -46,8 +46,7 @@ impl Asked {
         }
         let ignored = sort(&mut fields, &KNOWN)?;
         let ignored = ignored.into_iter().filter(|name| !USED.contains(&name.as_str())).collect();
-        let with_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
-        let stream = switch(&fields, "stream")?.then(|| with_usage == Some(&Value::Bool(true)));
+        let stream = completions::stream(&fields)?;
         let generate = generate(&model, &fields)?;
         Ok(Some(Asked { model, generate, stream, ignored }))
     }
@@ -155,30 +154,6 @@ fn failed(error: Error, model: &str) -> Failure {
     }
 }
 
-/// What an answer and each of its pieces begin with.
-struct Head {
-    id: String,
-    created: Timestamp,
-    model: String,
-}
-
-impl Head {
-    fn with(&self, object: &str, choices: Value) -> Value {
-        json!({
-            "id": self.id,
-            "object": object,
-            "created": self.created.millis() / 1_000,
-            "model": self.model,
-            "choices": choices,
-        })
-    }
-
-    fn piece(&self, delta: Value, finish_reason: Option<&str>) -> String {
-        let choices = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
-        frame(&self.with("chat.completion.chunk", choices))
-    }
-}
-
 fn finish_reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::ToolUse => "tool_calls",
@@ -207,11 +182,7 @@ async fn whole(head: &Head, mut next: Option<Delta>, mut items: Items<ModelGener
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
     }
-    let reason = finish_reason(made.stop_reason);
-    let choices = json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]);
-    let mut body = head.with("chat.completion", choices);
-    body["usage"] = usage(&made.usage);
-    Ok(body)
+    Ok(head.whole(message, finish_reason(made.stop_reason), &made.usage))
 }
 
 async fn streamed(
@@ -241,19 +212,9 @@ async fn streamed(
         };
     };
     let last = match end {
-        Ok(made) => last_pieces(&head, &made, with_usage),
+        Ok(made) => head.last_pieces(finish_reason(made.stop_reason), with_usage.then_some(&made.usage)),
         // The stream has begun, so its status is sent.
         Err(error) => frame(&error::body(&failed(error, &head.model))),
     };
     frames.send(last).await;
-}
-
-fn last_pieces(head: &Head, made: &Generated, with_usage: bool) -> String {
-    let mut last = head.piece(json!({}), Some(finish_reason(made.stop_reason)));
-    if with_usage {
-        let mut piece = head.with("chat.completion.chunk", json!([]));
-        piece["usage"] = usage(&made.usage);
-        last += &frame(&piece);
-    }
-    last + "data: [DONE]\n\n"
 }

@@ -116,12 +116,17 @@ pub(super) fn call_id(submission: &SubmissionId, call: &ProgramCall) -> String {
     format!("call_{}_{}", submission.as_str().replace('-', ""), call.id)
 }
 
+/// Returns the submission whose id has these 32 digits, between which the ids of OpenAI have no hyphens.
+pub(super) fn submission_of_digits(digits: &str) -> Option<SubmissionId> {
+    let is_plain = digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let parts = [digits.get(..8)?, digits.get(8..12)?, digits.get(12..16)?, digits.get(16..20)?, digits.get(20..)?];
+    is_plain.then(|| SubmissionId(parts.join("-")))
+}
+
 /// Returns the turn and the call that an id stands for; `None` for one of another service.
 pub(super) fn of_call_id(id: &str) -> Option<(SubmissionId, String)> {
     let (digits, call) = id.strip_prefix("call_")?.split_once('_')?;
-    let is_plain = digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let parts = [digits.get(..8)?, digits.get(8..12)?, digits.get(12..16)?, digits.get(16..20)?, digits.get(20..)?];
-    is_plain.then(|| (SubmissionId(parts.join("-")), call.to_owned()))
+    Some((submission_of_digits(digits)?, call.to_owned()))
 }
 
 #[cfg(test)]

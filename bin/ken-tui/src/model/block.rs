@@ -7,14 +7,13 @@ use ratatui::text::{Line, Span};
 
 use crate::growing::Growing;
 use crate::highlight::KnownColours;
-use crate::markdown::{self, Rendered};
+use crate::markdown::{self, FAINT, Rendered};
 use crate::wrap::{Cut, wrap};
 
 /// The number of lines of a folded output that are shown.
 const FOLDED_LINES: usize = 4;
 /// The number of lines of an activity that waits for a person.
 const WAITING_LINES: usize = 16;
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

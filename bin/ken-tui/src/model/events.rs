@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ken_approval::decided;
+use ken_client::chat::failure;
 use ken_client::{message_text, progress_line, source_lines};
 use serde_json::Value;
 
@@ -391,13 +392,6 @@ fn output(result: &Value) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Returns the reason why a turn failed, from its last event or from its exchange.
-pub(crate) fn failure(turn: &Value) -> &str {
-    let error = turn.get("error");
-    let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
-    message.unwrap_or("the turn failed")
 }
 
 /// Returns the duration in the field `durationMs`, if it is present.

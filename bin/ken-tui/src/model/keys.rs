@@ -95,7 +95,7 @@ impl Model {
     /// Handles Ctrl+C: it cancels the running turn, or else clears the draft. Pressed again, it ends the program.
     fn interrupt(&mut self) {
         if self.armed {
-            return self.quit(0);
+            return self.quit();
         }
         self.armed = true;
         self.overlay = Overlay::None;
@@ -144,7 +144,7 @@ impl Model {
             Key::Char('c') if alt => self.run("copy"),
             Key::Char('k') if alt => self.run("copy-code"),
             Key::Char('a') if alt => self.run("attach"),
-            Key::Char('d') if control && self.editor.is_empty() => self.quit(0),
+            Key::Char('d') if control && self.editor.is_empty() => self.quit(),
             Key::Char('u') if control => _ = self.editor.delete_line_by_head(),
             Key::Char('_' | '/' | '7') if control => _ = self.editor.undo(),
             Key::Char('_' | '/') if alt => _ = self.editor.redo(),
@@ -256,7 +256,7 @@ impl Model {
                 self.effects.push(Effect::Edit(text));
             }
             "help" => self.overlay = Overlay::Help(0),
-            "exit" => self.quit(0),
+            "exit" => self.quit(),
             "sessions" => self.open_sessions(),
             command => self.submit(Draft::new(format!("/{command}"))),
         }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ken_approval::Kind::{Fact, Risk};
 use ken_approval::Request;
 use ken_client::chat::Session;
+use ken_client::piped::fence_for;
 use ken_types::id::Mint;
 use ken_types::{Code, Error};
 use ratatui::style::Style;
@@ -499,7 +500,7 @@ impl Model {
         // Attachments stay for the next prompt, because a command takes none.
         self.attachments = std::mem::take(&mut draft.attachments);
         match name {
-            "exit" | "quit" => self.quit(0),
+            "exit" | "quit" => self.quit(),
             "help" => self.overlay = Overlay::Help(0),
             "session" => {
                 let text = match &self.session {
@@ -755,14 +756,14 @@ impl Model {
     }
 
     /// Ends the client. Unsent messages are saved in the history.
-    pub(crate) fn quit(&mut self, status: u8) {
+    pub(crate) fn quit(&mut self) {
         let draft = self.draft_text();
         let left = std::mem::take(&mut self.left).into_iter().map(|(_, draft)| draft);
         let queued = left.chain(std::mem::take(&mut self.queue));
         for text in queued.map(|draft| draft.text).chain([draft]) {
             self.remember(&text);
         }
-        self.effects.push(Effect::Quit(status));
+        self.effects.push(Effect::Quit(0));
     }
 
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
@@ -834,15 +835,6 @@ fn full_text(draft: &Draft) -> String {
         }
     }
     text
-}
-
-/// Returns a code fence that is longer than any in the text.
-fn fence_for(text: &str) -> String {
-    let mut fence = "```".to_owned();
-    while text.contains(&fence) {
-        fence.push('`');
-    }
-    fence
 }
 
 /// Splits `/name rest` into name and rest, by the same rules as the gateway.

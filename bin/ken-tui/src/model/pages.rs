@@ -1,11 +1,12 @@
 //! Adds pages of a transcript to the conversation.
 
 use ken_approval::Request;
+use ken_client::chat::failure;
 use ken_types::Error;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
-use super::events::{duration, failure, sources, text, text_at};
+use super::events::{duration, sources, text, text_at};
 use super::transcript::{Exchange, Status};
 use super::{Model, sentence};
 

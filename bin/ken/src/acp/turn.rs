@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use ken_approval::Request;
 use ken_client::approvals::{Decision, user};
-use ken_client::chat::{Identity, Turn};
+use ken_client::chat::{Identity, Turn, failure};
 use ken_client::{Gateway, LiveText};
-
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use super::peer::{Asked, Peer};
+use crate::ids::field;
 
 /// How often the answers of the editor and its wish to stop are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,11 +41,11 @@ impl<'a> TurnUpdates<'a> {
         while let Some(batch) = events.next(Some(TICK))? {
             if self.stops.swap(false, Ordering::Relaxed) {
                 is_cancelled = true;
-                self.gateway.cancel_submission(&Identity::local(), self.session, &self.turn.submission)?;
+                self.gateway.cancel(&Identity::local(), self.session, Some(&self.turn.submission))?;
             }
             self.take_answers(&mut questions)?;
-            for event in batch.iter().filter(|event| text(event, "submissionId") == self.turn.submission) {
-                if text(event, "type") == "submission_settled" {
+            for event in batch.iter().filter(|event| field(event, "submissionId") == self.turn.submission) {
+                if field(event, "type") == "submission_settled" {
                     self.update_text(live.end_line());
                     return ended(event, is_cancelled);
                 }
@@ -56,26 +56,26 @@ impl<'a> TurnUpdates<'a> {
     }
 
     fn take(&mut self, event: &Value, live: &mut LiveText, questions: &mut Vec<Question<'a>>) {
-        match text(event, "type") {
-            "approval_requested" => self.ask(text(event, "requestId"), questions),
+        match field(event, "type") {
+            "approval_requested" => self.ask(field(event, "requestId"), questions),
             "approval_decided" => {
-                let id = text(event, "requestId");
+                let id = field(event, "requestId");
                 questions.retain(|question| question.request.id != id);
-                let status = if text(event, "status") == "approved" { "completed" } else { "failed" };
+                let status = if field(event, "status") == "approved" { "completed" } else { "failed" };
                 self.update(json!({"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}));
             }
             // The steps of a worker are told, its texts are not: the agent says what came of them.
             "tool_start" => self.update(json!({
                 "sessionUpdate": "tool_call",
-                "toolCallId": text(event, "toolCallId"),
-                "title": text(event, "toolName"),
-                "kind": kind(text(event, "toolName")),
+                "toolCallId": field(event, "toolCallId"),
+                "title": field(event, "toolName"),
+                "kind": kind(field(event, "toolName")),
                 "status": "in_progress",
                 "rawInput": event.get("args"),
             })),
             "tool" => self.update(tool_end(event)),
             _ if event.get("parentSession").is_some() => {}
-            "thinking_delta" => self.chunk("agent_thought_chunk", text(event, "delta")),
+            "thinking_delta" => self.chunk("agent_thought_chunk", field(event, "delta")),
             _ => self.update_text(&live.add(event)),
         }
     }
@@ -174,15 +174,11 @@ fn options(request: &Request) -> Vec<Value> {
 
 /// Why a turn stopped, or the error with which it failed.
 fn ended(event: &Value, is_cancelled: bool) -> Result<&'static str, Error> {
-    match text(event, "outcome") {
+    match field(event, "outcome") {
         "completed" => Ok("end_turn"),
         "aborted" => Ok("cancelled"),
         _ if is_cancelled => Ok("cancelled"),
-        _ => {
-            let error = event.get("error");
-            let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
-            Err(Error::new(Code::Unavailable, message.unwrap_or("the turn failed")))
-        }
+        _ => Err(Error::unavailable(failure(event))),
     }
 }
 
@@ -193,7 +189,7 @@ fn tool_end(event: &Value) -> Value {
     let content = texts.map(|text| json!({"type": "content", "content": {"type": "text", "text": text}}));
     json!({
         "sessionUpdate": "tool_call_update",
-        "toolCallId": text(event, "toolCallId"),
+        "toolCallId": field(event, "toolCallId"),
         "status": if failed { "failed" } else { "completed" },
         "content": content.collect::<Vec<_>>(),
     })
@@ -201,14 +197,14 @@ fn tool_end(event: &Value) -> Value {
 
 /// A call of an earlier turn, from its activity in the transcript.
 pub(super) fn past_call(activity: &Value) -> Value {
-    let shown = ["preview", "error"].map(|name| text(activity, name)).into_iter().find(|text| !text.is_empty());
+    let shown = ["preview", "error"].map(|name| field(activity, name)).into_iter().find(|text| !text.is_empty());
     let content = shown.map(|text| json!({"type": "content", "content": {"type": "text", "text": text}}));
     json!({
         "sessionUpdate": "tool_call",
-        "toolCallId": text(activity, "id"),
-        "title": text(activity, "name"),
-        "kind": kind(text(activity, "name")),
-        "status": if text(activity, "status") == "completed" { "completed" } else { "failed" },
+        "toolCallId": field(activity, "id"),
+        "title": field(activity, "name"),
+        "kind": kind(field(activity, "name")),
+        "status": if field(activity, "status") == "completed" { "completed" } else { "failed" },
         "content": Vec::from_iter(content),
     })
 }
@@ -229,8 +225,4 @@ fn kind(name: &str) -> &'static str {
     } else {
         "other"
     }
-}
-
-fn text<'v>(event: &'v Value, name: &str) -> &'v str {
-    event.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -12,6 +12,7 @@ use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{geteuid, syncfs};
 
 use super::below::Below;
+use super::failed;
 use super::scope::Root;
 
 /// The name of the folder for what is unpacked, in each of the two folders.
@@ -116,8 +117,4 @@ impl Stage {
 pub(super) fn set_time(file: &File, time: u64) -> io::Result<()> {
     let limited = time.min(u64::from(u32::MAX)); // a time that every file system can keep
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(limited))
-}
-
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::unavailable(format!("{}: {error}", path.display()))
 }

@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::approvals::Questions;
-use ken_client::chat::{Identity, Turn};
+use ken_client::chat::{Identity, Turn, failure};
 use ken_client::interrupt::Interrupt;
 use ken_client::{Gateway, progress_line};
-use ken_types::{Code, Error};
+use ken_types::Error;
 use serde_json::Value;
 
 use super::reply::{Presenter, Reply};
@@ -52,7 +52,7 @@ impl<'a> TurnFollower<'a> {
         while let Some(batch) = events.next(Some(self.questions.tick(GLANCE)))? {
             if self.interrupt.take() {
                 let session = self.reply.session.as_deref().unwrap_or_default();
-                gateway.clone().cancel_submission(&Identity::local(), session, &self.turn.submission)?;
+                gateway.clone().cancel(&Identity::local(), session, Some(&self.turn.submission))?;
             }
             self.questions.read_line()?;
             let own_events: Vec<Value> = batch.into_iter().filter(|event| self.is_of_turn(event)).collect();
@@ -136,11 +136,7 @@ impl<'a> TurnFollower<'a> {
                     .hint("`ken sessions` names its session, `ken show SESSION` shows it"))
             }
             Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
-            _ => {
-                let error = event.get("error");
-                let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
-                Err(Error::new(Code::Unavailable, message.unwrap_or("the turn failed")))
-            }
+            _ => Err(Error::unavailable(failure(event))),
         }
     }
 }

@@ -129,9 +129,9 @@ impl Findings {
 /// Exit status 0 when nothing is wrong, whatever notes there are, 1 for warnings only, 2 for errors.
 pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
     let places = globals.places()?;
-    let mut findings = examine(&places)?;
+    let mut findings = examine(&places);
     if args.fix && mend(&findings, args.json)? {
-        findings = examine(&places)?;
+        findings = examine(&places);
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     for finding in &findings {
@@ -169,7 +169,7 @@ fn mend(findings: &[Finding], json: bool) -> Result<bool, Error> {
     Ok(has_changed)
 }
 
-fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
+fn examine(places: &Places) -> Vec<Finding> {
     let progress = Progress::start("checking the configuration");
     let mut findings = Findings::default();
     setup::check(places, &mut findings);
@@ -196,7 +196,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     data::check(places, is_up, &mut findings);
     data::check_retention(places, config.retention, &mut findings);
     data::check_backups(places, &mut findings);
-    Ok(findings.0)
+    findings.0
 }
 
 /// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.

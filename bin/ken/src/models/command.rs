@@ -12,9 +12,9 @@ use super::config_file::ProviderTable;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::Trial;
-use super::typed;
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line, print_note, show_clap_error};
+use crate::typed;
 
 #[derive(Debug, Parser)]
 #[command(

@@ -8,4 +8,3 @@ pub(crate) mod running;
 pub(crate) mod secret_file;
 pub(crate) mod setup;
 pub(crate) mod trial;
-pub(crate) mod typed;

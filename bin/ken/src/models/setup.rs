@@ -13,10 +13,10 @@ use super::config_file::ProviderTable;
 use super::running;
 use super::secret_file::{SecretFile, checked_key};
 use super::trial::{Trial, models_here};
-use super::typed;
 use crate::doctor;
 use crate::globals::Globals;
 use crate::output::{Outcome, print_line, print_note};
+use crate::typed;
 
 /// The number of models that are listed before a person is asked for one.
 const SHOWN_MODELS: usize = 20;

@@ -18,13 +18,23 @@ pub(crate) fn is_person() -> bool {
 
 /// Asks, and returns what was typed without blanks around it. Fails with `cancelled` at the end of the input.
 pub(crate) fn line(question: &str) -> Result<String, Error> {
+    match answer(question)?.as_str() {
+        "" => Err(cancelled()),
+        text => Ok(text.trim().to_owned()),
+    }
+}
+
+/// Asks whether to do something. The end of the input is a no.
+pub(crate) fn is_agreed(question: &str) -> Result<bool, Error> {
+    Ok(matches!(answer(question)?.trim(), "y" | "Y" | "yes"))
+}
+
+fn answer(question: &str) -> Result<String, Error> {
     print_on_stderr(question);
     let mut text = String::new();
     let read = std::io::stdin().read_line(&mut text);
-    match read.map_err(|error| Error::internal(format!("standard input: {error}")))? {
-        0 => Err(cancelled()),
-        _ => Ok(text.trim().to_owned()),
-    }
+    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
+    Ok(text)
 }
 
 /// Asks for a secret. The terminal shows nothing of it.
