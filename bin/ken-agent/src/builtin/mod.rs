@@ -43,7 +43,7 @@ pub(crate) struct Builtin {
     agents: &'static [&'static str],
     /// Whether a call may be repeated if its outcome is unknown.
     pub(crate) idempotent: bool,
-    /// Whether a call changes nothing.
+    /// Whether a call changes nothing, and reads nothing that its turn has recorded, so that it need not wait until that is on disk.
     pub(crate) only_reads: bool,
     run: Run,
 }
@@ -106,7 +106,7 @@ fn tool(name: &str, description: &str, properties: Value, required: &[&str], run
     }
 }
 
-/// Creates a tool that changes nothing.
+/// Creates a tool that changes nothing, and reads nothing that its turn has recorded.
 fn reader(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
     Builtin { only_reads: true, ..tool(name, description, properties, required, run) }
 }

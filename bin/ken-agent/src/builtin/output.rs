@@ -7,7 +7,7 @@ use ken_types::ops::blobs::{GetOutput, OutputsGet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, reader, store};
+use super::{Builtin, Parts, arguments, store, tool};
 use crate::ports::Caller;
 
 /// The size of a part in bytes, which is both the default and the maximum.
@@ -15,7 +15,8 @@ const PART: u32 = 16 * 1024;
 const MAX_PART: u32 = 32 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![reader(
+    // Not a `reader`: the output is found by the event of the call that had it, which has to be on disk by then.
+    vec![tool(
         READ_OUTPUT,
         "Read a part of the whole output of a tool, when its result shows only the beginning and the end.",
         json!({
