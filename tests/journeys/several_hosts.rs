@@ -491,7 +491,7 @@ fn who_waits_for_a_host_is_told_so() {
     assert!(runs(&second, &["why", &turns[0]]).contains(at));
     assert!(runs(&second, &["hosts", "list", "--json"]).contains("\"waiting\":2"));
     if let Some(program) = chromium() {
-        let browser = Browser::start(&program);
+        let browser = Browser::open(&program);
         let tab = browser.tab(1280, 800, false);
         tab.open(&format!("{}/#/chat/{session}", second.url()));
         tab.sees(&waits);
