@@ -1,17 +1,18 @@
 //! A headless Chromium, driven over the DevTools protocol (<https://chromedevtools.github.io/devtools-protocol/>) through two
 //! pipes, and what a person does and sees in it.
 
-use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::rc::Rc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 /// How long a page may take for anything; a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,63 +26,52 @@ pub fn chromium() -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join("chromium")).find(|program| program.is_file())
 }
 
+/// A browser as a test sees it, with windows, cookies, storage and a cache of its own: a context of the one Chromium that all tests of a
+/// program share, because to start one takes longer than most tests. It is closed when this is dropped.
 pub struct Browser {
-    child: Child,
-    wire: Rc<RefCell<Wire>>,
-    _profile: TempDir,
-}
-
-struct Wire {
-    to: ChildStdin,
-    from: Receiver<Value>,
-    last: u64,
-    /// What the browser has reported, for all tabs.
-    events: Vec<Value>,
+    process: &'static Process,
+    context: String,
+    /// The sessions of its tabs.
+    sessions: Mutex<Vec<String>>,
 }
 
 /// One tab.
 pub struct Tab {
-    wire: Rc<RefCell<Wire>>,
+    process: &'static Process,
     session: String,
 }
 
-impl Browser {
-    pub fn start(program: &Path) -> Browser {
-        Browser::start_with(program, &[])
-    }
+/// A running Chromium. Nothing drops it: it ends with the process of the tests, whose end closes its pipe.
+struct Process {
+    _shell: Child,
+    to: Mutex<ChildStdin>,
+    last: AtomicU64,
+    inbox: Arc<Mutex<Inbox>>,
+}
 
-    /// Starts it with further options.
-    pub fn start_with(program: &Path, options: &[&str]) -> Browser {
-        let profile = tempfile::tempdir().expect("a folder");
-        // The browser reads from descriptor 3 and writes to descriptor 4. As root it has no sandbox of its own.
-        let script = "program=$0; profile=$1; shift; exec \"$program\" \"$@\" --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage \
-                      --no-first-run --disable-extensions --disable-background-networking --disable-component-update \
-                      --user-data-dir=\"$profile\" about:blank 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null";
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).arg(program).arg(profile.path()).args(options);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the browser");
-        let to = child.stdin.take().expect("a pipe");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let (sender, from) = channel();
-        std::thread::spawn(move || {
-            let mut message = Vec::new();
-            while output.read_until(0, &mut message).is_ok_and(|length| length > 0) {
-                message.pop();
-                let value = serde_json::from_slice(&message).unwrap_or_default();
-                message.clear();
-                if sender.send(value).is_err() {
-                    return;
-                }
-            }
-        });
-        let wire = Wire { to, from, last: 0, events: Vec::new() };
-        Browser { child, wire: Rc::new(RefCell::new(wire)), _profile: profile }
+/// What the browser has said.
+#[derive(Default)]
+struct Inbox {
+    /// Who waits for the reply to a call, by its number.
+    callers: HashMap<u64, Sender<Value>>,
+    /// The events of each tab that is open, by its session.
+    events: HashMap<String, Vec<Value>>,
+}
+
+impl Browser {
+    /// Opens a new one. The first starts this program for all that follow.
+    pub fn open(program: &Path) -> Browser {
+        static SHARED: OnceLock<Process> = OnceLock::new();
+        let process = SHARED.get_or_init(|| Process::start(program));
+        let context = process.call(None, "Target.createBrowserContext", json!({}));
+        let context = context["browserContextId"].as_str().expect("a context").to_owned();
+        Browser { process, context, sessions: Mutex::default() }
     }
 
     /// Opens a tab that a person looks at, of this size in CSS pixels.
     pub fn tab(&self, width: u32, height: u32, is_dark: bool) -> Tab {
         // In a window of its own, it is visible.
-        let tab = self.attach(json!({"url": "about:blank", "newWindow": true}));
+        let tab = self.attach(true);
         tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true}));
         tab.resize(width, height);
         let scheme = if is_dark { "dark" } else { "light" };
@@ -92,17 +82,21 @@ impl Browser {
 
     /// Opens a tab in the window of the others, of which one at a time is visible.
     pub fn tab_behind(&self, width: u32, height: u32) -> Tab {
-        let tab = self.attach(json!({"url": "about:blank"}));
+        let is_first = self.sessions.lock().expect("sessions").is_empty();
+        let tab = self.attach(is_first);
         tab.resize(width, height);
         tab
     }
 
-    fn attach(&self, target: Value) -> Tab {
-        let call = |method: &str, params: Value| self.wire.borrow_mut().call(None, method, params);
-        let target = call("Target.createTarget", target);
-        let attached = call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
+    fn attach(&self, is_in_new_window: bool) -> Tab {
+        let target = json!({"url": "about:blank", "browserContextId": self.context, "newWindow": is_in_new_window});
+        let target = self.process.call(None, "Target.createTarget", target);
+        let params = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = self.process.call(None, "Target.attachToTarget", params);
         let session = attached["sessionId"].as_str().expect("a session").to_owned();
-        let tab = Tab { wire: self.wire.clone(), session };
+        self.sessions.lock().expect("sessions").push(session.clone());
+        self.process.inbox.lock().expect("the inbox").events.insert(session.clone(), Vec::new());
+        let tab = Tab { process: self.process, session };
         for domain in ["Page", "Runtime", "Network", "Log", "Audits"] {
             tab.call(&format!("{domain}.enable"), json!({}));
         }
@@ -112,36 +106,82 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The pipe's end ends the browser too, but not before its profile is removed.
-        _ = self.child.kill();
-        _ = self.child.wait();
+        // A test that has failed must not panic again, which would end the process and all other tests.
+        let params = json!({"browserContextId": self.context});
+        let closed = self.process.try_call(None, "Target.disposeBrowserContext", params);
+        let sessions = std::mem::take(self.sessions.get_mut().expect("sessions"));
+        if let Ok(mut inbox) = self.process.inbox.lock() {
+            inbox.events.retain(|session, _| !sessions.contains(session));
+        }
+        assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
 }
 
-impl Wire {
-    fn call(&mut self, session: Option<&str>, method: &str, params: Value) -> Value {
-        self.last += 1;
-        let mut message = json!({"id": self.last, "method": method, "params": params});
+impl Process {
+    fn start(program: &Path) -> Process {
+        // The browser reads from descriptor 3 and writes to descriptor 4. As root it has no sandbox of its own. The shell outlives the
+        // tests, also if they are killed, and removes what the browser leaves. `ken.test` is an address that is not local. The features
+        // load pages behind the address bar of each window, and a process for a page to come: nine tenths of what a new window costs.
+        let script = "folder=$(mktemp -d) || exit; \
+                      TMPDIR=$folder \"$0\" --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage \
+                      --no-first-run --disable-extensions --disable-background-networking --disable-component-update \
+                      --disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess \
+                      --host-resolver-rules='MAP ken.test 127.0.0.1' --user-data-dir=\"$folder/profile\" about:blank 3<&0 4>&1 0</dev/null 1>/dev/null; \
+                      rm -rf \"$folder\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(program).stderr(Stdio::null());
+        // In a group of its own, it is not interrupted at a terminal before it has cleaned up.
+        command.process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the browser");
+        let to = child.stdin.take().expect("a pipe");
+        let output = child.stdout.take().expect("a pipe");
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let filled = Arc::clone(&inbox);
+        std::thread::spawn(move || sort(output, &filled));
+        Process { _shell: child, to: Mutex::new(to), last: AtomicU64::new(0), inbox }
+    }
+
+    fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+        self.try_call(session, method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value, String> {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut message = json!({"id": number, "method": method, "params": params});
         if let Some(session) = session {
             message["sessionId"] = session.into();
         }
-        self.to.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let message = self.from.recv_timeout(left).unwrap_or_else(|_| panic!("no answer to {method}"));
-            if message["id"] == self.last {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].clone();
+        let (sender, reply) = channel();
+        self.inbox.lock().expect("the inbox").callers.insert(number, sender);
+        let written = self.to.lock().expect("the pipe").write_all(format!("{message}\0").as_bytes());
+        written.map_err(|error| format!("the browser does not listen: {error}"))?;
+        let reply = reply.recv_timeout(PATIENCE).map_err(|error| format!("no answer: {error}"))?;
+        if reply["error"].is_null() { Ok(reply["result"].clone()) } else { Err(reply["error"].to_string()) }
+    }
+}
+
+/// Reads what the browser says, and gives replies to those who wait for them. At its end nobody is left waiting.
+fn sort(output: impl Read, inbox: &Mutex<Inbox>) {
+    let (mut output, mut message) = (BufReader::new(output), Vec::new());
+    while output.read_until(0, &mut message).is_ok_and(|length| length > 0) {
+        message.pop();
+        let value: Value = serde_json::from_slice(&message).unwrap_or_default();
+        message.clear();
+        let mut inbox = inbox.lock().expect("the inbox");
+        if let Some(number) = value["id"].as_u64() {
+            if let Some(caller) = inbox.callers.remove(&number) {
+                _ = caller.send(value);
             }
-            self.events.push(message);
+        } else if let Some(events) = value["sessionId"].as_str().and_then(|session| inbox.events.get_mut(session)) {
+            events.push(value);
         }
     }
+    inbox.lock().expect("the inbox").callers.clear();
 }
 
 impl Tab {
     pub fn call(&self, method: &str, params: Value) -> Value {
-        self.wire.borrow_mut().call(Some(&self.session), method, params)
+        self.process.call(Some(&self.session), method, params)
     }
 
     pub fn resize(&self, width: u32, height: u32) {
@@ -270,9 +310,8 @@ impl Tab {
     /// What the browser has reported about this tab, by the name of the event.
     pub fn events(&self, name: &str) -> Vec<Value> {
         self.eval("0");
-        let wire = self.wire.borrow();
-        let own =
-            wire.events.iter().filter(|event| event["sessionId"] == self.session.as_str() && event["method"] == name);
+        let inbox = self.process.inbox.lock().expect("the inbox");
+        let own = inbox.events.get(&self.session).into_iter().flatten().filter(|event| event["method"] == name);
         own.map(|event| event["params"].clone()).collect()
     }
 

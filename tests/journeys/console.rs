@@ -54,7 +54,7 @@ fn browser() -> Option<Browser> {
         skip("chromium is not installed");
         return None;
     };
-    Some(Browser::start(&program))
+    Some(Browser::open(&program))
 }
 
 fn picture(tab: &Tab, name: &str) {
@@ -868,8 +868,7 @@ fn an_answer_says_what_supports_each_of_its_sentences() {
 /// At an address that is not local nobody comes in but by a link.
 #[test]
 fn a_link_lets_a_browser_in_and_leaves_the_address() {
-    let Some(program) = chromium() else { return skip("chromium is not installed") };
-    let browser = Browser::start_with(&program, &["--host-resolver-rules=MAP ken.test 127.0.0.1"]);
+    let Some(browser) = browser() else { return };
     let system = started();
     let tab = browser.tab(WIDE.0, WIDE.1, false);
     let address = format!("http://ken.test:{}", system.address().port());
