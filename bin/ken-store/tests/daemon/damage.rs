@@ -382,7 +382,7 @@ fn a_frame_that_a_kill_has_cut_short_is_no_damage() {
             let daemon = Daemon::start(home.path());
             daemon.end(Signal::SIGKILL);
             tear_frame(&state_of(home.path()));
-            drop(Sqlite::open(&database).unwrap());
+            assert_eq!(Daemon::start(home.path()).end(Signal::SIGTERM), Some(0));
             assert!(!has_recorded_loss(&database), "{more:?}");
         }
     }
