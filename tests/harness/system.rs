@@ -295,9 +295,13 @@ impl System {
 
     /// Interrupts `ken up`, waits until it ends, and returns its exit status.
     pub fn down(&mut self) -> Option<i32> {
-        let mut up = self.up.take()?;
-        signal(i32::try_from(up.id()).expect("a pid"), Signal::SIGINT);
-        up.wait().expect("ken up").code()
+        signal(i32::try_from(self.up.as_ref()?.id()).expect("a pid"), Signal::SIGINT);
+        self.ended()
+    }
+
+    /// Waits until `ken up` ends, and returns its exit status.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.up.take()?.wait().expect("ken up").code()
     }
 
     /// A client that checks every answer against the contract.

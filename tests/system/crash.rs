@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, Client, System};
-use nix::sys::signal::Signal;
+use ken_tests::{Answer, Builder, Client, System, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
@@ -77,6 +78,29 @@ fn a_turn_continues_where_a_killed_agent_left_it() {
         types.iter().filter(|kind| **kind == "message_start").count(),
         types.iter().filter(|kind| **kind == "message_end").count()
     );
+}
+
+/// ken-model ends while kend stands still, and kend stops before it could start ken-model again. The turn that waits for it does not fail: it
+/// is done after the next start.
+#[test]
+fn a_turn_that_waits_for_a_model_part_is_done_after_a_stop() {
+    let mut system = System::start();
+    let session = system.session();
+    let [kend, model] = ["kend", "model"].map(|part| Pid::from_raw(system.pid(part)));
+    kill(kend, Signal::SIGSTOP).unwrap();
+    kill(model, Signal::SIGKILL).unwrap();
+    let mut client = system.client();
+    let prompt = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
+    prompt.json(&say(&session, "Are you there?")).send().expect(202);
+    let status = |system: &System| exchanges(system, &session)[0]["status"].clone();
+    until("the turn has begun", || status(&system) == "running");
+    // It stops when it goes on.
+    kill(kend, Signal::SIGTERM).unwrap();
+    kill(kend, Signal::SIGCONT).unwrap();
+    assert_eq!(system.ended(), Some(0));
+    system.up();
+    until("the turn has ended", || status(&system) != "running" && status(&system) != "queued");
+    assert_eq!(status(&system), "completed");
 }
 
 fn say(session: &str, text: &str) -> Value {

@@ -35,7 +35,8 @@ pub(crate) trait Journal: Send {
     /// Records one event of the agent itself, or of one of its tasks or workers.
     fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits for `work` and sends recorded events in the meantime. Fails if nothing more may be recorded.
+    /// Waits for `work` and sends recorded events in the meantime, unless they are sent elsewhere or nowhere, as by default. Fails if nothing
+    /// more may be recorded.
     fn during<T: Send>(
         &mut self,
         work: impl Future<Output = T> + Send,
@@ -43,10 +44,8 @@ pub(crate) trait Journal: Send {
         async { Ok(work.await) }
     }
 
-    /// Waits until all recorded events are on disk. A replay has none.
-    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        std::future::ready(Ok(()))
-    }
+    /// Waits until all recorded events are on disk.
+    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Stores a request for an approval in the same write as all recorded events, and records its event if a person has
     /// to decide. The inner error says why the request was refused. A replay requests nothing.

@@ -49,6 +49,17 @@ pub(crate) struct Ports {
     pub(crate) workers: Arc<dyn Workers>,
 }
 
+impl Ports {
+    /// Whether this process stops.
+    pub(crate) async fn is_stopping(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.policy.stopping() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+}
+
 /// The tools that a model may call.
 pub(crate) trait Tools: Send + Sync {
     /// Loads the list of tools before a submission starts or resumes.

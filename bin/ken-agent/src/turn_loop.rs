@@ -117,13 +117,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
 
     /// Leaves a turn between its steps to the next process if this one stops. A model call that begins now would be cut when
     /// the time to stop is over, and made again; and until then no other turn could begin.
-    async fn leave_if_stopping(&mut self) -> Result<(), Error> {
-        let stops = tokio::select! {
-            biased;
-            () = self.ports.policy.stopping() => true,
-            () = std::future::ready(()) => false,
-        };
-        if stops { self.leave().await } else { Ok(()) }
+    pub(crate) async fn leave_if_stopping(&mut self) -> Result<(), Error> {
+        if self.ports.is_stopping().await { self.leave().await } else { Ok(()) }
     }
 
     /// Leaves a turn to the next process. A worker stays: it is dropped with the turn that it works for.

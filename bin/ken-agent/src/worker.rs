@@ -32,7 +32,11 @@ impl<M: Model> Workers for ModelWorkers<M> {
 /// Does a task and returns the worker's last message.
 async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
-    let info = info(model).await?;
+    let info = match info(model).await {
+        // As in the turn that gave the task: the next process has a model.
+        Err(_) if ports.is_stopping().await => events.leave().await,
+        known => known?,
+    };
     // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.
     let (_, abort) = watch::channel(false);
     let mut journal = Relay::new(&caller, &task, events, Mint::fresh()?);

@@ -7,19 +7,24 @@ use std::time::Duration;
 
 use ken_types::event::{Block, Body, Event, Failure, Message, Outcome, StopReason, ToolResult};
 use ken_types::ops::agent::Record;
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{Generate, ModelState, ToolSpec};
 use ken_types::ops::store::{Claim, EndReason, History, PastExchange, SettleSubmission, SubmissionKind};
 use ken_types::ops::tools::Approval;
-use ken_types::{Error, Timestamp};
+use ken_types::{Code, Error, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Agent;
-use crate::ports::{Events, Grant, Pending, Policy, Ports, RequestedCall, Tools};
+use crate::model::{Model, ModelError};
+use crate::ports::{Events, Grant, NoWorkers, Pending, Policy, Ports, RequestedCall, Tools, Workers};
 use crate::share::Share;
-use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers};
+use crate::testing::{
+    Act, MemoryModel, MemoryReply, MemoryStore, TestTools, claim, in_session, ports, seams_with_workers,
+};
 use crate::turn_state::TurnState;
+use crate::worker::ModelWorkers;
 
 /// A submission to be run from the start or resumed.
 #[derive(Clone)]
@@ -300,6 +305,71 @@ fn a_call_is_made_again_only_if_it_failed_and_its_grant_is_unused() {
         let (_abort, aborted) = watch::channel(false);
         paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
         assert_eq!(*tools.ran.lock().unwrap(), vec!["c1"; times], "{tool}");
+    }
+}
+
+/// A ken-model that cannot be reached.
+#[derive(Clone)]
+struct Gone;
+
+impl Model for Gone {
+    type Reply = MemoryReply;
+
+    async fn info(&self) -> Result<ModelState, Error> {
+        Err(Error::unavailable("model cannot be reached"))
+    }
+
+    async fn generate(&self, _request: &Generate) -> Result<MemoryReply, ModelError> {
+        Err(ModelError::Died)
+    }
+}
+
+/// The policy of a process that stops from some time on.
+struct Stopping(Instant);
+
+impl Policy for Stopping {
+    fn stopping(&self) -> Pending<'static, ()> {
+        Box::pin(tokio::time::sleep_until(self.0))
+    }
+
+    fn check(&self, _requested: RequestedCall, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// Runs a turn until it ends or is left to the next process, which stops a second after the start if it does.
+fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, stops: bool) -> Result<Outcome, Code> {
+    let (_abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let mut ports = Ports { workers, ..ports(&TestTools::default()) };
+        if stops {
+            ports.policy = Arc::new(Stopping(Instant::now() + Duration::from_secs(1)));
+        }
+        let agent = Agent { store: store.clone(), model, ports };
+        agent.run(claim("hello"), aborted).await.map_err(|error| error.code)
+    })
+}
+
+/// While kend stops, it does not start a ken-model that has ended again. The next process has one.
+#[test]
+fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
+    for (stops, expected) in [(false, Ok(Outcome::Failed)), (true, Err(Code::Cancelled))] {
+        let store = MemoryStore::default();
+        assert_eq!(end_of(&store, Gone, Arc::new(NoWorkers), stops), expected);
+        assert_eq!(store.kept.lock().unwrap().settled.is_none(), stops);
+    }
+}
+
+/// Nor does the task of a worker end there.
+#[test]
+fn a_task_without_a_model_part_fails_but_not_in_a_process_that_stops() {
+    let call = Act::Call { id: "c1".into(), name: "task".into() };
+    for (stops, expected) in [(false, Ok(Outcome::Completed)), (true, Err(Code::Cancelled))] {
+        let (store, model) = (MemoryStore::default(), MemoryModel::new(vec![vec![call.clone()], vec![text("Done.")]]));
+        assert_eq!(end_of(&store, model, Arc::new(ModelWorkers { model: Gone }), stops), expected);
+        let events = store.events();
+        assert!(events.iter().any(|event| matches!(event.body, Body::TaskStart { .. })));
+        assert_eq!(events.iter().any(|event| matches!(event.body, Body::Task { .. })), !stops, "{events:?}");
     }
 }
 
