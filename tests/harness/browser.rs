@@ -41,7 +41,7 @@ pub struct Tab {
     session: String,
 }
 
-/// A running Chromium. Nothing drops it: it ends with the process of the tests, whose end closes its pipe.
+/// A running Chromium. It is never dropped: it ends when the process of the tests ends, because that closes its pipe.
 struct Process {
     _shell: Child,
     to: Mutex<ChildStdin>,
@@ -54,12 +54,12 @@ struct Process {
 struct Inbox {
     /// Who waits for the reply to a call, by its number.
     callers: HashMap<u64, Sender<Value>>,
-    /// The events of each tab that is open, by its session.
+    /// The events of each open tab, by the session of the tab.
     events: HashMap<String, Vec<Value>>,
 }
 
 impl Browser {
-    /// Opens a new one. The first starts this program for all that follow.
+    /// Opens a context. The first call starts the program, and all later calls use the same process.
     pub fn open(program: &Path) -> Browser {
         static SHARED: OnceLock<Process> = OnceLock::new();
         let process = SHARED.get_or_init(|| Process::start(program));
@@ -120,8 +120,9 @@ impl Drop for Browser {
 impl Process {
     fn start(program: &Path) -> Process {
         // The browser reads from descriptor 3 and writes to descriptor 4. As root it has no sandbox of its own. The shell outlives the
-        // tests, also if they are killed, and removes what the browser leaves. `ken.test` is an address that is not local. The features
-        // load pages behind the address bar of each window, and a process for a page to come: nine tenths of what a new window costs.
+        // tests, also if they are killed, and removes what the browser leaves. `ken.test` is an address that is not local. The disabled
+        // features load hidden pages for the address bar of each window and start a process in advance. They take most of the time of a new
+        // window.
         let script = "folder=$(mktemp -d) || exit; \
                       TMPDIR=$folder \"$0\" --headless=new --remote-debugging-pipe --no-sandbox --disable-gpu --disable-dev-shm-usage \
                       --no-first-run --disable-extensions --disable-background-networking --disable-component-update \
@@ -160,7 +161,8 @@ impl Process {
     }
 }
 
-/// Reads what the browser says, and gives replies to those who wait for them. At its end nobody is left waiting.
+/// Reads the messages of the browser until it ends. Passes each reply to the call that waits for it, and keeps the events of open tabs. When the
+/// browser ends, the calls that still wait fail.
 fn sort(output: impl Read, inbox: &Mutex<Inbox>) {
     let (mut output, mut message) = (BufReader::new(output), Vec::new());
     while output.read_until(0, &mut message).is_ok_and(|length| length > 0) {

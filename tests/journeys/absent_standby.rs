@@ -1,6 +1,6 @@
-//! Two hosts whose database server has a synchronous standby that is away: they wait, and keep what they hold. These tests wait more than
-//! they compute, for a minute and half of one. Tests begin in the order of their names, so this file has one of the first: others run
-//! meanwhile.
+//! Two hosts whose database server has a synchronous standby that is away: they wait, and keep their turns. One of these tests takes a minute
+//! and the other half a minute, mostly without using the processor. Tests start in the order of their names, and this name is the first, so
+//! that the other tests run at the same time.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::database_server::is_ready;
 use crate::several_hosts::{add, hosts, send};
 
-/// Two hosts that each work on a turn without an end, and what tells of it.
+/// Two hosts that each run a turn that never ends, and the leases of these turns at the start of the test.
 struct Holding {
     hosts: [System; 2],
     database: String,
@@ -32,7 +32,7 @@ impl Holding {
         holding
     }
 
-    /// The leases, and who holds them in which activity.
+    /// Returns each lease with the host that holds it and the epoch of that host.
     fn held(&self, server: &Postgres) -> String {
         let sql = "SELECT s.id, lease, holder, epoch FROM ken.submissions AS s JOIN ken.hosts ON host = holder WHERE open = 0 AND lease > 0 ORDER BY 1";
         server.sql(&self.database, sql)
@@ -42,7 +42,7 @@ impl Holding {
     fn goes_on(&self, server: &Postgres) {
         until("both work again", || self.hosts.iter().all(is_ready));
         assert!(self.hosts.iter().all(|host| add(host, "after") == 201));
-        // A host that took the other for silent would do so now.
+        // If a host took the other one for silent, it would do so within this time.
         sleep(Duration::from_secs(12));
         assert_eq!(self.held(server), self.before, "a turn has begun again, or a host has");
         assert_eq!(hosts(&self.hosts[0]).iter().filter(|host| host.state == "active").count(), 2);
@@ -75,7 +75,8 @@ fn hosts_keep_what_they_hold_while_the_synchronous_standby_is_away() {
     holding.goes_on(&server);
 }
 
-/// What the standby has got last is older than a host may be silent: the hosts show that they work without waiting for it.
+/// When the standby is promoted, its data are older than the time after which a silent host is lost. Neither host is lost, because only what a
+/// host has seen since the promotion counts.
 #[test]
 fn hosts_keep_what_they_hold_when_a_standby_is_promoted_that_was_away() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -61,7 +61,7 @@ pub(super) fn messages(fields: &Map<String, Value>) -> Result<Vec<Said>, Failure
     given.iter().enumerate().map(read).collect()
 }
 
-/// Returns whether the answer is sent as it is made, and then whether its last piece says how many tokens it took.
+/// Returns `None` if the answer is sent as a whole. If it is streamed, returns whether the stream ends with the number of tokens used.
 pub(super) fn stream(fields: &Map<String, Value>) -> Result<Option<bool>, Error> {
     let with_usage = fields.get("stream_options").and_then(|options| options.get("include_usage"));
     Ok(switch(fields, "stream")?.then(|| with_usage == Some(&Value::Bool(true))))

@@ -116,7 +116,7 @@ pub(super) fn call_id(submission: &SubmissionId, call: &ProgramCall) -> String {
     format!("call_{}_{}", submission.as_str().replace('-', ""), call.id)
 }
 
-/// Returns the submission whose id has these 32 digits, between which the ids of OpenAI have no hyphens.
+/// Returns the submission with this id, which is written as 32 hexadecimal digits without the hyphens.
 pub(super) fn submission_of_digits(digits: &str) -> Option<SubmissionId> {
     let is_plain = digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let parts = [digits.get(..8)?, digits.get(8..12)?, digits.get(12..16)?, digits.get(16..20)?, digits.get(20..)?];

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use common::{Home, probe};
 
-/// How many times its limit a time may be where other tests run beside this one, on a machine that may be busy. `make torture`, which sets
-/// `KEN_RESTARTS`, holds each time to its limit.
+/// The factor by which a time may exceed its limit in `make test`, where other tests use the machine at the same time. `make torture`, which
+/// sets `KEN_RESTARTS`, checks the limit itself.
 const BUSY: u32 = 10;
 
 /// Prints the figure of a goal, and fails if the goal is missed.
@@ -29,7 +29,7 @@ fn goal(number: u8, what: &str, figure: &str, goal: &str, is_met: bool) {
     timed_goal(number, what, figure, goal, is_met, &[]);
 }
 
-/// As `goal`, for one that has limits of time. `times` has each time with its limit.
+/// Like `goal`, for a goal with limits of time. `times` contains each measured time and its limit.
 fn timed_goal(number: u8, what: &str, figure: &str, goal: &str, is_right: bool, times: &[(Duration, Duration)]) {
     let are_within = |factor: u32| times.iter().all(|(time, limit)| *time <= *limit * factor);
     let state = if is_right && are_within(1) { "met" } else { "MISSED" };
