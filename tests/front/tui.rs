@@ -542,8 +542,10 @@ fn nothing_of_a_growing_answer_is_lost_on_a_narrow_terminal_that_changes_its_siz
         terminal.resize(columns, rows);
         step.store(true, Ordering::Relaxed);
     }
-    // The line above the editor says for which width the screen was drawn.
-    let drawn = |screen: &str, columns| screen.lines().any(|line| line.trim_end() == "─".repeat(columns));
+    // The line above the editor says for which width the screen was drawn. What follows it stands in the same line of the text if the
+    // terminal has wrapped there before, when the client still took it for wider.
+    let drawn =
+        |screen: &str, columns| screen.contains(&"─".repeat(columns)) && !screen.contains(&"─".repeat(columns + 1));
     terminal.wait_for_screen("the end", |screen| screen.contains("w19") && drawn(screen, 20));
     terminal.resize(80, 40);
     let screen = terminal.wait_for_screen("the whole answer", |screen| {
