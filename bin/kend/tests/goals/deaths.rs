@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::common::{Home, Kend, is_running, kill9, until, wait_for_restart};
-use super::{alone, floors, goal, ms, names, percentile, ratio, ten, time_until, timed_goal};
+use super::{alone, floors, goal, is_exact, ms, names, percentile, ratio, ten, time_until, timed_goal};
 
 #[test]
 fn goal_01_a_killed_service_is_back_at_once() {
@@ -91,7 +91,7 @@ fn are_about(delays: &[u64], wanted: &[u64]) -> bool {
     delays.len() >= wanted.len() && delays.iter().zip(wanted).all(is_about)
 }
 
-/// Runs beside what is measured: it takes a minute, in which kend does nearly nothing.
+/// Runs beside what is measured: it takes a minute, in which kend does nearly nothing; without the last delays, a third of it.
 #[test]
 fn goal_03_a_crash_loop_is_slow_and_the_delay_resets_by_itself() {
     let entry = |name: &str| {
@@ -121,7 +121,8 @@ fn goal_03_a_crash_loop_is_slow_and_the_delay_resets_by_itself() {
     let calm = delays(&kend, "calm");
     let at_once = kend.notes("calm").iter().filter(|note| note.ends_with("; starting again at once")).count();
 
-    std::thread::sleep(Duration::from_secs(60).saturating_sub(begun.elapsed()));
+    let (seconds, most) = if is_exact() { (60, 12) } else { (20, 8) };
+    std::thread::sleep(Duration::from_secs(seconds).saturating_sub(begun.elapsed()));
     let starts = home.numbers("loop").len() - before;
     let looping = delays(&kend, "loop");
     let others_noticed = kend.part_pid("other") != other || kend.part("other")["restarts"] != 0;
@@ -131,15 +132,21 @@ fn goal_03_a_crash_loop_is_slow_and_the_delay_resets_by_itself() {
     mend("loop");
     assert_eq!(kend.start_part("loop")["state"], "ready");
     let figure = format!(
-        "{starts} starts in the first 60 s of a crash loop, after {looping:?} ms; after 10.1 s ready: at once, then {} ms",
+        "{starts} starts in the first {seconds} s of a crash loop, after {looping:?} ms; after 10.1 s ready: at once, then {} ms",
         calm[2]
     );
-    let is_met = starts <= 12
+    let is_met = starts <= most
         && are_about(&looping, &[250, 500, 1_000, 2_000, 4_000, 8_000])
         && are_about(&calm, &[250, 500, 250])
         && at_once >= 1
         && !others_noticed;
-    goal(3, "restart policy", &figure, "12 starts, after 250, 500 ... 30000 ms, reset after 10 s", is_met);
+    goal(
+        3,
+        "restart policy",
+        &figure,
+        &format!("{most} starts, after 250, 500 ... 30000 ms, reset after 10 s"),
+        is_met,
+    );
 }
 
 #[test]
