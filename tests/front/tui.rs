@@ -542,8 +542,8 @@ fn nothing_of_a_growing_answer_is_lost_on_a_narrow_terminal_that_changes_its_siz
         terminal.resize(columns, rows);
         step.store(true, Ordering::Relaxed);
     }
-    // The line above the editor says for which width the screen was drawn. What follows it stands in the same line of the text if the
-    // terminal has wrapped there before, when the client still took it for wider.
+    // The rule above the editor shows for which width the screen was drawn. It need not be a line of its own in the text: the terminal
+    // joins two rows if text has wrapped between them, as when the client drew for a wider terminal.
     let drawn =
         |screen: &str, columns| screen.contains(&"─".repeat(columns)) && !screen.contains(&"─".repeat(columns + 1));
     terminal.wait_for_screen("the end", |screen| screen.contains("w19") && drawn(screen, 20));

@@ -75,8 +75,8 @@ fn hosts_keep_what_they_hold_while_the_synchronous_standby_is_away() {
     holding.goes_on(&server);
 }
 
-/// When the standby is promoted, its data are older than the time after which a silent host is lost. Neither host is lost, because only what a
-/// host has seen since the promotion counts.
+/// When the standby is promoted, its data are so old that both hosts seem to have been silent for too long. Neither is taken for lost, because
+/// a host counts only what it has seen itself since the promotion.
 #[test]
 fn hosts_keep_what_they_hold_when_a_standby_is_promoted_that_was_away() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -80,8 +80,8 @@ fn a_turn_continues_where_a_killed_agent_left_it() {
     );
 }
 
-/// ken-model ends while kend stands still, and kend stops before it could start ken-model again. The turn that waits for it does not fail: it
-/// is done after the next start.
+/// ken-model ends while kend is suspended, and kend then stops without restarting it. The turn that waits for ken-model does not fail: it is
+/// completed after the next start.
 #[test]
 fn a_turn_that_waits_for_a_model_part_is_done_after_a_stop() {
     let mut system = System::start();
@@ -94,7 +94,7 @@ fn a_turn_that_waits_for_a_model_part_is_done_after_a_stop() {
     prompt.json(&say(&session, "Are you there?")).send().expect(202);
     let status = |system: &System| exchanges(system, &session)[0]["status"].clone();
     until("the turn has begun", || status(&system) == "running");
-    // It stops when it goes on.
+    // kend handles this signal when it continues.
     kill(kend, Signal::SIGTERM).unwrap();
     kill(kend, Signal::SIGCONT).unwrap();
     assert_eq!(system.ended(), Some(0));

@@ -35,8 +35,8 @@ pub(crate) trait Journal: Send {
     /// Records one event of the agent itself, or of one of its tasks or workers.
     fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits for `work` and sends recorded events in the meantime, unless they are sent elsewhere or nowhere, as by default. Fails if nothing
-    /// more may be recorded.
+    /// Waits for `work`. A journal that stores events sends the recorded ones in the meantime; the default sends none. Fails if nothing more
+    /// may be recorded.
     fn during<T: Send>(
         &mut self,
         work: impl Future<Output = T> + Send,

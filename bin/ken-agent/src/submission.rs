@@ -119,7 +119,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let info = match info {
             Ok(info) => info,
             Err(error) => {
-                // While kend stops, it does not start ken-model again; the next process has one.
+                // While kend stops, it does not restart ken-model. The next process can reach one.
                 submission.leave_if_stopping().await?;
                 // No model can be called, so the submission fails with this error.
                 submission.journal.state.failure = Some((ModelName::default(), failure(&error)));

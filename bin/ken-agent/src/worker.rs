@@ -33,7 +33,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
 async fn work(model: &impl Model, task: Task, ports: &Ports, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = match info(model).await {
-        // As in the turn that gave the task: the next process has a model.
+        // The turn that gave the task is left to the next process, which has a ken-model again.
         Err(_) if ports.is_stopping().await => events.leave().await,
         known => known?,
     };

@@ -100,7 +100,7 @@ impl<W: Worker> Claimer<W> {
     }
 
     /// Opens a connection, and moves the leases to it from the connection in `leasing`, which it then replaces. The old connection stays open
-    /// until then, because the store releases the leases of a connection that is closed. It must not do so only because a call has failed.
+    /// until then, because the store releases the leases of a connection that is closed. A call that fails must not release them.
     async fn connect<'a>(&self, leasing: &'a mut Option<Connection>) -> Result<&'a Connection, Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL_TIMEOUT).await?;
         self.renew(&connection, Duration::ZERO).await?;

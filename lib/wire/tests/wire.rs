@@ -454,7 +454,7 @@ async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent()
     let call = async || connection.call::<ServicePing>(&Nothing {}, SECOND / 10).await.unwrap_err();
     let sent = call().await;
     assert!(sent.code == Code::Deadline && sent.is_outcome_unknown());
-    // More calls at once than the socket and the queue before it have room for.
+    // There are more calls than fit into the socket and the queue before it.
     let large = Arc::new("x".repeat(1 << 16));
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..200 {

@@ -324,7 +324,7 @@ impl Model for Gone {
     }
 }
 
-/// The policy of a process that stops from some time on.
+/// The policy of a process that begins to stop at this time.
 struct Stopping(Instant);
 
 impl Policy for Stopping {
@@ -337,7 +337,7 @@ impl Policy for Stopping {
     }
 }
 
-/// Runs a turn until it ends or is left to the next process, which stops a second after the start if it does.
+/// Runs a turn until it ends or is left to the next process. With `stops`, this process begins to stop after a second.
 fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, stops: bool) -> Result<Outcome, Code> {
     let (_abort, aborted) = watch::channel(false);
     paused().block_on(async {
@@ -350,7 +350,7 @@ fn end_of<M: Model>(store: &MemoryStore, model: M, workers: Arc<dyn Workers>, st
     })
 }
 
-/// While kend stops, it does not start a ken-model that has ended again. The next process has one.
+/// While kend stops, it does not restart a ken-model that has ended. The next process can reach one.
 #[test]
 fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     for (stops, expected) in [(false, Ok(Outcome::Failed)), (true, Err(Code::Cancelled))] {
@@ -360,7 +360,7 @@ fn a_turn_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     }
 }
 
-/// Nor does the task of a worker end there.
+/// The same holds for the task of a worker.
 #[test]
 fn a_task_without_a_model_part_fails_but_not_in_a_process_that_stops() {
     let call = Act::Call { id: "c1".into(), name: "task".into() };

@@ -91,7 +91,7 @@ fn are_about(delays: &[u64], wanted: &[u64]) -> bool {
     delays.len() >= wanted.len() && delays.iter().zip(wanted).all(is_about)
 }
 
-/// Runs beside what is measured: it takes a minute, in which kend does nearly nothing; without the last delays, a third of it.
+/// Other goals are measured at the same time, because kend does nearly nothing here. It takes a minute, or 20 s without the last delays.
 #[test]
 fn goal_03_a_crash_loop_is_slow_and_the_delay_resets_by_itself() {
     let entry = |name: &str| {

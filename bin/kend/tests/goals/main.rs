@@ -23,7 +23,7 @@ use common::{Home, probe};
 /// The factor by which a time may exceed its limit in `make test`, where other tests use the machine at the same time.
 const BUSY: u32 = 10;
 
-/// Whether each limit holds as it is, and one goal is measured at a time: in `make torture`, which sets `KEN_RESTARTS`.
+/// Whether times are checked without the factor `BUSY`, and each goal is measured alone. `make torture` sets `KEN_RESTARTS`.
 fn is_exact() -> bool {
     std::env::var_os("KEN_RESTARTS").is_some()
 }
@@ -42,6 +42,7 @@ fn timed_goal(number: u8, what: &str, figure: &str, goal: &str, is_right: bool, 
     assert!(is_right && are_within(factor), "goal {number}, {what}: {figure}; goal: {goal}");
 }
 
+/// Keeps other goals from being measured at the same time, if the times are exact.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static MEASURED: Mutex<()> = Mutex::new(());
     is_exact().then(|| MEASURED.lock().unwrap_or_else(PoisonError::into_inner))
