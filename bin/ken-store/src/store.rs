@@ -111,22 +111,27 @@ impl Store {
         let until = until(args.wait_ms);
         let topic = Topic::Submission(args.submission_id.clone());
         let waiting = self.watch.subscribe(topic)?;
+        let read = || {
+            let args = args.clone();
+            self.readers.read(true, move |tables| ops::submissions::status(tables, &args))
+        };
+        let mut may_have_changed = !waiting.is_complete;
         loop {
-            let retry_args = args.clone();
-            let read = self.readers.read(true, move |tables| ops::submissions::status(tables, &retry_args));
-            let now = read.await?;
-            if enough(&now) {
-                return Ok(now);
+            if may_have_changed {
+                let now = read().await?;
+                if enough(&now) {
+                    return Ok(now);
+                }
             }
             let news = tokio::select! {
                 news = timeout_at(until, waiting.news()) => news,
                 error = self.watch.stopped() => return Err(error),
-                why = self.watch.until(failing) => return Ok(SubmissionStatus { stalled: Some(why), ..now }),
+                why = self.watch.until(failing) => return Ok(SubmissionStatus { stalled: Some(why), ..read().await? }),
             };
             match news {
-                Err(_) => return Ok(now),
+                Err(_) => return read().await,
                 Ok(News::Status(status)) if enough(&status) => return Ok(Arc::unwrap_or_clone(status)),
-                Ok(_) => {}
+                Ok(_) => may_have_changed = true,
             }
         }
     }

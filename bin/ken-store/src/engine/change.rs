@@ -39,6 +39,8 @@ impl Change {
 pub enum Effect {
     /// Entries were added to a stream.
     Appended(Arc<NewEntries>),
+    /// A submission was accepted.
+    Queued(SubmissionId),
     /// A submission was settled, or it began or stopped waiting for a decision.
     Status(Arc<SubmissionStatus>),
     /// The request for an approval with this id was made, or it has ended.

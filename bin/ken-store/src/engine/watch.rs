@@ -4,7 +4,7 @@
 //! News contains what was written, so a reader at the end of a stream need not read the tables again. A subscriber that misses news learns
 //! only that it missed some, and reads the tables again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ken_types::Error;
@@ -17,6 +17,8 @@ use crate::engine::change::NewEntries;
 /// The maximum number of waiting calls: the wire allows 256 connections with 64 calls each.
 const WAITERS: usize = 16_384;
 const RETRY_MS: u64 = 1_000;
+/// The maximum number of topics whose news is kept for a call that has not come yet.
+const MAX_EXPECTED: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
@@ -87,6 +89,27 @@ pub(crate) struct Watch {
 struct Waiting {
     topics: HashMap<Topic, Vec<Arc<Waiter>>>,
     count: usize,
+    /// Topics whose news is kept for the next subscription, oldest first.
+    expected: VecDeque<(Topic, Arc<Waiter>)>,
+}
+
+impl Waiting {
+    fn add(&mut self, topic: Topic, waiter: Arc<Waiter>) {
+        self.topics.entry(topic).or_default().push(waiter);
+    }
+
+    fn remove(&mut self, topic: &Topic, waiter: &Arc<Waiter>) {
+        let Some(waiters) = self.topics.get_mut(topic) else { return };
+        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+        if waiters.is_empty() {
+            self.topics.remove(topic);
+        }
+    }
+
+    fn take_expected(&mut self, topic: &Topic) -> Option<Arc<Waiter>> {
+        let at = self.expected.iter().position(|(expected, _)| expected == topic)?;
+        self.expected.remove(at).map(|(_, waiter)| waiter)
+    }
 }
 
 /// A waiting call, and the news that it has not taken yet.
@@ -109,15 +132,35 @@ impl Watch {
     /// Subscribes to a topic. From now on, all news of this topic reaches the subscription until it is dropped. Fails with `busy` if too
     /// many calls wait.
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
-        let waiter = Arc::new(Waiter::default());
         let mut waiting = lock(&self.waiting);
         if waiting.count >= WAITERS {
             let message = format!("{WAITERS} calls wait for something in the store");
             return Err(Error::busy(message, RETRY_MS));
         }
         waiting.count += 1;
-        waiting.topics.entry(topic.clone()).or_default().push(waiter.clone());
-        Ok(Subscription { watch: self.clone(), topic, waiter })
+        let expected = waiting.take_expected(&topic);
+        let is_complete = expected.is_some();
+        let waiter = expected.unwrap_or_else(|| {
+            let waiter = Arc::new(Waiter::default());
+            waiting.add(topic.clone(), waiter.clone());
+            waiter
+        });
+        drop(waiting);
+        Ok(Subscription { watch: self.clone(), topic, waiter, is_complete })
+    }
+
+    /// Keeps the news of a topic that begins now for the next call that subscribes to it. The caller who has begun it mostly waits for it
+    /// at once, and then need not read the tables first.
+    pub(crate) fn expect(&self, topic: Topic) {
+        let waiter = Arc::new(Waiter::default());
+        let mut waiting = lock(&self.waiting);
+        waiting.add(topic.clone(), waiter.clone());
+        waiting.expected.push_back((topic, waiter));
+        if waiting.expected.len() > MAX_EXPECTED
+            && let Some((topic, waiter)) = waiting.expected.pop_front()
+        {
+            waiting.remove(&topic, &waiter);
+        }
     }
 
     pub(crate) fn notify(&self, topic: &Topic, news: &News) {
@@ -182,13 +225,7 @@ impl Watch {
 
     fn remove(&self, topic: &Topic, waiter: &Arc<Waiter>) {
         let mut waiting = lock(&self.waiting);
-        let Some(waiters) = waiting.topics.get_mut(topic) else {
-            return;
-        };
-        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-        if waiters.is_empty() {
-            waiting.topics.remove(topic);
-        }
+        waiting.remove(topic, waiter);
         waiting.count -= 1;
     }
 }
@@ -197,6 +234,8 @@ pub(crate) struct Subscription {
     watch: Arc<Watch>,
     topic: Topic,
     waiter: Arc<Waiter>,
+    /// Whether it has all news since the topic began, so that the tables need not be read before the first.
+    pub(crate) is_complete: bool,
 }
 
 impl Subscription {
@@ -241,6 +280,30 @@ mod tests {
         drop(subscription);
         assert_eq!(watch.len(), 0);
         assert!(lock(&watch.waiting).topics.is_empty());
+    }
+
+    #[tokio::test]
+    async fn news_is_kept_for_the_next_call_about_each_of_the_last_topics() {
+        let watch = Arc::new(Watch::default());
+        let topic = |number: usize| Topic::Stream(number.to_string());
+        (0..=MAX_EXPECTED).for_each(|number| watch.expect(topic(number)));
+        assert_eq!(watch.len(), 0);
+        watch.notify(&topic(1), &entries(1));
+        let first = watch.subscribe(topic(1)).unwrap();
+        let second = watch.subscribe(topic(1)).unwrap();
+        assert_eq!([first.is_complete, second.is_complete], [true, false]);
+        assert!(matches!(first.news().await, News::Entries(new) if new.first == 1));
+        watch.notify(&topic(1), &entries(2));
+        assert!(matches!(first.news().await, News::Entries(new) if new.first == 2));
+        assert!(matches!(second.news().await, News::Entries(new) if new.first == 2));
+        // The oldest has gone, and the second of all stays until somebody asks for it.
+        let oldest = watch.subscribe(topic(0)).unwrap();
+        let newest = watch.subscribe(topic(MAX_EXPECTED)).unwrap();
+        assert_eq!([oldest.is_complete, newest.is_complete], [false, true]);
+        assert_eq!(watch.len(), 4);
+        drop([first, second, oldest, newest]);
+        assert_eq!(watch.len(), 0);
+        assert_eq!(lock(&watch.waiting).topics.len(), MAX_EXPECTED - 2);
     }
 
     #[test]

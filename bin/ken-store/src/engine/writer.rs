@@ -261,7 +261,13 @@ impl Writer {
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(WriterRequest::Claim(PendingClaim { connection, work, max, waits, reply }), false)?;
+        let claim = WriterRequest::Claim(PendingClaim { connection, work, max, waits, reply });
+        let pushed = self.queue.push_without_wake(claim, false)?;
+        // A holder claims again as soon as it has got work. Mostly there is no more, and to wake the thread would cost more than to note it.
+        if self.can_write_directly() {
+            self.write_alone(&pushed);
+        }
+        drop(pushed);
         Ok(answer)
     }
 
@@ -811,6 +817,9 @@ impl BatchWriter {
                     let topic = Topic::Stream(new.stream.clone());
                     self.watch.notify(&topic, &News::Entries(new));
                 }
+                // Another host can settle it before this one hears of its own commit.
+                Effect::Queued(id) if !self.is_remote => self.watch.expect(Topic::Submission(id)),
+                Effect::Queued(_) => {}
                 Effect::Status(status) => {
                     let topic = Topic::Submission(status.submission_id.clone());
                     self.watch.notify(&topic, &News::Status(status));

@@ -139,10 +139,13 @@ impl Read for KnowledgeSearch {
 
 pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
     let query = Query::of(&args.query);
-    let memory = memory::of_instance(tables, args.session.as_deref())?;
     let scope_words = scope_words::visible_to(args.scope.as_ref());
     let max = (args.limit, MAX_EXAMINED.max(args.limit));
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), max)?;
+    if hits.is_empty() && args.vector.is_none() {
+        return Ok(Found { found: Vec::new() });
+    }
+    let memory = memory::of_instance(tables, args.session.as_deref())?;
     let mut found = Vec::with_capacity(hits.len());
     // What agents wrote is what they learned in other sessions.
     let is_used = |entry: &KnowledgeRecord| memory == Memory::On || entry.source != AGENT;

@@ -33,11 +33,16 @@ fn default(tables: &dyn Tables) -> Result<Memory, Error> {
 }
 
 pub(super) fn of_instance(tables: &dyn Tables, instance: Option<&str>) -> Result<Memory, Error> {
-    let session = instance.map(|instance| tables.session(instance)).transpose()?.flatten();
-    match session.and_then(|session| session.memory) {
+    match of_session(tables, instance)? {
         Some(memory) => Ok(memory),
         None => default(tables),
     }
+}
+
+/// Returns what a session is set to. `None` if it is not, or there is no session.
+fn of_session(tables: &dyn Tables, instance: Option<&str>) -> Result<Option<Memory>, Error> {
+    let session = instance.map(|instance| tables.session(instance)).transpose()?.flatten();
+    Ok(session.and_then(|session| session.memory))
 }
 
 /// Indexes a settled exchange. One without an actor is not indexed.
@@ -86,7 +91,8 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
     let mut found = Vec::new();
     let query = Query::of(&args.query);
     let own = args.session.as_deref();
-    let memory = of_instance(tables, own)?;
+    let default = default(tables)?;
+    let memory = of_session(tables, own)?.unwrap_or(default);
     if let Some(scope) = args.scope.as_ref().filter(|_| memory != Memory::Off) {
         let scope_words: Vec<String> =
             conversations(tables, scope)?.iter().map(|conversation| scope_word(scope, conversation)).collect();
@@ -97,9 +103,9 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
         };
         let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), max)?;
         for hit in hits {
-            if let Some(entry) = tables.past_exchange(hit)?
+            if let Some((entry, set)) = tables.past_exchange(hit)?
                 && (own == Some(entry.instance.as_str())
-                    || memory == Memory::On && of_instance(tables, Some(&entry.instance))? == Memory::On)
+                    || memory == Memory::On && set.unwrap_or(default) == Memory::On)
             {
                 let score = weights.score(&query.matches_in([entry.prompt.as_str(), entry.answer.as_str()]));
                 found.push(Match { score, entry });

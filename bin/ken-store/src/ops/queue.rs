@@ -62,6 +62,7 @@ pub(super) fn enqueue(
     if entrance.open {
         change.push(Effect::Claimable(Work::Turns));
     }
+    change.push(Effect::Queued(entry.id.clone()));
     change.publish("submission.queued", SubmissionFields::of(log.instance(), &entry.id));
     Ok(())
 }

@@ -3,11 +3,12 @@
 use ken_types::event::{Failure, TurnResult};
 use ken_types::id::{RunId, SubmissionId};
 use ken_types::ops::runs::{RunRecord, RunStatus};
-use ken_types::ops::store::PastExchange;
+use ken_types::ops::store::{Memory, PastExchange, Quoted};
 use ken_types::{Error, Timestamp};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::columns::{count, json, stored, time, word};
+use super::columns::{count, json, optional_word, stored, time, word};
 use super::sql::{Row, Sql, all, first, params, unique};
 use super::submissions::COPY;
 use crate::rules::queue::elapsed;
@@ -94,24 +95,25 @@ pub trait Exchanges: Sql {
         first(self, sql, params![stream], |row| row.get(0))
     }
 
-    /// Returns an exchange, unless its session is archived or is being deleted.
-    fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error> {
+    /// Returns an exchange, and the memory that its session is set to, unless the session is archived or is being deleted.
+    fn past_exchange(&self, submission: i64) -> Result<Option<(PastExchange, Option<Memory>)>, Error> {
         // What a person has put away is not brought back by a search.
-        let filter = " WHERE x.submission = ?1
-                       AND NOT EXISTS (SELECT 1 FROM sessions AS s WHERE s.stream = x.stream AND s.archived_at IS NOT NULL)
+        let filter = " WHERE x.submission = ?1 AND sessions.archived_at IS NULL
                        AND x.stream NOT IN (SELECT stream FROM purges)";
-        let sql = past_sql(self, filter);
-        first(self, &sql, params![submission], past)
+        let sql = [PAST, filter].concat();
+        first(self, &sql, params![submission], |row| {
+            Ok((past(row)?, optional_word(row, "sessions.memory", Memory::named)?))
+        })
     }
 
     fn exchange(&self, submission: i64) -> Result<PastExchange, Error> {
-        unique(self, &past_sql(self, " WHERE x.submission = ?1"), params![submission], past)
+        unique(self, &[PAST, " WHERE x.submission = ?1"].concat(), params![submission], past)
     }
 
     /// Returns the turns between two numbers, both exclusive, newest first.
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error> {
         let filter = " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4";
-        let sql = past_sql(self, filter);
+        let sql = [PAST, filter].concat();
         all(self, &sql, params![stream, after, before, limit], past)
     }
 
@@ -260,18 +262,22 @@ pub trait Runs: Sql {
 
 impl<D: Sql> Runs for D {}
 
-const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at, s.outside,
-      e.context{json} ->> 'forwarded' AS forwarded, nullif(CAST(e.context{json} -> 'quoted' AS text), 'null') AS quoted
+const PAST: &str =
+    "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at, s.outside, e.context,
+      sessions.memory
     FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
-    JOIN streams ON streams.stream = x.stream";
+    JOIN streams ON streams.stream = x.stream LEFT JOIN sessions ON sessions.stream = x.stream";
 
-/// Returns the statement for settled exchanges of which a condition is true.
-fn past_sql(database: &(impl Sql + ?Sized), filter: &str) -> String {
-    PAST.replace("{json}", database.dialect().json) + filter
+/// What a past exchange shows of the context of its prompt.
+#[derive(Default, Deserialize)]
+struct PastContext {
+    forwarded: Option<String>,
+    quoted: Option<Quoted>,
 }
 
 fn past(row: &dyn Row) -> Result<PastExchange, Error> {
     let stream: String = row.get("stream_name")?;
+    let PastContext { forwarded, quoted } = stored(row, "context")?.unwrap_or_default();
     Ok(PastExchange {
         id: SubmissionId(row.get("id")?),
         instance: stream_names::instance(&stream).to_owned(),
@@ -279,8 +285,8 @@ fn past(row: &dyn Row) -> Result<PastExchange, Error> {
         answer: row.get("answer")?,
         at: time(row, "received_at")?,
         mark: None,
-        forwarded: row.get("forwarded")?,
-        quoted: stored(row, "quoted")?,
+        forwarded,
+        quoted,
         outside: stored(row, "outside")?.unwrap_or_default(),
     })
 }

@@ -95,6 +95,7 @@ whole!(i64, u32, u16, bool);
 parameter! {
     &i64, number => Value::Whole(Some(**number));
     f64, number => Value::Real(Some(*number));
+    Option<f64>, number => Value::Real(*number);
     &str, text => Value::Text(Some(text));
     String, text => Value::Text(Some(text));
     &String, text => Value::Text(Some(text));

@@ -186,7 +186,11 @@ pub trait Submissions: Sql {
     }
 
     /// Returns the origins of outside text that any submission of the stream has read.
-    fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error>;
+    fn outside_of_stream(&self, stream: i64) -> Result<Outside, Error> {
+        let sql = "SELECT DISTINCT outside FROM submissions WHERE stream = ?1 AND outside IS NOT NULL";
+        let origins: Vec<Option<Outside>> = all(self, sql, params![stream], |row| stored(row, "outside"))?;
+        Ok(origins.into_iter().flatten().flatten().collect())
+    }
 
     /// Stores the approvals, the state and the time spent waiting.
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
@@ -313,8 +317,38 @@ pub struct SummaryRow {
     pub settled_at: Option<Timestamp>,
 }
 
+/// What a submission has used.
+#[derive(Debug, Clone, Copy)]
+pub struct Used<'a> {
+    /// `-` if none was called.
+    pub model: &'a str,
+    /// The session, and how long the submission has taken in milliseconds; `None` for a workflow.
+    pub stream: Option<i64>,
+    pub duration: Option<i64>,
+    pub usage: &'a Tokens,
+    pub cost: Option<f64>,
+}
+
 pub trait Telemetry: Sql {
-    fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error>;
+    /// Stores the summary of a submission, and what it has used, because sums over the summaries would read all submissions.
+    fn insert_summary(&self, submission: i64, body: &str, used: &Used<'_>, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)
+                   ON CONFLICT (submission) DO UPDATE SET settled_at = excluded.settled_at, body = excluded.body";
+        self.execute(sql, params![submission, now.millis(), body])?;
+        let sql = "INSERT INTO usage (submission, day, model, stream, input, output, cache_read, cache_write, total, cost, duration)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                   ON CONFLICT (submission) DO UPDATE SET day = excluded.day, model = excluded.model, stream = excluded.stream,
+                     input = excluded.input, output = excluded.output, cache_read = excluded.cache_read,
+                     cache_write = excluded.cache_write, total = excluded.total, cost = excluded.cost,
+                     duration = excluded.duration";
+        let Used { model, stream, duration, usage, cost } = *used;
+        let [input, output, total] = [usage.input, usage.output, usage.total_tokens].map(u64::cast_signed);
+        let [cache_read, cache_write] = [usage.cache_read, usage.cache_write].map(u64::cast_signed);
+        let day = now.day();
+        let values =
+            params![submission, day, model, stream, input, output, cache_read, cache_write, total, cost, duration];
+        self.execute(sql, values)
+    }
 
     fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error> {
         first(self, &format!("{SUMMARIES} WHERE s.id = ?1"), params![id], summary)

@@ -253,6 +253,18 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
     let (standing, _) = tokio::join!(kit.wait(wait(60_000, false)), kit.finish(&claim.lease, 2, "done"));
     assert_eq!(standing.unwrap().result, Some(result("done")));
     assert_eq!(kit.wait(wait(60_000, false)).await.unwrap().state, State::Completed);
+    // The first call comes after the end, or after the time.
+    for (id, ends) in [("s2", true), ("s3", false)] {
+        kit.prompt("tui-1", id).await;
+        let claim = kit.claim_one(1).await;
+        if ends {
+            kit.finish(&claim.lease, 0, "done").await.unwrap();
+        }
+        for wait_ms in [0, 10, 0] {
+            let wait = WaitSubmission { submission_id: sub(id), ..wait(wait_ms, false) };
+            assert_eq!(kit.wait(wait).await.unwrap().state == State::Completed, ends, "{id}");
+        }
+    }
     let unknown = WaitSubmission { submission_id: sub("none"), ..wait(0, false) };
     assert_eq!(kit.wait(unknown).await.unwrap_err().code, Code::NotFound);
 }

@@ -14,8 +14,7 @@ impl Whole for Database {
 
     fn insert_rows(&self, table: &str, columns: &[String], rows: &[Vec<Cell>]) -> Result<(), Error> {
         let places: Vec<String> = (1..=columns.len()).map(|number| format!("?{number}")).collect();
-        // A trigger may have made a row of `usage` from the summary that was inserted before it.
-        let sql = format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({})", quoted(columns), places.join(", "));
+        let sql = format!("INSERT INTO {table} ({}) VALUES ({})", quoted(columns), places.join(", "));
         for row in rows {
             let values: Vec<&dyn Parameter> = row.iter().map(|cell| cell as &dyn Parameter).collect();
             self.execute(&sql, &values)?;
