@@ -1,11 +1,11 @@
 //! How much of the model's context window a conversation uses. All figures are in tokens. They are estimates
 //! (`estimated_tokens`) until a model has counted them.
 
+use ken_types::event::estimated_tokens;
 use ken_types::ops::model::ModelState;
-use ken_types::ops::store::{History, PastExchange};
 use serde_json::{Value, json};
 
-use ken_types::event::estimated_tokens;
+use crate::past::Loaded;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
@@ -68,11 +68,13 @@ impl Budget {
 
     /// Returns the `contextBudget` of `/compact`. `fixed` is the number of tokens that every request contains.
     /// `summary` is the text that now replaces the history, if it was compacted.
-    pub(crate) fn report(&self, history: &History, fixed: u64, summary: Option<&str>) -> Value {
-        let before = fixed + history_tokens(history);
-        let after_history = summary.map_or_else(|| history_tokens(history), estimated_tokens);
+    pub(crate) fn report(&self, loaded: &Loaded, fixed: u64, summary: Option<&str>) -> Value {
+        let history = &loaded.history;
+        let before_history = history_tokens(loaded);
+        let before = fixed + before_history;
+        let after_history = summary.map_or(before_history, estimated_tokens);
         let used = fixed + after_history;
-        let last = history.exchanges.last().map_or(0, |exchange| estimated_tokens(&exchange.prompt));
+        let last = loaded.past.last().map_or(0, |past| past.prompt_tokens);
         json!({
             "modelSpecifier": self.model,
             "enforcedContextWindow": self.window,
@@ -98,19 +100,15 @@ impl Budget {
     }
 }
 
-pub(crate) fn history_tokens(history: &History) -> u64 {
-    let exchanges = history.exchanges.iter();
-    history.summary.as_deref().map_or(0, estimated_tokens) + exchanges.map(exchange_tokens).sum::<u64>()
-}
-
-pub(crate) fn exchange_tokens(past: &PastExchange) -> u64 {
-    let quoted = past.quoted.as_ref().map_or(0, |quoted| estimated_tokens(&quoted.text));
-    quoted + estimated_tokens(&past.prompt) + estimated_tokens(&past.answer)
+pub(crate) fn history_tokens(loaded: &Loaded) -> u64 {
+    let past = loaded.past.iter().map(|past| past.tokens).sum::<u64>();
+    loaded.history.summary.as_deref().map_or(0, estimated_tokens) + past
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::past::Past;
 
     fn budget() -> Budget {
         Budget::of(&ModelState {
@@ -142,7 +140,7 @@ mod tests {
     fn the_text_that_a_prompt_replies_to_counts() {
         let past = |quoted: Value| {
             let past = json!({"id": "1", "instance": "i", "prompt": "p", "answer": "a", "at": ken_types::Timestamp::default(), "quoted": quoted});
-            exchange_tokens(&serde_json::from_value(past).unwrap())
+            Past::all(vec![serde_json::from_value(past).unwrap()])[0].tokens
         };
         let text = "x".repeat(4_096);
         assert_eq!(past(json!({"text": text})) - past(Value::Null), estimated_tokens(&text));

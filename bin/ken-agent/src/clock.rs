@@ -3,15 +3,28 @@
 use jiff::tz::TimeZone;
 use ken_types::Timestamp;
 
-/// Returns the weekday, date, time, zone and offset, for instance `Wednesday, 3 February 2027, 09:04, Europe/Zurich (UTC+01:00)`.
-pub(crate) fn told(at: Timestamp) -> String {
-    told_in(&TimeZone::system(), at)
+/// Tells times in one zone.
+pub(crate) struct Clock {
+    zone: TimeZone,
+    /// The format of strftime(3). It contains the name of the zone, because a history has many times.
+    format: String,
 }
 
-fn told_in(zone: &TimeZone, at: Timestamp) -> String {
-    let instant = jiff::Timestamp::from_millisecond(at.millis()).unwrap_or_default().to_zoned(zone.clone());
-    let name = zone.iana_name().map(|name| format!(", {name}")).unwrap_or_default();
-    format!("{}{name} (UTC{})", instant.strftime("%A, %-d %B %Y, %H:%M"), instant.strftime("%:z"))
+impl Clock {
+    pub(crate) fn system() -> Clock {
+        Clock::of(TimeZone::system())
+    }
+
+    fn of(zone: TimeZone) -> Clock {
+        let name = zone.iana_name().map(|name| format!(", {name}")).unwrap_or_default();
+        Clock { format: format!("%A, %-d %B %Y, %H:%M{name} (UTC%:z)"), zone }
+    }
+
+    /// Returns the weekday, date, time, zone and offset, for instance `Wednesday, 3 February 2027, 09:04, Europe/Zurich (UTC+01:00)`.
+    pub(crate) fn told(&self, at: Timestamp) -> String {
+        let instant = jiff::Timestamp::from_millisecond(at.millis()).unwrap_or_default();
+        instant.to_zoned(self.zone.clone()).strftime(&self.format).to_string()
+    }
 }
 
 /// Returns the IANA name of the zone, if the system says it.
@@ -25,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_time_is_told_as_people_of_the_zone_say_it() {
-        let told = |zone: TimeZone, text: &str| told_in(&zone, Timestamp::from_rfc3339(text).unwrap());
+        let told = |zone: TimeZone, text: &str| Clock::of(zone).told(Timestamp::from_rfc3339(text).unwrap());
         let berlin = TimeZone::get("Europe/Berlin").unwrap();
         assert_eq!(
             told(berlin.clone(), "2026-12-31T23:30:00Z"),

@@ -15,6 +15,7 @@ mod judge;
 mod model;
 mod names;
 mod passage;
+mod past;
 mod pictures;
 mod policy;
 mod ports;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ken_types::id::SubmissionId;
-use ken_types::ops::store::{History, PastExchange, ReadHistory};
+use ken_types::ops::store::ReadHistory;
+
+use crate::past::{Loaded, Past};
 
 /// The maximum size of all kept histories together, in bytes: some hundred conversations of usual length. Most of those that are kept
 /// have ended, and are memory without a use.
@@ -26,7 +28,7 @@ struct Kept {
 #[derive(Debug)]
 struct Entry {
     /// The newest exchanges, at most `limit` of them, oldest first.
-    exchanges: Vec<PastExchange>,
+    past: Vec<Arc<Past>>,
     limit: u32,
     bytes: usize,
     used: u64,
@@ -37,26 +39,26 @@ impl Recent {
     pub(crate) fn newest(&self, request: &ReadHistory) -> Option<SubmissionId> {
         let kept = self.lock();
         let entry = kept.by_instance.get(&request.instance)?;
-        let newest = entry.exchanges.last().filter(|_| entry.limit == request.limit);
+        let newest = entry.past.last().filter(|_| entry.limit == request.limit);
         newest.map(|newest| newest.id.clone())
     }
 
     /// Puts the kept exchanges before those of the store's reply, and keeps the result. Returns false if the reply continues a
     /// history that is no longer kept; the caller then has to read the whole history.
-    pub(crate) fn complete(&self, request: &ReadHistory, history: &mut History) -> bool {
+    pub(crate) fn complete(&self, request: &ReadHistory, loaded: &mut Loaded) -> bool {
         let mut kept = self.lock();
         let earlier = kept.take(&request.instance);
-        if history.continues {
-            let fits = |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == request.after.as_ref();
+        if loaded.history.continues {
+            let fits = |entry: &Entry| entry.past.last().map(|newest| &newest.id) == request.after.as_ref();
             let Some(entry) = earlier.filter(fits) else {
                 return false;
             };
-            let mut exchanges = entry.exchanges;
-            exchanges.append(&mut history.exchanges);
-            exchanges.drain(..exchanges.len().saturating_sub(request.limit as usize));
-            history.exchanges = exchanges;
+            let mut past = entry.past;
+            past.append(&mut loaded.past);
+            past.drain(..past.len().saturating_sub(request.limit as usize));
+            loaded.past = past;
         }
-        kept.put(request, &history.exchanges);
+        kept.put(request, &loaded.past);
         true
     }
 
@@ -73,12 +75,9 @@ impl Kept {
     }
 
     /// Keeps a history, unless it is empty or exceeds [`MAX_BYTES`]. The least recently used ones are dropped to make room.
-    fn put(&mut self, request: &ReadHistory, exchanges: &[PastExchange]) {
-        let quoted = |past: &PastExchange| past.quoted.as_ref().map_or(0, |quoted| quoted.text.len());
-        let size =
-            |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len() + quoted(past);
-        let bytes = exchanges.iter().map(size).sum();
-        if exchanges.is_empty() || bytes > MAX_BYTES {
+    fn put(&mut self, request: &ReadHistory, past: &[Arc<Past>]) {
+        let bytes = past.iter().map(|past| past.bytes()).sum();
+        if past.is_empty() || bytes > MAX_BYTES {
             return;
         }
         while self.bytes + bytes > MAX_BYTES {
@@ -90,7 +89,7 @@ impl Kept {
         }
         self.uses += 1;
         self.bytes += bytes;
-        let entry = Entry { exchanges: exchanges.to_vec(), limit: request.limit, bytes, used: self.uses };
+        let entry = Entry { past: past.to_vec(), limit: request.limit, bytes, used: self.uses };
         self.by_instance.insert(request.instance.clone(), entry);
     }
 }
@@ -98,6 +97,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ken_types::ops::store::{History, PastExchange};
 
     fn past(id: u32, bytes: usize) -> PastExchange {
         PastExchange {
@@ -125,12 +125,12 @@ mod tests {
         request
     }
 
-    fn history(exchanges: impl IntoIterator<Item = PastExchange>, continues: bool) -> History {
-        History { exchanges: exchanges.into_iter().collect(), continues, ..History::default() }
+    fn history(exchanges: impl IntoIterator<Item = PastExchange>, continues: bool) -> Loaded {
+        Loaded::from(History { exchanges: exchanges.into_iter().collect(), continues, ..History::default() })
     }
 
-    fn ids(history: &History) -> Vec<&str> {
-        history.exchanges.iter().map(|past| past.id.as_str()).collect()
+    fn ids(loaded: &Loaded) -> Vec<&str> {
+        loaded.past.iter().map(|past| past.id.as_str()).collect()
     }
 
     #[test]
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_history_may_fill_all_of_the_memory() {
-        let room = MAX_BYTES - size_of::<PastExchange>();
+        let without_text = Past::all(vec![past(1, 0)])[0].bytes();
+        let room = MAX_BYTES - without_text;
         for (bytes, is_kept) in [(room, true), (room + 1, false)] {
             let recent = Recent::default();
             recent.complete(&read_request("i", &recent), &mut history([past(1, bytes)], false));
@@ -197,7 +198,7 @@ mod tests {
         // Two that fill it together are both kept.
         let recent = Recent::default();
         for instance in ["a", "b"] {
-            let bytes = MAX_BYTES / 2 - size_of::<PastExchange>();
+            let bytes = MAX_BYTES / 2 - without_text;
             recent.complete(&read_request(instance, &recent), &mut history([past(1, bytes)], false));
         }
         assert!(["a", "b"].iter().all(|instance| read_request(instance, &recent).after.is_some()));

@@ -52,7 +52,7 @@ impl RecordSources {
             search: search(&claim),
         };
         Ok(Record {
-            history: WireStore::new(self.pool.clone()).history(history).await?,
+            history: WireStore::new(self.pool.clone()).read_history(&history).await?,
             claim,
             built_in: built_in.collect(),
             tools,

@@ -14,6 +14,7 @@ use ken_types::ops::telemetry::ByWork;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
+use crate::past::Loaded;
 use crate::recent::Recent;
 
 /// The calls wait while the store is down. An error means that the store refused the call.
@@ -21,7 +22,7 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
     fn settle(&self, args: SettleSubmission) -> impl Future<Output = Result<(), Error>> + Send;
     fn request(&self, args: PutApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
-    fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
+    fn history(&self, args: ReadHistory) -> impl Future<Output = Result<Loaded, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 
     /// Returns a submission that has ended.
@@ -52,7 +53,7 @@ impl WireStore {
 
     /// Reads a history. If it does not fit into one line of the wire, it is read with three calls, with a number of
     /// sources that always fits.
-    async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
+    pub(crate) async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
         match call_until_answered::<SubmissionsHistory>(&self.pool, args).await {
             Err(error) if error.code == Code::TooLarge => {}
             answer => return answer,
@@ -93,14 +94,14 @@ impl Store for WireStore {
         }
     }
 
-    async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {
+    async fn history(&self, mut args: ReadHistory) -> Result<Loaded, Error> {
         args.after = self.recent.newest(&args);
-        let mut history = self.read_history(&args).await?;
-        if !self.recent.complete(&args, &mut history) {
+        let mut loaded = self.read_history(&args).await?.into();
+        if !self.recent.complete(&args, &mut loaded) {
             args.after = None;
-            history = self.read_history(&args).await?;
+            loaded = self.read_history(&args).await?.into();
         }
-        Ok(history)
+        Ok(loaded)
     }
 
     async fn record(&self, id: SubmissionId) -> Result<Claim, Error> {

@@ -190,7 +190,7 @@ async fn settle<S: Store, M: Model>(submission: SubmissionLoop<'_, S, M>) -> Res
         usage = (state.context_tokens > 0).then(|| budget.usage(state.context_tokens));
         if let (SubmissionKind::Compact, Some(background)) = (submission.plan.kind, &submission.background) {
             let fixed = background.fixed_tokens();
-            report = Some(budget.report(&background.history, fixed, settlement.summary.as_deref()));
+            report = Some(budget.report(&background.loaded, fixed, settlement.summary.as_deref()));
         }
     }
     if let Some(result) = &mut settlement.result {

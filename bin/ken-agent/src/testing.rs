@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
+use crate::past::Loaded;
 use crate::ports::{Grant, ListedMayRun, NoWorkers, Pending, Ports, RequestedCall, Tools};
 use crate::share::Share;
 use crate::skills::Skills;
@@ -133,8 +134,8 @@ impl Store for MemoryStore {
         Ok(stored)
     }
 
-    async fn history(&self, _args: ReadHistory) -> Result<History, Error> {
-        Ok(self.kept.lock().unwrap().history.clone())
+    async fn history(&self, _args: ReadHistory) -> Result<Loaded, Error> {
+        Ok(self.kept.lock().unwrap().history.clone().into())
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
+use crate::past::Loaded;
 use crate::share::Share;
 use crate::store::Store;
 
@@ -180,8 +181,8 @@ impl Case {
 struct RecordedHistory(Arc<History>);
 
 impl Store for RecordedHistory {
-    async fn history(&self, _: ReadHistory) -> Result<History, Error> {
-        Ok(History::clone(&self.0))
+    async fn history(&self, _: ReadHistory) -> Result<Loaded, Error> {
+        Ok(History::clone(&self.0).into())
     }
 
     async fn append(&self, _: AppendEvents) -> Result<(), Error> {
