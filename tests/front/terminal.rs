@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use ken_tests::{Builder, System, binary, on_terminal, until};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// The control characters and the characters that change the direction of text. Newline and tab are excluded because they are
@@ -125,6 +126,25 @@ fn session(system: &System) -> String {
     let listed = String::from_utf8(system.ken(&["sessions", "--json"]).stdout).unwrap();
     let session: Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
     session["sessionId"].as_str().unwrap().to_owned()
+}
+
+/// kend stops the gateway first, and to start it again is no way out then.
+#[test]
+fn chat_says_that_the_whole_system_is_stopping() {
+    let mut system = System::start();
+    system.signal("model", Signal::SIGSTOP);
+    system.signal("kend", Signal::SIGTERM);
+    until("the gateway has stopped", || {
+        let parts = system.call("kend", "parts.status", &[])["parts"].take();
+        parts.as_array().unwrap().iter().any(|part| part["name"] == "gateway" && part["state"] == "stopped")
+    });
+    let output = system.ken(&["chat", "hello"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(75), "{error}");
+    assert_eq!(error["error"]["message"], "the system is stopping");
+    assert_eq!(error["error"]["hint"], "start it again with `ken up`");
+    system.signal("model", Signal::SIGCONT);
+    assert_eq!(system.ended(), Some(0));
 }
 
 #[test]

@@ -61,8 +61,14 @@ pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
 
 /// Returns the error for a gateway that stays down until somebody starts it, or `None` if it may become ready.
 fn gateway_down_error(places: &Places) -> Option<Error> {
-    let parts = status(places).ok()?.parts;
-    parts.iter().find(|part| part.name == "gateway").and_then(stays_down_error)
+    let status = status(places).ok()?;
+    let of_gateway = || status.parts.iter().find(|part| part.name == "gateway").and_then(stays_down_error);
+    stopping_error(&status).or_else(of_gateway)
+}
+
+/// Returns the error for a system that is stopping. No part comes back, whatever a person does.
+pub(crate) fn stopping_error(status: &SystemStatus) -> Option<Error> {
+    status.stopping.then(|| Error::unavailable("the system is stopping").hint("start it again with `ken up`"))
 }
 
 /// Returns the error for a part that stays down until somebody starts it, or `None` if it may become ready.

@@ -6,7 +6,7 @@ use ken_types::places::Places;
 use ken_types::{Error, json};
 use serde_json::Value;
 
-use crate::gateway::{self, status, stays_down_error};
+use crate::gateway::{self, status, stays_down_error, stopping_error};
 use crate::globals::Globals;
 
 /// The parts that a turn needs, in the order in which they are reported.
@@ -28,7 +28,7 @@ impl NeededParts {
         })
     }
 
-    /// Returns an error if one of `FIRST` is stopped or has failed, because waiting for it would be useless. With `at_once`,
+    /// Returns an error if the system is stopping, or one of `FIRST` is stopped or has failed, because waiting for it would be useless. With `at_once`,
     /// nothing is waited for.
     pub(crate) fn check(&self, at_once: bool) -> Result<(), Error> {
         let missing = self.missing()?;
@@ -56,8 +56,11 @@ impl NeededParts {
         let NeededParts::Here(places) = self else {
             return Ok(Vec::new());
         };
-        let parts = status(places)?.parts;
-        let of = |name: &&str| parts.iter().find(|part| part.name == **name && part.state != PartState::Ready);
+        let status = status(places)?;
+        if let Some(error) = stopping_error(&status) {
+            return Err(error);
+        }
+        let of = |name: &&str| status.parts.iter().find(|part| part.name == **name && part.state != PartState::Ready);
         Ok(PARTS.iter().filter_map(|name| of(name).cloned()).collect())
     }
 }

@@ -21,6 +21,7 @@ impl System {
                 errors: self.config_errors.clone(),
             },
             parts: self.parts.iter().map(|(name, part)| self.part_status(name, part, now)).collect(),
+            stopping: self.stopping,
         }
     }
 

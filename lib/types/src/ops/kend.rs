@@ -144,6 +144,9 @@ pub struct SystemStatus {
     pub listeners: Vec<Listener>,
     pub config: ConfigStatus,
     pub parts: Vec<PartStatus>,
+    /// Whether kend ends with all parts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
 }
 
 /// Reply of `kend.upgrade`.
