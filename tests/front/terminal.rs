@@ -128,7 +128,7 @@ fn session(system: &System) -> String {
     session["sessionId"].as_str().unwrap().to_owned()
 }
 
-/// kend stops the gateway first, and to start it again is no way out then.
+/// kend stops the gateway first. The advice to start it again would be wrong then.
 #[test]
 fn chat_says_that_the_whole_system_is_stopping() {
     let mut system = System::start();

@@ -13,13 +13,15 @@ use crate::clock::Clock;
 /// Stands in the history for an answer without a text, of which a model is not sent an empty one.
 const CALLED: &str = "(a call of a tool of the user's program)";
 
-/// A settled exchange as it was sent in its own turn, and is sent again in each later one. A conversation has many, so that it is made only once.
+/// A settled exchange as models are sent it: as in its own turn, so again in each later one. A conversation has many of them, so each is made only
+/// once.
 #[derive(Debug)]
 pub(crate) struct Past {
     pub(crate) id: SubmissionId,
     pub(crate) sent: Exchange,
-    /// The estimated numbers of tokens of the prompt alone, and of all that is sent.
+    /// The estimated number of tokens of the prompt as the user wrote it.
     pub(crate) prompt_tokens: u64,
+    /// The estimated number of tokens of the prompt, of what it replies to, and of the answer.
     pub(crate) tokens: u64,
 }
 

@@ -66,7 +66,7 @@ fn gateway_down_error(places: &Places) -> Option<Error> {
     stopping_error(&status).or_else(of_gateway)
 }
 
-/// Returns the error for a system that is stopping. No part comes back, whatever a person does.
+/// Returns the error for a system that is stopping, in which no part can be started any more.
 pub(crate) fn stopping_error(status: &SystemStatus) -> Option<Error> {
     status.stopping.then(|| Error::unavailable("the system is stopping").hint("start it again with `ken up`"))
 }

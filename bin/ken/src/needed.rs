@@ -28,8 +28,8 @@ impl NeededParts {
         })
     }
 
-    /// Returns an error if the system is stopping, or one of `FIRST` is stopped or has failed, because waiting for it would be useless. With `at_once`,
-    /// nothing is waited for.
+    /// Returns an error if the system is stopping, or one of `FIRST` is stopped or has failed, because waiting would be useless. With
+    /// `at_once`, nothing is waited for.
     pub(crate) fn check(&self, at_once: bool) -> Result<(), Error> {
         let missing = self.missing()?;
         let mut first = missing.iter().filter(|part| FIRST.contains(&part.name.as_str()));

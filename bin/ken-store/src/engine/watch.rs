@@ -17,8 +17,8 @@ use crate::engine::change::NewEntries;
 /// The maximum number of waiting calls: the wire allows 256 connections with 64 calls each.
 const WAITERS: usize = 16_384;
 const RETRY_MS: u64 = 1_000;
-/// The maximum number of topics whose news is kept for a call that has not come yet.
-const MAX_EXPECTED: usize = 64;
+/// The maximum number of topics that are remembered as new.
+const MAX_BEGUN: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
@@ -89,27 +89,8 @@ pub(crate) struct Watch {
 struct Waiting {
     topics: HashMap<Topic, Vec<Arc<Waiter>>>,
     count: usize,
-    /// Topics whose news is kept for the next subscription, oldest first.
-    expected: VecDeque<(Topic, Arc<Waiter>)>,
-}
-
-impl Waiting {
-    fn add(&mut self, topic: Topic, waiter: Arc<Waiter>) {
-        self.topics.entry(topic).or_default().push(waiter);
-    }
-
-    fn remove(&mut self, topic: &Topic, waiter: &Arc<Waiter>) {
-        let Some(waiters) = self.topics.get_mut(topic) else { return };
-        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-        if waiters.is_empty() {
-            self.topics.remove(topic);
-        }
-    }
-
-    fn take_expected(&mut self, topic: &Topic) -> Option<Arc<Waiter>> {
-        let at = self.expected.iter().position(|(expected, _)| expected == topic)?;
-        self.expected.remove(at).map(|(_, waiter)| waiter)
-    }
+    /// Topics that have begun and of which there has been no news since, oldest first.
+    begun: VecDeque<Topic>,
 }
 
 /// A waiting call, and the news that it has not taken yet.
@@ -132,39 +113,31 @@ impl Watch {
     /// Subscribes to a topic. From now on, all news of this topic reaches the subscription until it is dropped. Fails with `busy` if too
     /// many calls wait.
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
+        let waiter = Arc::new(Waiter::default());
         let mut waiting = lock(&self.waiting);
         if waiting.count >= WAITERS {
             let message = format!("{WAITERS} calls wait for something in the store");
             return Err(Error::busy(message, RETRY_MS));
         }
         waiting.count += 1;
-        let expected = waiting.take_expected(&topic);
-        let is_complete = expected.is_some();
-        let waiter = expected.unwrap_or_else(|| {
-            let waiter = Arc::new(Waiter::default());
-            waiting.add(topic.clone(), waiter.clone());
-            waiter
-        });
-        drop(waiting);
+        waiting.topics.entry(topic.clone()).or_default().push(waiter.clone());
+        let is_complete = waiting.begun.contains(&topic);
         Ok(Subscription { watch: self.clone(), topic, waiter, is_complete })
     }
 
-    /// Keeps the news of a topic that begins now for the next call that subscribes to it. The caller who has begun it mostly waits for it
-    /// at once, and then need not read the tables first.
-    pub(crate) fn expect(&self, topic: Topic) {
-        let waiter = Arc::new(Waiter::default());
+    /// Remembers that a topic begins now. Who subscribes before there is news of it need not read the tables: mostly the caller who has begun
+    /// it, and who waits for it at once.
+    pub(crate) fn begin(&self, topic: Topic) {
         let mut waiting = lock(&self.waiting);
-        waiting.add(topic.clone(), waiter.clone());
-        waiting.expected.push_back((topic, waiter));
-        if waiting.expected.len() > MAX_EXPECTED
-            && let Some((topic, waiter)) = waiting.expected.pop_front()
-        {
-            waiting.remove(&topic, &waiter);
+        waiting.begun.push_back(topic);
+        if waiting.begun.len() > MAX_BEGUN {
+            waiting.begun.pop_front();
         }
     }
 
     pub(crate) fn notify(&self, topic: &Topic, news: &News) {
-        let waiting = lock(&self.waiting);
+        let mut waiting = lock(&self.waiting);
+        waiting.begun.retain(|begun| begun != topic);
         for waiter in waiting.topics.get(topic).into_iter().flatten() {
             let mut unseen = lock(&waiter.news);
             let next = if unseen.is_none() { news.clone() } else { News::Missed };
@@ -225,7 +198,13 @@ impl Watch {
 
     fn remove(&self, topic: &Topic, waiter: &Arc<Waiter>) {
         let mut waiting = lock(&self.waiting);
-        waiting.remove(topic, waiter);
+        let Some(waiters) = waiting.topics.get_mut(topic) else {
+            return;
+        };
+        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+        if waiters.is_empty() {
+            waiting.topics.remove(topic);
+        }
         waiting.count -= 1;
     }
 }
@@ -234,7 +213,7 @@ pub(crate) struct Subscription {
     watch: Arc<Watch>,
     topic: Topic,
     waiter: Arc<Waiter>,
-    /// Whether it has all news since the topic began, so that the tables need not be read before the first.
+    /// Whether it gets all news since the topic began, so that the tables need not be read before the first.
     pub(crate) is_complete: bool,
 }
 
@@ -283,27 +262,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn news_is_kept_for_the_next_call_about_each_of_the_last_topics() {
+    async fn who_subscribes_before_the_first_news_of_a_topic_gets_all_of_it() {
         let watch = Arc::new(Watch::default());
         let topic = |number: usize| Topic::Stream(number.to_string());
-        (0..=MAX_EXPECTED).for_each(|number| watch.expect(topic(number)));
+        (0..=MAX_BEGUN).for_each(|number| watch.begin(topic(number)));
         assert_eq!(watch.len(), 0);
+        let subscribe = |number: usize| watch.subscribe(topic(number)).unwrap();
+        let before = [subscribe(1), subscribe(1)];
         watch.notify(&topic(1), &entries(1));
-        let first = watch.subscribe(topic(1)).unwrap();
-        let second = watch.subscribe(topic(1)).unwrap();
-        assert_eq!([first.is_complete, second.is_complete], [true, false]);
-        assert!(matches!(first.news().await, News::Entries(new) if new.first == 1));
-        watch.notify(&topic(1), &entries(2));
-        assert!(matches!(first.news().await, News::Entries(new) if new.first == 2));
-        assert!(matches!(second.news().await, News::Entries(new) if new.first == 2));
-        // The oldest has gone, and the second of all stays until somebody asks for it.
-        let oldest = watch.subscribe(topic(0)).unwrap();
-        let newest = watch.subscribe(topic(MAX_EXPECTED)).unwrap();
-        assert_eq!([oldest.is_complete, newest.is_complete], [false, true]);
-        assert_eq!(watch.len(), 4);
-        drop([first, second, oldest, newest]);
-        assert_eq!(watch.len(), 0);
-        assert_eq!(lock(&watch.waiting).topics.len(), MAX_EXPECTED - 2);
+        let after = subscribe(1);
+        assert_eq!([&before[0], &before[1], &after].map(|one| one.is_complete), [true, true, false]);
+        for one in &before {
+            assert!(matches!(one.news().await, News::Entries(new) if new.first == 1));
+        }
+        // So many topics are remembered and no more, and one that never began is not.
+        let others = [0, 2, MAX_BEGUN, MAX_BEGUN + 1].map(|number| subscribe(number).is_complete);
+        assert_eq!(others, [false, true, true, false]);
+        drop((before, after));
+        assert_eq!((watch.len(), lock(&watch.waiting).topics.len()), (0, 0));
     }
 
     #[test]

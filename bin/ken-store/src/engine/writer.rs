@@ -817,8 +817,8 @@ impl BatchWriter {
                     let topic = Topic::Stream(new.stream.clone());
                     self.watch.notify(&topic, &News::Entries(new));
                 }
-                // Another host can settle it before this one hears of its own commit.
-                Effect::Queued(id) if !self.is_remote => self.watch.expect(Topic::Submission(id)),
+                // With a database server, another host may have settled it already.
+                Effect::Queued(id) if !self.is_remote => self.watch.begin(Topic::Submission(id)),
                 Effect::Queued(_) => {}
                 Effect::Status(status) => {
                     let topic = Topic::Submission(status.submission_id.clone());

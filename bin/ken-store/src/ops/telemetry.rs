@@ -17,7 +17,7 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::telemetry::{Fold, MAX_TROUBLES, Troubles};
 use crate::rules::{check, record, stream_names};
-use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables, Used};
+use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables, UsageRow};
 
 /// How long summaries are stored, in milliseconds, and the maximum number of them.
 const RETENTION_MS: i64 = 30 * 24 * 3_600 * 1_000;
@@ -44,14 +44,14 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 pub(super) fn keep(tables: &dyn Tables, found: &SubmissionRow, fold: &Fold, change: &Change) -> Result<(), Error> {
     let is_of_session = found.kind != SubmissionKind::Workflow;
     let duration = fold.started_at.map(|start| change.now.millis() - start.millis());
-    let used = Used {
+    let usage = UsageRow {
         model: fold.model.as_deref().unwrap_or("-"),
         stream: is_of_session.then_some(found.stream),
         duration: duration.filter(|_| is_of_session),
-        usage: &fold.usage,
+        tokens: &fold.usage,
         cost: fold.cost,
     };
-    tables.insert_summary(found.key, &record::write(fold)?, &used, change.now)
+    tables.insert_summary(found.key, &record::write(fold)?, &usage, change.now)
 }
 
 /// Stores a summary as [`keep`] does, but computes it from the events first.

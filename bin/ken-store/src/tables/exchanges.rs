@@ -268,7 +268,7 @@ const PAST: &str =
     FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
     JOIN streams ON streams.stream = x.stream LEFT JOIN sessions ON sessions.stream = x.stream";
 
-/// What a past exchange shows of the context of its prompt.
+/// The fields of the context of a prompt that later turns are shown.
 #[derive(Default, Deserialize)]
 struct PastContext {
     forwarded: Option<String>,

@@ -295,6 +295,8 @@ pub trait Submissions: Sql {
     }
 }
 
+impl<D: Sql> Submissions for D {}
+
 fn queued(row: &dyn Row) -> Result<QueueRow, Error> {
     Ok(QueueRow {
         state: state(row)?,
@@ -319,19 +321,20 @@ pub struct SummaryRow {
 
 /// What a submission has used.
 #[derive(Debug, Clone, Copy)]
-pub struct Used<'a> {
+pub struct UsageRow<'a> {
     /// `-` if none was called.
     pub model: &'a str,
-    /// The session, and how long the submission has taken in milliseconds; `None` for a workflow.
+    /// The session; `None` for a workflow.
     pub stream: Option<i64>,
+    /// How long it took, in milliseconds; `None` for a workflow.
     pub duration: Option<i64>,
-    pub usage: &'a Tokens,
+    pub tokens: &'a Tokens,
     pub cost: Option<f64>,
 }
 
 pub trait Telemetry: Sql {
     /// Stores the summary of a submission, and what it has used, because sums over the summaries would read all submissions.
-    fn insert_summary(&self, submission: i64, body: &str, used: &Used<'_>, now: Timestamp) -> Result<(), Error> {
+    fn insert_summary(&self, submission: i64, body: &str, usage: &UsageRow<'_>, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)
                    ON CONFLICT (submission) DO UPDATE SET settled_at = excluded.settled_at, body = excluded.body";
         self.execute(sql, params![submission, now.millis(), body])?;
@@ -341,9 +344,9 @@ pub trait Telemetry: Sql {
                      input = excluded.input, output = excluded.output, cache_read = excluded.cache_read,
                      cache_write = excluded.cache_write, total = excluded.total, cost = excluded.cost,
                      duration = excluded.duration";
-        let Used { model, stream, duration, usage, cost } = *used;
-        let [input, output, total] = [usage.input, usage.output, usage.total_tokens].map(u64::cast_signed);
-        let [cache_read, cache_write] = [usage.cache_read, usage.cache_write].map(u64::cast_signed);
+        let UsageRow { model, stream, duration, tokens, cost } = *usage;
+        let [input, output, total] = [tokens.input, tokens.output, tokens.total_tokens].map(u64::cast_signed);
+        let [cache_read, cache_write] = [tokens.cache_read, tokens.cache_write].map(u64::cast_signed);
         let day = now.day();
         let values =
             params![submission, day, model, stream, input, output, cache_read, cache_write, total, cost, duration];

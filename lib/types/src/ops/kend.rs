@@ -144,7 +144,7 @@ pub struct SystemStatus {
     pub listeners: Vec<Listener>,
     pub config: ConfigStatus,
     pub parts: Vec<PartStatus>,
-    /// Whether kend ends with all parts.
+    /// Whether kend has been told to end, and stops all parts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopping: bool,
 }

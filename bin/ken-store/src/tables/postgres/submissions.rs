@@ -1,13 +1,11 @@
-//! Submissions and their leases.
+//! Summaries of submissions.
 
 use ken_types::{Error, Timestamp};
 
 use super::Database;
+use crate::tables::Telemetry;
 use crate::tables::columns::rows;
 use crate::tables::sql::{Sql, params};
-use crate::tables::{Submissions, Telemetry};
-
-impl Submissions for Database {}
 
 impl Telemetry for Database {
     fn prune_summaries(&self, before: Timestamp, kept: usize, max: usize) -> Result<usize, Error> {

@@ -55,8 +55,7 @@ pub(crate) const STEPS: &[&str] = &[
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// The store writes a row of `usage` itself, with what it knows when it writes the summary. The trigger read that out of the summary again, which
-/// took as long as all other statements that insert when a turn ends.
+/// The store writes a row of `usage` itself, with what it knows when it writes the summary. The trigger read all of that out of the summary again.
 const NO_USAGE_TRIGGER: &str = "DROP TRIGGER IF EXISTS usage_of_summary;";
 
 /// Changes are numbered in another way, in the same tables. A release that does not know it would take the lower number for a loss, so it
