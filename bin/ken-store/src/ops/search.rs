@@ -33,8 +33,10 @@ pub(super) fn candidates(
 
 fn weigh(tables: &dyn Tables, index: Index, query: &Query, size: u64) -> Result<Weights, Error> {
     let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
-    let holders = match size {
-        0 => vec![0; words.len()],
+    let holders = match (size, words.len()) {
+        (0, _) => vec![0; words.len()],
+        // A single word is all of the weight, however common it is.
+        (_, 1) => vec![1],
         _ => tables.document_frequencies(index, &words, size)?,
     };
     let holders = holders.into_iter().map(|held| held.min(size));
