@@ -40,7 +40,6 @@ impl Audit {
         writer.open();
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread
-            .stack_size(256 << 10)
             .spawn(move || writer.run(batches))
             .map_err(|error| Error::internal(format!("no thread for the audit log: {error}")))?;
         Ok(Audit { queue, is_failing, dir, checking: Mutex::new(()) })

@@ -25,7 +25,6 @@ const SESSIONS: u32 = 100;
 /// How long a prompt is retried while the gateway is unreachable: practically without limit.
 const RETRY_TIME: Duration = Duration::from_secs(24 * 3_600);
 const PAUSE: Duration = Duration::from_secs(1);
-const STACK: usize = 256 * 1024;
 
 /// Sends messages to the loop: a bounded channel, and a pipe that wakes the loop with a byte.
 #[derive(Debug, Clone)]
@@ -73,7 +72,7 @@ impl Net {
     }
 
     fn thread(&self, run: impl FnOnce() + Send + 'static) {
-        let spawned = std::thread::Builder::new().stack_size(STACK).spawn(run);
+        let spawned = std::thread::Builder::new().spawn(run);
         if let Err(error) = spawned {
             // This thread reads the channel itself, so it must not wait for room in it.
             let what = "no thread";
