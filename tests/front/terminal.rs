@@ -130,7 +130,7 @@ fn session(system: &System) -> String {
 
 /// kend stops the gateway first. The advice to start it again would be wrong then.
 #[test]
-fn chat_says_that_the_whole_system_is_stopping() {
+fn commands_say_that_the_whole_system_is_stopping() {
     let mut system = System::start();
     system.signal("model", Signal::SIGSTOP);
     system.signal("kend", Signal::SIGTERM);
@@ -138,11 +138,13 @@ fn chat_says_that_the_whole_system_is_stopping() {
         let parts = system.call("kend", "parts.status", &[])["parts"].take();
         parts.as_array().unwrap().iter().any(|part| part["name"] == "gateway" && part["state"] == "stopped")
     });
-    let output = system.ken(&["chat", "hello"]);
-    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(75), "{error}");
-    assert_eq!(error["error"]["message"], "the system is stopping");
-    assert_eq!(error["error"]["hint"], "start it again with `ken up`");
+    for words in [["chat", "hello"], ["start", "gateway"], ["restart", "store"]] {
+        let output = system.ken(&words);
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(75), "{words:?}: {error}");
+        assert_eq!(error["error"]["message"], "the system is stopping", "{words:?}");
+        assert_eq!(error["error"]["hint"], "start it again with `ken up`", "{words:?}");
+    }
     system.signal("model", Signal::SIGCONT);
     assert_eq!(system.ended(), Some(0));
 }

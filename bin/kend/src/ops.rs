@@ -153,11 +153,9 @@ fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<OpReply, E
     answer(&all)
 }
 
-/// Returns a part that may be changed. Fails if kend is stopping or there is no such part.
+/// Returns a part that may be changed. Fails if the system is stopping or there is no such part.
 fn find<'a>(system: &'a System, name: &str) -> Result<&'a Part, Error> {
-    if system.stopping {
-        return Err(Error::unavailable("kend is stopping"));
-    }
+    system.check_not_stopping()?;
     let part = system.parts.get(name).filter(|part| !part.removed);
     part.ok_or_else(|| unknown(system, name))
 }

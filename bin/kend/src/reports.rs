@@ -39,9 +39,7 @@ pub(crate) fn start(system: &mut System, op: &str, args: &str, now: Instant) -> 
     if let Some(number) = system.commands.find(&words, now) {
         return Ok(Some((number, kind)));
     }
-    if system.stopping {
-        return Err(Error::unavailable("kend is stopping"));
-    }
+    system.check_not_stopping()?;
     let launch = Launch::of_command(&words, &system.places).map_err(Error::unavailable)?;
     let tools = (&mut system.spawner, &system.null);
     Ok(Some((system.commands.start(words, keep, &launch, tools, now)?, kind)))

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ken_types::ops::kend::{Death, Listener, Reloaded};
 use ken_types::places::Places;
-use ken_types::{Code, Timestamp};
+use ken_types::{Code, Error, Timestamp};
 use ken_walls::part::Files;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -111,6 +111,12 @@ impl System {
             killed: Vec::new(),
             upgrade: Upgrade::of_this_program(),
         })
+    }
+
+    /// Fails if the system is stopping, in which nothing is started any more.
+    pub(crate) fn check_not_stopping(&self) -> Result<(), Error> {
+        let stopping = || Error::unavailable("the system is stopping").hint("start it again with `ken up`");
+        if self.stopping { Err(stopping()) } else { Ok(()) }
     }
 
     /// Creates a part for each entry, without starting it.
