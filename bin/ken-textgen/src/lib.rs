@@ -15,7 +15,7 @@ pub mod product;
 pub mod sample;
 pub mod sidecar;
 pub mod simd;
-pub mod team;
 pub mod text;
+pub mod threads;
 pub mod vocabulary;
 pub mod weights;

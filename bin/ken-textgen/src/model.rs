@@ -129,7 +129,8 @@ impl Model {
     /// Computes the next tokens of several texts and returns, for each text, the `vocabulary` logits after its last token. The
     /// caller ensures that no text is empty or exceeds `n_positions`, and that all tokens are in the vocabulary.
     pub fn forward(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>, Error> {
-        let logits = self.compute(batch).map_err(|error| Error::internal(format!("candle: {error}")))?;
+        let computed = self.engine.threads.install(|| self.compute(batch));
+        let logits = computed.map_err(|error| Error::internal(format!("candle: {error}")))?;
         for next in batch {
             next.cache.advance(next.tokens.len());
         }

@@ -12,7 +12,7 @@ use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape};
 
 use crate::plain;
 use crate::simd::{self, ByteRows, ByteToken, CHUNKS, Float, GROUP, Isa, Tile};
-use crate::team::ThreadPool;
+use crate::threads::ThreadPool;
 use crate::weights::Slice;
 
 /// The state that all operations of a process share.
