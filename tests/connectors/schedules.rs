@@ -641,7 +641,7 @@ fn check_to_the_end(system: &System, schedules: &[Value]) {
 
 /// `KEN_KILLS` is the number of kills, 8 by default.
 #[test]
-fn whichever_part_is_killed_every_slot_has_one_record() {
+fn a_slot_has_one_record_whichever_part_is_killed() {
     let system = scripted();
     let schedules: Vec<Value> = (0..3)
         .map(|number| {

@@ -262,7 +262,7 @@ fn the_picker_switches_to_another_session() {
 }
 
 #[test]
-fn what_was_queued_goes_to_the_session_in_which_it_was_queued() {
+fn a_queued_prompt_goes_to_the_session_in_which_it_was_queued() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.type_line("hold on");

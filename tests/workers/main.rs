@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod absent_servers;
 mod approvals;
 mod coding;
 mod mcp;
