@@ -278,18 +278,20 @@ impl System {
         signal(self.pid(part), what);
     }
 
-    /// Kills kend, `ken up` and all parts at once, like a power cut, and waits until their processes have ended.
+    /// Kills kend and all parts at once, like a power cut, and waits until their processes have ended.
     pub fn cut_power(&mut self) {
         let status = self.call("kend", "parts.status", &[]);
         let parts = status.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut pids: Vec<i32> = pid_of(&status).into_iter().collect();
-        pids.extend(parts.iter().filter_map(pid_of));
-        let mut up = self.up.take().expect("ken up");
-        _ = up.kill();
+        let pids: Vec<i32> = parts.iter().filter_map(pid_of).collect();
+        let mut kend = self.up.take().expect("ken up");
+        // kend stands still before the parts are killed, because it would start them again, and ends after them, because they stop in
+        // order, which closes the database, once it is gone.
+        _ = kill(Pid::from_raw(i32::try_from(kend.id()).expect("a pid")), Signal::SIGSTOP);
         for pid in &pids {
             _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
-        _ = up.wait();
+        _ = kend.kill();
+        _ = kend.wait();
         until("everything has gone", || pids.iter().all(|pid| is_gone(*pid)));
     }
 
