@@ -46,13 +46,13 @@ run: toolchain
 	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile. Most tests wait more than they
-# compute, so at least eight of them run at a time. Mostly they wait for the disk, so where root may mount one and 8 GB of memory are free,
+# compute, so at least six of them run at a time. Mostly they wait for the disk, so where root may mount one and 8 GB of memory are free,
 # their folders are on a file system in memory, which ends with them. A process that is killed loses as much or as little there.
 IN_MEMORY := unshare --mount sh -c 'mkdir -p /tmp/ken-tests && mount -t tmpfs -o mode=1777 tmpfs /tmp/ken-tests && TMPDIR=/tmp/ken-tests exec "$$@"' sh
 test: toolchain
 	$(CARGO) build --workspace --bins --tests --examples --locked
 	@if awk '/^MemAvailable/ { exit $$2 < 8000000 }' /proc/meminfo && $(IN_MEMORY) true 2>/dev/null; then set -- $(IN_MEMORY); else set -- env; fi; \
-	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 8 ? n : 8))) "$$@" $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$$(n=$$(nproc); echo $$((n > 6 ? n : 6))) "$$@" $(CARGO) test --workspace --locked
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
