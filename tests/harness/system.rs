@@ -284,8 +284,8 @@ impl System {
         let parts = status.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
         let pids: Vec<i32> = parts.iter().filter_map(pid_of).collect();
         let mut kend = self.up.take().expect("ken up");
-        // kend stands still before the parts are killed, because it would start them again, and ends after them, because they stop in
-        // order, which closes the database, once it is gone.
+        // kend is stopped first, or it would start the killed parts again. It is killed last, because parts that notice its end close
+        // their files in order.
         _ = kill(Pid::from_raw(i32::try_from(kend.id()).expect("a pid")), Signal::SIGSTOP);
         for pid in &pids {
             _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
-/// A pool of threads whose number can be changed. A decode step gives it about sixty jobs of 20 to 2000 microseconds.
+/// A pool of threads whose number can be changed. To compute a token, it does about sixty jobs of 20 to 2000 microseconds.
 pub struct ThreadPool(Mutex<Option<Arc<rayon::ThreadPool>>>);
 
 impl ThreadPool {
@@ -29,7 +29,7 @@ impl ThreadPool {
         }
     }
 
-    /// Runs `work` on a thread of the pool, where each of its jobs begins without waking another thread first.
+    /// Runs `work` on a thread of the pool. Its jobs then begin there, without waking another thread first.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self.pool() {
             Some(pool) => pool.install(work),
