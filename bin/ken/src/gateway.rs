@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_types::Error;
-use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
+use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus, system_stopping};
 use ken_types::places::Places;
 
 use crate::client::{KEND, call};
@@ -66,9 +66,9 @@ fn gateway_down_error(places: &Places) -> Option<Error> {
     stopping_error(&status).or_else(of_gateway)
 }
 
-/// Returns the error for a system that is stopping, in which no part can be started any more.
+/// Returns the error for a system that is stopping, or `None`.
 pub(crate) fn stopping_error(status: &SystemStatus) -> Option<Error> {
-    status.stopping.then(|| Error::unavailable("the system is stopping").hint("start it again with `ken up`"))
+    status.stopping.then(system_stopping)
 }
 
 /// Returns the error for a part that stays down until somebody starts it, or `None` if it may become ready.

@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ken_types::ops::kend::{Death, Listener, Reloaded};
+use ken_types::ops::kend::{Death, Listener, Reloaded, system_stopping};
 use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 use ken_walls::part::Files;
@@ -115,8 +115,7 @@ impl System {
 
     /// Fails if the system is stopping, in which nothing is started any more.
     pub(crate) fn check_not_stopping(&self) -> Result<(), Error> {
-        let stopping = || Error::unavailable("the system is stopping").hint("start it again with `ken up`");
-        if self.stopping { Err(stopping()) } else { Ok(()) }
+        if self.stopping { Err(system_stopping()) } else { Ok(()) }
     }
 
     /// Creates a part for each entry, without starting it.

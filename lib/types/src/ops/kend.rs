@@ -324,6 +324,11 @@ pub struct Stopped {
     pub killed: Vec<String>,
 }
 
+/// Returns the error for a system that is stopping, in which no part can be started any more.
+pub fn system_stopping() -> Error {
+    Error::unavailable("the system is stopping").hint("start it again with `ken up`")
+}
+
 pub fn unknown_part(name: &str) -> Error {
     Error::not_found(format!("there is no part named `{name}`")).hint("`ken status` lists the parts")
 }
