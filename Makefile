@@ -56,9 +56,9 @@ test: toolchain
 
 # Tests ken with third-party software: client generators, a fuzzer of OpenAPI, the public suite for Durable Streams (undisturbed, and
 # while the store or the gateway is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces.
-# Then the goals of kend with 10,000 restarts, thirty stalls, a hundred promotions of a standby of the database server, and under eight kinds of clients a thousand kills, a disk
-# that is full, stands still and fails, and a clock that is set. Needs node, npm and Python; other packages come from the npm registry and
-# PyPI. tests/README.md lists what each script needs.
+# Then the goals of kend with 10,000 restarts, thirty stalls, a hundred promotions of a standby of the database server, and under eight
+# kinds of clients a thousand kills, a disk that is full, stands still and fails, and a clock that is set. Needs node, npm and Python;
+# other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
