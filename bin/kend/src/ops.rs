@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use ken_types::ops::Nothing;
+use ken_types::ops::{Nothing, read_args};
 use ken_types::ops::kend::{
     ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor, WaitReadyArgs,
     unknown_part,
 };
 use ken_types::ops::service::Info;
 use ken_types::{Code, Error};
-use ken_wire::read_args;
 use nix::sys::signal::{Signal, kill};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -11,8 +11,7 @@ use std::time::Duration;
 use ken_types::limits::WIRE_OPEN_REQUESTS;
 use ken_types::ops::{Nothing, Op};
 use ken_types::{Code, Error, id};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
@@ -117,13 +116,17 @@ impl Connection {
     /// Calls an operation and waits for its final line. An error whose outcome is unknown says that the call was sent and
     /// may be done, or may still be done.
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        read_reply::<O>(&self.call_text(O::NAME, &args_text::<O>(args)?, time).await?)
+    }
+
+    async fn call_text(&self, op: &'static str, args: &[u8], time: Duration) -> Result<Box<RawValue>, Error> {
         let until = Instant::now() + time + GRACE;
         let silent = || Error::deadline(format!("{} did not answer in time", self.shared.part));
         // If a part does not read, its socket and the queue before it are full, and nothing has been sent.
-        let started = timeout_at(until, self.start(O::NAME, args, None, time)).await;
+        let started = timeout_at(until, self.start(op, args, None, time)).await;
         let mut call = started.map_err(|_| silent())??;
         let received = timeout_at(until, &mut call.last).await;
-        read_reply(received.map_err(|_| silent().outcome_unknown())?)
+        last_line(received.map_err(|_| silent().outcome_unknown())?)
     }
 
     /// Whether the part has closed the connection.
@@ -140,10 +143,10 @@ impl Connection {
         lock(&self.shared.pending).as_ref().map(|calls| calls.open.len())
     }
 
-    async fn start<A: Serialize>(
+    async fn start(
         &self,
         op: &'static str,
-        args: &A,
+        args: &[u8],
         items: Option<mpsc::Sender<Box<RawValue>>>,
         time: Duration,
     ) -> Result<Call, Error> {
@@ -192,13 +195,13 @@ impl<O: Op> Items<O> {
     /// Returns the next item; `None` when the final line has arrived. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<O::Item, Error>> {
         let item = self.received.recv().await?;
-        Some(serde_json::from_str(item.get()).map_err(|error| not_understood(O::NAME, &error)))
+        Some(O::read_item(item.get()).map_err(|error| not_understood(O::NAME, &error)))
     }
 
     /// Returns the reply. Items that have not been read are lost. The outcome of an error is unknown only if the connection has ended.
     pub async fn reply(mut self) -> Result<O::Reply, Error> {
         self.received.close();
-        read_reply((&mut self.call.last).await)
+        read_reply::<O>(&last_line((&mut self.call.last).await)?)
     }
 }
 
@@ -216,10 +219,20 @@ impl<O: Op> fmt::Debug for Items<O> {
 
 type Received = Result<Result<Box<RawValue>, Error>, oneshot::error::RecvError>;
 
-fn read_reply<R: DeserializeOwned>(received: Received) -> Result<R, Error> {
+fn last_line(received: Received) -> Result<Box<RawValue>, Error> {
     let ended = |_| Error::unavailable("the connection ended before the answer").outcome_unknown();
-    let reply = received.map_err(ended)??;
-    serde_json::from_str(reply.get()).map_err(|error| not_understood("reply", &error))
+    received.map_err(ended)?
+}
+
+fn read_reply<O: Op>(reply: &RawValue) -> Result<O::Reply, Error> {
+    O::read_reply(reply.get()).map_err(|error| not_understood("reply", &error))
+}
+
+fn args_text<O: Op>(args: &O::Args) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::with_capacity(256);
+    O::write_args(args, &mut text)
+        .map_err(|error| Error::internal(format!("a request could not be written as JSON: {error}")))?;
+    Ok(text)
 }
 
 fn not_understood(what: &str, error: &serde_json::Error) -> Error {
@@ -235,20 +248,13 @@ fn unreachable_part(part: &str, socket: &Path, error: &io::Error) -> Error {
         .hint("`ken status` shows whether it runs")
 }
 
-#[derive(Serialize)]
-struct Outgoing<'a, A> {
-    id: u64,
-    op: &'static str,
-    args: &'a A,
-    deadline_ms: u64,
-}
-
-fn request<A: Serialize>(id: u64, op: &'static str, args: &A, time: Duration) -> Result<Vec<u8>, Error> {
+/// Returns the line of a request. The name of an operation needs no escapes.
+fn request(id: u64, op: &'static str, args: &[u8], time: Duration) -> Result<Vec<u8>, Error> {
     let deadline_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let deadline_ms = deadline_ms.min(ken_types::limits::WIRE_DEADLINE_MAX_MS);
-    let mut line = serde_json::to_vec(&Outgoing { id, op, args, deadline_ms })
-        .map_err(|error| Error::internal(format!("a request could not be written as JSON: {error}")))?;
-    line.push(b'\n');
+    let begin = format!("{{\"id\":{id},\"op\":\"{op}\",\"args\":");
+    let end = format!(",\"deadline_ms\":{deadline_ms}}}\n");
+    let line = [begin.as_bytes(), args, end.as_bytes()].concat();
     match line.len() {
         length if length <= ken_types::limits::WIRE_LINE_BYTES => Ok(line),
         length => Err(Error::too_large(format!("the request has {length} bytes, more than a line may have"))),
@@ -343,8 +349,12 @@ impl Pool {
     ///
     /// An error whose outcome is unknown means that one of the attempts may have been done, or may still be done.
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        read_reply::<O>(&self.call_text(O::NAME, &args_text::<O>(args)?, time).await?)
+    }
+
+    async fn call_text(&self, op: &'static str, args: &[u8], time: Duration) -> Result<Box<RawValue>, Error> {
         let deadline = Instant::now() + time;
-        let first = match self.call_once::<O>(args, time, deadline).await {
+        let first = match self.call_once(op, args, time, deadline).await {
             Err(error) if error.code == Code::Unavailable => error,
             result => return result,
         };
@@ -353,7 +363,7 @@ impl Pool {
         if left.is_zero() {
             return Err(first);
         }
-        let second = self.call_once::<O>(args, left, deadline).await;
+        let second = self.call_once(op, args, left, deadline).await;
         second.map_err(|second| keep_unknown_outcome(&first, second))
     }
 
@@ -361,9 +371,19 @@ impl Pool {
     /// change is not made if it has not begun within `try_time` of the arrival of a call; then the error is certain. An error whose outcome
     /// is unknown means that `time` has passed without an answer, or that the part has been stopped.
     pub async fn change<O: Op>(&self, args: &O::Args, try_time: Duration, time: Duration) -> Result<O::Reply, Error> {
+        read_reply::<O>(&self.change_text(O::NAME, &args_text::<O>(args)?, try_time, time).await?)
+    }
+
+    async fn change_text(
+        &self,
+        op: &'static str,
+        args: &[u8],
+        try_time: Duration,
+        time: Duration,
+    ) -> Result<Box<RawValue>, Error> {
         let deadline = Instant::now() + time;
         let mut closed_since = None;
-        let mut result = self.call::<O>(args, try_time.min(time)).await;
+        let mut result = self.call_text(op, args, try_time.min(time)).await;
         while let Err(unknown) = &result
             && unknown.is_outcome_unknown()
         {
@@ -378,7 +398,7 @@ impl Pool {
             if closed_since.is_some_and(|since| since.elapsed() > CLOSED_TIME) {
                 break;
             }
-            let again = self.call::<O>(args, try_time.min(left)).await;
+            let again = self.call_text(op, args, try_time.min(left)).await;
             result = again.map_err(|error| keep_unknown_outcome(unknown, error));
         }
         result
@@ -393,26 +413,28 @@ impl Pool {
     /// Calls an operation that streams, on a connection of its own, so that a caller that reads its items slowly does not delay other
     /// calls. The call is not repeated, because items that have been delivered cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
+        let args = args_text::<O>(args)?;
+        let (items, received) = mpsc::channel(MAX_BUFFERED_ITEMS);
+        let call = self.start_stream(O::NAME, &args, items, time).await?;
+        Ok(Items { call, received, pool: self.clone(), op: PhantomData })
+    }
+
+    async fn start_stream(
+        &self,
+        op: &'static str,
+        args: &[u8],
+        items: mpsc::Sender<Box<RawValue>>,
+        time: Duration,
+    ) -> Result<Call, Error> {
         while let Some(connection) = self.take_unused() {
-            match self.stream_on(connection, args, time).await {
+            match connection.start(op, args, Some(items.clone()), time).await {
                 // The part has closed it just now, and nothing was sent.
                 Err(error) if error.code == Code::Unavailable => {}
                 result => return result,
             }
         }
         let connection = self.open(Instant::now() + time.min(CONNECT_TIMEOUT)).await?;
-        self.stream_on(connection, args, time).await
-    }
-
-    async fn stream_on<O: Op>(
-        &self,
-        connection: Connection,
-        args: &O::Args,
-        time: Duration,
-    ) -> Result<Items<O>, Error> {
-        let (items, received) = mpsc::channel(MAX_BUFFERED_ITEMS);
-        let call = connection.start(O::NAME, args, Some(items), time).await?;
-        Ok(Items { call, received, pool: self.clone(), op: PhantomData })
+        connection.start(op, args, Some(items), time).await
     }
 
     fn take_unused(&self) -> Option<Connection> {
@@ -433,8 +455,14 @@ impl Pool {
         timeout_at(deadline, Connection::open(&self.socket, deadline)).await.map_err(no_connection)?
     }
 
-    async fn call_once<O: Op>(&self, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
-        self.connection(until).await?.call::<O>(args, time).await
+    async fn call_once(
+        &self,
+        op: &'static str,
+        args: &[u8],
+        time: Duration,
+        until: Instant,
+    ) -> Result<Box<RawValue>, Error> {
+        self.connection(until).await?.call_text(op, args, time).await
     }
 
     /// Returns a connection with room for another call, and opens one if there is none.

@@ -30,7 +30,7 @@ pub use client::{CachedReply, Connection, Items, Pool};
 pub use gate::ChangeGate;
 #[cfg(feature = "async")]
 pub use line::{Line, LineReader};
-pub use request::{Malformed, Request, answer, read_args, refusal};
+pub use request::{Malformed, Request, answer, refusal};
 #[cfg(feature = "async")]
 pub use server::{Server, serve};
 #[cfg(feature = "async")]

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::request::{answer, read_args};
+use crate::request::answer_with;
 
 /// The id of a connection, unique within the life of the process.
 pub type ConnectionId = u64;
@@ -43,7 +43,7 @@ pub struct Context<O: Op> {
 impl<O: Op> Context<O> {
     /// Sends one item. Waits while the caller does not read.
     pub async fn item(&self, item: &O::Item) -> Result<(), Error> {
-        let line = answer(Some(self.id), "item", item)?;
+        let line = answer_with(Some(self.id), "item", &|line| O::write_item(item, line))?;
         self.out.send(line).await.map_err(|_| Error::cancelled("the caller is gone"))
     }
 
@@ -93,10 +93,13 @@ impl<S: Daemon> Table<S> {
         F: Future<Output = Result<O::Reply, Error>> + Send + 'static,
     {
         let start: Start<S> = Box::new(move |state, call, args| {
-            let args = read_args::<O::Args>(args)?;
+            let args = O::read_args(args)?;
             let RawCall { connection, id, deadline, out } = call;
             let reply = handler(state, Context { connection, deadline, id, out, op: PhantomData }, args);
-            Ok(Box::pin(async move { answer(Some(id), "ok", &reply.await?) }))
+            Ok(Box::pin(async move {
+                let reply = reply.await?;
+                answer_with(Some(id), "ok", &|line| O::write_reply(&reply, line))
+            }))
         });
         self.ops.insert(O::NAME, start);
         self
@@ -119,8 +122,8 @@ impl<S: Daemon> Table<S> {
             Some(start) => start(state, call, args),
             // The names are known only when the table is complete, so this operation has no handler.
             None if op == ServiceInfo::NAME => {
-                let Nothing {} = read_args(args)?;
-                let line = answer(Some(call.id), "ok", &self.info());
+                let Nothing {} = ServiceInfo::read_args(args)?;
+                let line = answer_with(Some(call.id), "ok", &|line| ServiceInfo::write_reply(&self.info(), line));
                 Ok(Box::pin(std::future::ready(line)))
             }
             None => Err(Error::not_found(format!("{} has no operation `{op}`", self.name))

@@ -38,7 +38,10 @@ pub mod tools;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// An operation of a part.
+use crate::{Error, json};
+
+/// An operation of a part, declared with [`operations!`](crate::operations). Its functions are compiled once, in the crate that declares
+/// it. If they were generic, each program would compile the conversions of all operations that it calls or answers.
 pub trait Op: 'static {
     /// The name, `noun.verb`, unique within its part.
     const NAME: &'static str;
@@ -47,6 +50,37 @@ pub trait Op: 'static {
     type Reply: Serialize + DeserializeOwned + Send + 'static;
     /// The items streamed before the final line; [`NoItem`] for most operations.
     type Item: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Appends the arguments as JSON.
+    fn write_args(args: &Self::Args, to: &mut Vec<u8>) -> Json<()>;
+    /// Parses arguments. An error names the field as a JSON pointer below `/args`.
+    fn read_args(text: &str) -> Result<Self::Args, Error>;
+    fn write_reply(reply: &Self::Reply, to: &mut Vec<u8>) -> Json<()>;
+    fn read_reply(text: &str) -> Json<Self::Reply>;
+    fn write_item(item: &Self::Item, to: &mut Vec<u8>) -> Json<()>;
+    fn read_item(text: &str) -> Json<Self::Item>;
+}
+
+/// The result of a conversion from or to JSON.
+pub type Json<T> = serde_json::Result<T>;
+
+/// Appends a value as JSON.
+pub fn write(value: &impl Serialize, to: &mut Vec<u8>) -> Json<()> {
+    serde_json::to_writer(to, value)
+}
+
+/// Parses a value.
+pub fn read<T: DeserializeOwned>(text: &str) -> Json<T> {
+    serde_json::from_str(text)
+}
+
+/// Parses arguments. An error names the field as a JSON pointer below `/args`.
+pub fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    // The slower parser knows the place of an error.
+    read(text).or_else(|_| {
+        let parsed = json::parse(text.as_bytes(), json::MAX_DEPTH).and_then(json::from_value);
+        parsed.map_err(|error| Error { at: Some(format!("/args{}", error.at.unwrap_or_default())), ..error })
+    })
 }
 
 /// The item type of operations that stream no items. It has no values.
@@ -82,6 +116,30 @@ macro_rules! operations {
                 type Args = $args;
                 type Reply = $reply;
                 type Item = $crate::operations!(@item $($item)?);
+
+                fn write_args(args: &Self::Args, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+                    $crate::ops::write(args, to)
+                }
+
+                fn read_args(text: &str) -> Result<Self::Args, $crate::Error> {
+                    $crate::ops::read_args(text)
+                }
+
+                fn write_reply(reply: &Self::Reply, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+                    $crate::ops::write(reply, to)
+                }
+
+                fn read_reply(text: &str) -> $crate::ops::Json<Self::Reply> {
+                    $crate::ops::read(text)
+                }
+
+                fn write_item(item: &Self::Item, to: &mut Vec<u8>) -> $crate::ops::Json<()> {
+                    $crate::ops::write(item, to)
+                }
+
+                fn read_item(text: &str) -> $crate::ops::Json<Self::Item> {
+                    $crate::ops::read(text)
+                }
             }
         )+
     };
@@ -114,4 +172,25 @@ macro_rules! named {
             }
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_argument_is_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Args {
+            #[allow(dead_code)]
+            limit: u32,
+        }
+        assert!(read_args::<Args>(r#"{"limit":1}"#).is_ok());
+        for (text, at) in
+            [("{}", "/args/limit"), (r#"{"limit":"a"}"#, "/args/limit"), (r#"{"limit":1,"x":2}"#, "/args/x")]
+        {
+            assert_eq!(read_args::<Args>(text).unwrap_err().at.as_deref(), Some(at), "{text}");
+        }
+    }
 }
