@@ -258,30 +258,17 @@ impl FreshSession {
     }
 }
 
-/// Which past turns a session remembers, besides its own history.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// Those of all conversations that its actor has alone with the agent.
-    #[default]
-    On,
-    /// Its own. It uses nothing that agents learned in other sessions, and gives nothing to others.
-    Session,
-    /// None. Otherwise as [`Memory::Session`].
-    Off,
-}
-
-impl Memory {
-    pub fn name(self) -> &'static str {
-        match self {
-            Memory::On => "on",
-            Memory::Session => "session",
-            Memory::Off => "off",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Memory> {
-        [Memory::On, Memory::Session, Memory::Off].into_iter().find(|memory| memory.name() == name)
+crate::named! {
+    /// Which past turns a session remembers, besides its own history.
+    #[derive(Default)]
+    pub enum Memory {
+        /// Those of all conversations that its actor has alone with the agent.
+        #[default]
+        On = "on",
+        /// Its own. It uses nothing that agents learned in other sessions, and gives nothing to others.
+        Session = "session",
+        /// None. Otherwise as [`Memory::Session`].
+        Off = "off",
     }
 }
 
