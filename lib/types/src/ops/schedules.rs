@@ -4,9 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Nothing;
-use super::Page;
 use super::store::Scope;
+use super::{Nothing, Page, fifty};
 use crate::Error;
 use crate::id::SubmissionId;
 
@@ -434,10 +433,6 @@ pub struct ListScheduleRuns {
     #[serde(default = "fifty")]
     pub limit: u32,
     pub after: Option<String>,
-}
-
-fn fifty() -> u32 {
-    50
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

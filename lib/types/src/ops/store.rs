@@ -8,7 +8,7 @@ use super::documents::Used;
 use super::rules::StoredRule;
 use super::streams::PublicPage;
 use super::telemetry::ByWork;
-use super::{Nothing, Page};
+use super::{Nothing, Page, fifty};
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::fence::Outside;
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
@@ -332,10 +332,6 @@ pub struct ListSessions {
     pub limit: u32,
     /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
     pub after: Option<String>,
-}
-
-fn fifty() -> u32 {
-    50
 }
 
 fn twenty() -> u32 {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Nothing;
+use super::{Nothing, Page, fifty};
 use crate::event::{Failure, Output};
 use crate::id::SubmissionId;
 use crate::{Error, Offset, Timestamp};
@@ -90,10 +90,6 @@ pub struct ListSummaries {
     pub after: Option<String>,
 }
 
-fn fifty() -> u32 {
-    50
-}
-
 /// The body of the HTTP response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,7 +98,7 @@ pub struct SummaryPage {
     /// The number of events that belong to no submission and no run. It is always 0, because each event is stored with
     /// its submission.
     pub unscoped_event_count: u64,
-    pub page: super::Page,
+    pub page: Page,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
