@@ -54,6 +54,12 @@ impl Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(error.code, error.to_string())
+    }
+}
+
 pub(crate) struct System {
     pub(crate) places: Places,
     pub(crate) source: ConfigSource,
@@ -82,7 +88,7 @@ pub(crate) struct System {
 impl System {
     /// A system without parts.
     pub(crate) fn new(
-        places: &Places,
+        places: Places,
         source: ConfigSource,
         loaded: Loaded,
         (sockets, locks): (Sockets, Locks),
@@ -92,7 +98,7 @@ impl System {
         let log = LogFiles::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         Ok(System {
-            places: places.clone(),
+            places,
             source,
             journal: Journal { out: writer.outlet(log, false) },
             writer,
@@ -118,23 +124,8 @@ impl System {
         if self.stopping { Err(system_stopping()) } else { Ok(()) }
     }
 
-    /// Creates a part for each entry, without starting it.
-    pub(crate) fn make_parts(&mut self) -> Result<(), String> {
-        let config = self.loaded.config.clone();
-        for (name, spec) in &config.part {
-            let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
-            let part = Part::new(spec.clone(), launch, self.new_log(name)?);
-            self.parts.insert(name.clone(), part);
-        }
-        Ok(())
-    }
-
-    /// Restores the parts of the configuration as the earlier program of this process left them.
-    pub(crate) fn restore_parts(
-        &mut self,
-        mut states: BTreeMap<String, PartState>,
-        now: Instant,
-    ) -> Result<(), String> {
+    /// Creates a part for each entry, without starting it. `states` are those in which the earlier program of this process left them.
+    pub(crate) fn make_parts(&mut self, mut states: BTreeMap<String, PartState>, now: Instant) -> Result<(), String> {
         let config = self.loaded.config.clone();
         let lost = |errno: Errno| format!("a descriptor was not handed over: {}", errno.desc());
         for (name, spec) in &config.part {
@@ -558,7 +549,7 @@ impl System {
     /// Reloads if the files have changed and kend watches them. Somebody who edits a file and then starts or restarts a part
     /// expects the new settings, and the watch only sees a change when the files have been quiet for a moment.
     pub(crate) fn reload_if_changed(&mut self) {
-        if self.loaded.config.kend.watch && self.source.has_changed(&self.loaded) {
+        if self.loaded.config.kend.watch && self.source.has_changed(&self.loaded, &self.places) {
             // The errors are logged, and the status shows them. The part is started with the last good configuration.
             let _ = self.reload();
         }
