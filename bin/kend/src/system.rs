@@ -231,16 +231,8 @@ impl System {
             Err(cause) => {
                 part.starts += 1;
                 part.policy.record_start(now, part.spec.limit);
-                let death = Death {
-                    at: Timestamp::now(),
-                    pid: 0,
-                    cause: format!("cannot start: {cause}"),
-                    code: None,
-                    signal: None,
-                    ran_ms: 0,
-                    ready: false,
-                    requested: false,
-                };
+                let cause = format!("cannot start: {cause}");
+                let death = Death { at: Timestamp::now(), cause, ..Death::default() };
                 self.follow(name, death, None, now);
             }
         }
@@ -326,14 +318,8 @@ impl System {
                 Some(fault) => format!("{fault}, {}", exit.text()),
                 None => exit.text(),
             },
-            code: match exit {
-                Exit::Code(code) => Some(code),
-                Exit::Signal(_) => None,
-            },
-            signal: match exit {
-                Exit::Signal(signal) => Some(signal as i32),
-                Exit::Code(_) => None,
-            },
+            code: exit.code(),
+            signal: exit.signal(),
             ran_ms: millis(now.duration_since(process.since)),
             ready: ready.is_some(),
             requested: why == Some(&Why::Requested),
@@ -646,9 +632,7 @@ fn members(leader: Option<Pid>) -> Vec<String> {
     let Some(leader) = leader else {
         return Vec::new();
     };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
-    let inside = pids.filter(|pid| nix::unistd::getpgid(Some(*pid)) == Ok(leader));
+    let inside = reap::all().filter(|pid| nix::unistd::getpgid(Some(*pid)) == Ok(leader));
     inside.map(reap::command).collect()
 }
 

@@ -60,7 +60,7 @@ crate::named! {
 
 /// The end of one process of a part.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
     pub at: Timestamp,
     pub pid: i32,
